@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     evaltable.show(console, lines, rows, cfg.retriever.topk)
     if args.out:
         evaluation.write_rows(args.out, rows)
-        kept.close(done=True)
+        if kept.path:
+            kept.path.unlink(missing_ok=True)
         console.print(f"rows: {args.out}", soft_wrap=True)
     if args.summary:
         evaltable.write(args.summary, lines)
@@ -104,8 +105,6 @@ def _play(
         if kept.path:
             say(f"{len(kept.rows)} rows are kept in {kept.path}: the same command goes on from there", file=sys.stderr)
         raise
-    finally:
-        kept.close()
     if isinstance(search, RecordedSearch):
         searches = search.hits + search.misses
         console.print(f"searches: {searches}, from the record {search.hits} ({search.hits / max(searches, 1):.1%})")
@@ -134,7 +133,11 @@ def _judged(judge: AnswerJudge, rows: list[Row]) -> list[Row]:
     """The rows with the judge's word; where it gave none, why."""
     scored = [row for row in rows if row.scored]
     decisions = iter(judge.decide([Item(row.question, row.golden_answers, row.prediction) for row in scored]))
-    return [row.with_decision(next(decisions)) if row.scored else row for row in rows]
+    for at, row in enumerate(rows):
+        if row.scored:
+            said = next(decisions)
+            rows[at] = replace(row, judge=said.right, judge_failure=said.void_cause)
+    return rows
 
 
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:

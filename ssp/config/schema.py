@@ -241,7 +241,7 @@ class RetrieverConfig:
     the index names lies elsewhere. `ef_search` of HNSW, `nprobe` of IVF (0 = as built). `depth`: how far down each
     ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a
     query.
-    `gpus`: GPUs that each shard and encoder asks Ray for. `memory_mb`: what one process may load (0 = what is free)."""
+    `gpus`: GPUs that each shard and encoder asks Ray for."""
 
     shards: int = number(2, 1, 1024)
     replicas: int = number(1, 1, 1024)
@@ -265,7 +265,6 @@ class RetrieverConfig:
     reranker: str = ""
     rerank: ClassVar[int] = 10
     gpus: float = number(0.0, 0)
-    memory_mb: ClassVar[int] = 0
     online: OnlineConfig = field(default_factory=OnlineConfig)
 
 

@@ -96,7 +96,7 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
     wanted = kind(store.read_manifest(path).kinds, cfg, path)
-    return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0, memory_mb=cfg.memory_mb)
+    return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0)
 
 
 def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
@@ -187,9 +187,9 @@ def with_remote(cfg: Config, otherwise: Search) -> Search:
 
 
 def _engine(cfg: Config) -> OnlineSearch:
-    from ssp.search.online import search as online
+    from ssp.search.online.search import OnlineSearch
 
-    return online.connect(cfg.retriever, cfg.seed)
+    return OnlineSearch(cfg.retriever.online, cfg.seed, cfg.retriever.timeout, cfg.retriever.cache)
 
 
 def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:

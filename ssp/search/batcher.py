@@ -1,6 +1,5 @@
-"""Requests of many callers answered in few calls: a failed call fails those it held, a long one does not hold up the short
-ones behind it, and what waits is bounded.
-"""
+"""Requests of many callers answered in few calls: a failed call fails those it held, a long one does not hold up the
+short ones behind it, and what waits is bounded."""
 
 from __future__ import annotations
 
@@ -55,11 +54,9 @@ def settle(outcomes: Sequence[Outcome]) -> None:
 
 class Batcher(Generic[Item, Result, Info]):
     """`work(key, items) -> (results, info)` called with the merged items of concurrent callers, by `workers` threads.
-
-    At most `limit` items a call of `work`; a longer call is cut, and its pieces run side by side. `window`: seconds that
-    the first item waits for company while others are calling too; a lone caller never waits. `settle` gets what a call
-    of `work` ended, all at once, in the worker's thread: an event loop is woken once for many callers.
-    """
+    At most `limit` items a call of `work`; a longer call is cut, and its pieces run side by side. `window`: seconds
+    that the first item waits for company while others are calling too; a lone caller never waits. `settle` gets what a
+    call of `work` ended, all at once, in the worker's thread: an event loop is woken once for many callers."""
 
     def __init__(
         self,

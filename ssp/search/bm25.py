@@ -1,6 +1,5 @@
-"""BM25 over one corpus. A shard is a row slice of its scored matrix (tokens x documents): merged shards give the ids, scores
-and ties (by row) of the whole.
-"""
+"""BM25 over one corpus. A shard is a row slice of its scored matrix (tokens x documents): merged shards give the ids,
+scores and ties (by row) of the whole."""
 
 from __future__ import annotations
 
@@ -44,11 +43,9 @@ def fingerprint(documents: Sequence[Document]) -> str:
 
 
 class Bm25Index:
-    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build` or `shard`.
-
-    `data [nnz] float32`, `local [nnz] int32` (row minus `first`, ascending in a column), `indptr [tokens + 1] int64`
-    are the columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads.
-    """
+    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build` or `shard`. `data [nnz]
+    float32`, `local [nnz] int32` (row minus `first`, ascending in a column), `indptr [tokens + 1] int64` are the
+    columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads."""
 
     def __init__(
         self,
@@ -99,12 +96,10 @@ class Bm25Index:
         return rows[best].astype(np.int64) + self.first, scores[best]
 
     def _candidates(self, columns: list[int], k: int) -> Places:
-        """Local rows (ascending) that hold the best `k`, those tied with the last of them included.
-
-        Tokens are added up by falling peak (their best score in any row), until the k-th best sum so far is above the
-        peaks of the tokens left: no row without one of the added tokens can come in any more. The tokens left are then
-        looked up for the rows that still can. Sums here round in another order than the answer's, so bounds have slack.
-        """
+        """Local rows (ascending) that hold the best `k`, those tied with the last of them included. Tokens are added up
+        by falling peak (their best score in any row), until the k-th best sum so far is above the peaks of the tokens
+        left: no row without one of the added tokens can come in any more. The tokens left are then looked up for the
+        rows that still can. Sums here round in another order than the answer's, so bounds have slack."""
         terms = sorted(((self._peak(c) * n, c, np.float32(n)) for c, n in Counter(columns).items()), reverse=True)
         slack = 1.0 - 4 * len(columns) * _EPS
         left, floor = sum(peak for peak, _, _ in terms), 0.0
@@ -198,9 +193,7 @@ def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Pl
 
 def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
     """Index `texts` (a document's whole contents, title line too) with BM25: Lucene's idf and term weight, as in bm25s.
-
-    `texts` is read once. Raises InputError for no text, texts without one token, or k1 < 0, b outside [0, 1].
-    """
+    `texts` is read once. Raises InputError for no text, texts without one token, or k1 < 0, b outside [0, 1]."""
     postings.check(k1, b)
     numbers = postings.Numbers()
     runs = list(postings.counted(texts, numbers, postings.IN_MEMORY))

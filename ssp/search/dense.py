@@ -1,6 +1,5 @@
-"""Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double precision, and any index
-that faiss made. Knobs of one request never reach another.
-"""
+"""Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double precision, and any
+index that faiss made. Knobs of one request never reach another."""
 
 from __future__ import annotations
 
@@ -49,11 +48,9 @@ def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
 
 
 class FlatIndex:
-    """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first` and on.
-
-    faiss finds candidates in float32; `exact_scores` of these decide. Where a row that is no candidate could still belong
-    to the best `k`, within the error bound of float32, all rows above that bound are scored.
-    """
+    """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first` and on. faiss finds
+    candidates in float32; `exact_scores` of these decide. Where a row that is no candidate could still belong to the
+    best `k`, within the error bound of float32, all rows above that bound are scored."""
 
     knobs: tuple[str, ...] = ()
 

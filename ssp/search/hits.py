@@ -31,10 +31,8 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Hits:
-    """The best rows of a batch of queries, best first, ties by row.
-
-    `rows [n, m] int64` counts in the whole corpus (`NO_ROW` at the end where fewer were found); `scores [n, m] float32`.
-    """
+    """The best rows of a batch of queries, best first, ties by row. `rows [n, m] int64` counts in the whole corpus
+    (`NO_ROW` at the end where fewer were found); `scores [n, m] float32`."""
 
     rows: Rows
     scores: npt.NDArray[np.float32]
@@ -87,12 +85,10 @@ def fuse(rankings: Sequence[Hits], k: int) -> Hits:
 
 
 class Answers(list[list[Document]]):
-    """Documents of each query, best first, as a `Search` gives them, and how honest they are.
-
-    `coverage`: the share of the corpus's rows that were searched (1.0: all). `seconds` by stage of the batch that the
-    queries were answered in: tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how
-    many of the queries were answered from the cache.
-    """
+    """Documents of each query, best first, as a `Search` gives them, and how honest they are. `coverage`: the share of
+    the corpus's rows that were searched (1.0: all). `seconds` by stage of the batch that the queries were answered in:
+    tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how many of the queries were
+    answered from the cache."""
 
     def __init__(
         self,

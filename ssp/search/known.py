@@ -1,6 +1,5 @@
-"""The one place where equal queries become one search: within a call, among the threads that ask at a time, and over time
-(in memory, or in a file that any number of processes share). A failure is never kept.
-"""
+"""The one place where equal queries become one search: within a call, among the threads that ask at a time, and over
+time (in memory, or in a file that any number of processes share). A failure is never kept."""
 
 from __future__ import annotations
 
@@ -57,10 +56,8 @@ class Known(Generic[Key, Value]):
         seconds: float | None = None,
     ) -> tuple[dict[Key, Value], set[Key]]:
         """The answer of each key, and the keys that were not known. `work` answers those that nobody works on, in their
-        order; what is `worth` it is kept.
-
-        Raises what the work for a key raised, and TimeoutError when another caller's takes longer than `seconds`.
-        """
+        order; what is `worth` it is kept. Raises what the work for a key raised, and TimeoutError when another caller's
+        takes longer than `seconds`."""
         keys = dict.fromkeys(keys)
         with self._lock:
             found = self._get(keys)
@@ -146,11 +143,9 @@ class Book(Known[Asked, Found]):
 
 
 class RecordedSearch(Book):
-    """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`) behind the file `path`.
-
-    `retrievers`: corpus → name of what answers there, which says all that decides an answer but the query and k. Answers
-    of less than the whole corpus are not kept. InputError as of `Book`, and for a replay without a file.
-    """
+    """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`) behind the file
+    `path`. `retrievers`: corpus → name of what answers there, which says all that decides an answer but the query and
+    k. Answers of less than the whole corpus are not kept. InputError as of `Book`, and for a replay without a file."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
-"""BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there. Both give
-the bits of bm25s's "lucene".
-"""
+"""BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there. Both
+give the bits of bm25s's "lucene"."""
 
 from __future__ import annotations
 
@@ -120,10 +119,8 @@ def scored(
     space: Callable[[str, Any, int], Any] = lambda name, kind, length: np.empty(length, kind),
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Matrix:
-    """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size` of them at a time.
-
-    `space` makes the arrays `data` and `rows`. InputError for a corpus without one token.
-    """
+    """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size` of them at a time. `space`
+    makes the arrays `data` and `rows`. InputError for a corpus without one token."""
     frequency, sizes = np.zeros(tokens, dtype=np.int64), [np.zeros(0, dtype=np.int32)]
     for run in runs():
         frequency[run.tokens] += np.diff(run.starts)

@@ -1,6 +1,5 @@
-"""From queries to documents over the shards of named corpora: what is known already, encode, ask every shard, merge, fuse,
-fetch, rerank.
-"""
+"""From queries to documents over the shards of named corpora: what is known already, encode, ask every shard, merge,
+fuse, fetch, rerank."""
 
 from __future__ import annotations
 
@@ -90,10 +89,8 @@ class Corpus:
 
 class Router:
     """`Search` over `corpora`, with a bounded cache of whole answers. Safe in several threads, which ask at most once.
-
     `min_coverage`: the share of a corpus's rows below which an answer is a Fault: `retriever_down` when no shard
-    answered, else `retriever_partial`. `patience`: seconds after which another thread's search is not waited for.
-    """
+    answered, else `retriever_partial`. `patience`: seconds after which another thread's search is not waited for."""
 
     def __init__(
         self,

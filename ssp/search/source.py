@@ -39,9 +39,7 @@ class Elsewhere:
 
 class HttpSearch:
     """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve); the corpus's name is not sent.
-
-    `none` finds nothing and sends nothing. `timeout`, `tries`, `backoff`: see `Service`. Safe in several threads.
-    """
+    `timeout`, `tries`, `backoff`: see `Service`. Safe in several threads."""
 
     def __init__(
         self,
@@ -63,13 +61,9 @@ class HttpSearch:
         self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault.
-
-        A query that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the
-        policy's doing, not a fault (law 2). Coverage and seconds as the server says, if it does.
-        """
-        if corpus == NO_CORPUS:
-            return Answers([[] for _ in queries])
+        """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query
+        that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the policy's
+        doing, not a fault (law 2). Coverage and seconds as the server says, if it does."""
         return _joined([self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)])
 
     def close(self) -> None:
@@ -98,11 +92,9 @@ def _joined(parts: Sequence[Answers]) -> Answers:
 
 def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
     """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, with
-    `coverage` (0 to 1) and `timings` (seconds by stage) where the server sends them, as ours does.
-
-    A document without an id gets one made from its contents; it may be its text alone; a reply without any score is in rank
-    order, and a score is 1 / rank. Anything else that differs from the contract raises Fault(retriever_schema).
-    """
+    `coverage` (0 to 1) and `timings` (seconds by stage) where the server sends them, as ours does. A document without
+    an id gets one made from its contents; it may be its text alone; a reply without any score is in rank order, and a
+    score is 1 / rank. Anything else that differs from the contract raises Fault(retriever_schema)."""
     if not 200 <= status < 300:
         raise Fault(SCHEMA, f"status {status}")
     try:

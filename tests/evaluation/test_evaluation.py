@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -82,7 +82,8 @@ def test_rows_hold_every_score_and_a_void_none() -> None:
 def test_the_judges_word_and_its_failures_are_kept_apart() -> None:
     found = [row for row in rows() if row.scored]
     words = [Grade(True), Grade(False), Grade(None, void_cause="judge_timeout")]
-    judged = [row.with_decision(words[i % 3]) for i, row in enumerate(found)]
+    said = [words[i % 3] for i in range(len(found))]
+    judged = [replace(r, judge=g.right, judge_failure=g.void_cause) for r, g in zip(found, said, strict=True)]
     *_, line = evaluation.lines("set", judged, seed=0)
     assert line.failures == 2 and line.estimates["judge"].mean == 0.5, "failures are neither right nor wrong"
     assert [row.judge_failure for row in judged[:3]] == ["", "", "judge_timeout"]

@@ -187,11 +187,13 @@ def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
     assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other, "bm25") != store.name_of(first, "bm25")
 
 
-def test_what_is_loaded_fits_the_memory_and_vectors_are_read_at_the_start(made):
+def test_what_is_loaded_fits_the_memory_and_vectors_are_read_at_the_start(made, monkeypatch):
     index = made / "index"
-    for kind in ("dense", "bm25"):
-        with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
-            store.open_shard(index, kind=kind, memory_mb=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(store.budget, "available_mb", lambda: 10)
+        for kind in ("dense", "bm25"):
+            with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
+                store.open_shard(index, kind=kind)
     assert [*store.needs(store.read_manifest(index), 2, "hybrid")] == ["process", "words", "bm25"], "vectors are mapped"
     assert store.open_shard(index, 1, 2, kind="hybrid").dense._norm is not None
 

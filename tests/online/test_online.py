@@ -17,7 +17,7 @@ from webfakes import ANSWERS, KEY, VARIABLES, WEB, Answer, Server, link, serpapi
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.config.schema import Config
+from ssp.config.schema import Config, OnlineConfig
 from ssp.game import corpora
 from ssp.search.online.engines import ENGINES, long_segments, sanitised
 from ssp.search.online.search import AT_ONCE, OnlineSearch
@@ -34,11 +34,16 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(variable, KEY)
 
 
+def block(name: str, url: str = "", **options: Any) -> OnlineConfig:
+    return OnlineConfig(name, url, **{"site": "cx-1" if name == "google_cse" else "", **options})
+
+
 @contextmanager
-def engine(name: str, answer: Answer | None = None, **options: Any) -> Iterator[tuple[OnlineSearch, Server]]:
-    options.setdefault("site", "cx-1" if name == "google_cse" else "")
+def engine(
+    name: str, answer: Answer | None = None, seed: int = 0, **options: Any
+) -> Iterator[tuple[OnlineSearch, Server]]:
     with serving(name, answer) as server:
-        search = OnlineSearch(name, server.url, tries=3, backoff=0.001, **options)
+        search = OnlineSearch(block(name, server.url, **options), seed, tries=3, backoff=0.001)
         try:
             yield search, server
         finally:
@@ -98,9 +103,9 @@ def test_serpapi_puts_answer_box_organic_results_and_questions_in_a_row() -> Non
 
 def test_an_engine_that_needs_more_than_a_key_says_so() -> None:
     with pytest.raises(InputError, match="retriever.online.site"):
-        OnlineSearch("google_cse")
+        OnlineSearch(OnlineConfig("google_cse"))
     with pytest.raises(InputError, match="google, google_light, bing, baidu, yahoo"):
-        OnlineSearch("serpapi", site="altavista")
+        OnlineSearch(block("serpapi", site="altavista"))
 
 
 @pytest.mark.covers("SR-48")
@@ -188,14 +193,14 @@ def test_the_key_is_in_no_message_log_or_error(name: str, trouble: str, caplog: 
 def test_a_key_that_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLES[name])
     with pytest.raises(InputError, match=f"{VARIABLES[name]} is not set"):
-        OnlineSearch(name, site="cx-1" if name == "google_cse" else "")
+        OnlineSearch(block(name))
 
 
 def test_unknown_engines_and_addresses_with_a_query_are_refused() -> None:
     with pytest.raises(InputError, match="serper"):
-        OnlineSearch("altavista")
+        OnlineSearch(block("altavista"))
     with pytest.raises(InputError, match="without a query") as caught:
-        OnlineSearch("serper", "http://h/search?key=SENTINEL")
+        OnlineSearch(block("serper", "http://h/search?key=SENTINEL"))
     assert "SENTINEL" not in str(caught.value)
 
 
@@ -246,9 +251,9 @@ def test_the_quota_counts_every_request_and_answers_in_memory_stay() -> None:
 
 @pytest.mark.covers("SS-09", "SR-51")
 def test_what_is_in_the_file_needs_no_network(tmp_path: Path) -> None:
-    with engine("serper", memory=tmp_path / "web.db") as (search, server):
+    with engine("serper", cache=str(tmp_path / "web.db")) as (search, server):
         online = search.search(["emma", "woodhouse"], 3, "train")
-    offline = OnlineSearch("serper", server.url, tries=1, memory=tmp_path / "web.db")
+    offline = OnlineSearch(block("serper", server.url, cache=str(tmp_path / "web.db")), tries=1)
     assert offline.search(["woodhouse", "emma"], 3, "other") == online and offline.requests == 0
     with pytest.raises(Fault, match="retriever_down"):
         offline.search(["knightley"], 3, "train")
@@ -289,7 +294,7 @@ def test_ten_requests_are_under_way_at_once_and_no_more() -> None:
 @pytest.mark.covers("SS-08")
 def test_a_random_number_of_results_is_the_same_each_time() -> None:
     queries = [f"q{i}" for i in range(40)]
-    with engine("serper", vary=7) as (search, server), engine("serper", vary=8) as (other, _):
+    with engine("serper", seed=7, vary=True) as (search, server), engine("serper", seed=8, vary=True) as (other, _):
         kept = [len(found) for found in search.search(queries, 3, "train")]
         assert kept == [len(search.search([query], 3, "train")[0]) for query in queries]
         assert set(kept) == {1, 2, 3} and kept != [len(found) for found in other.search(queries, 3, "train")]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 
-from ssp.base.episode import SOLVER, Episode, Grade, Outcome, Task
+from ssp.base.episode import SOLVER, Episode, Outcome, Task
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import whole
 from ssp.base.seeds import derive
@@ -22,12 +22,10 @@ from ssp.game.rewards import match
 
 @dataclass(frozen=True)
 class Row:
-    """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode.
-
-    `judge` is the judge's word where one was asked, `judge_failure` why it gave none. `recall`: 1 when a gold answer
-    stands in the documents that were shown, 0 when not, also when nothing was searched. `turns`: texts that the policy
-    wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown.
-    """
+    """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode. `judge` is
+    the judge's word where one was asked, `judge_failure` why it gave none. `recall`: 1 when a gold answer stands in the
+    documents that were shown, 0 when not, also when nothing was searched. `turns`: texts that the policy wrote. Of a
+    bare prediction neither is known. `documents`: ids, in the order shown."""
 
     id: str
     question: str
@@ -53,10 +51,6 @@ class Row:
     def scored(self) -> bool:
         """False for a void."""
         return not self.cause
-
-    def with_decision(self, decision: Grade) -> Row:
-        """The row with what the judge said of its answer."""
-        return replace(self, judge=decision.right, judge_failure=decision.void_cause)
 
     @property
     def words(self) -> int:
@@ -151,14 +145,15 @@ def mark(said: object, places: Iterable[Path]) -> str:
 
 class Kept:
     """The rows so far, those of an earlier process among them. `out`: the file that they will be (None: none is
-    written); `mark` stands for all that decides them. The file is there from the first row on. InputError for a file of
+    written), with `.part` behind its name until then; `mark` stands for all that decides them. InputError for a file of
     another mark, and for one that cannot be read."""
 
     def __init__(self, out: Path | None, mark: str) -> None:
         self.path = None if out is None else out.with_name(f"{out.name}.part")
         self.rows: dict[Key, Row] = {}
         self._mark = mark
-        self._file = None if self.path is None else self._opened(self.path)
+        if self.path is not None:
+            self._take_up(self.path)
 
     def played(
         self,
@@ -189,41 +184,24 @@ class Kept:
     def add(self, name: str, rows: Sequence[Row]) -> None:
         """Rows of the set `name` that were just played."""
         self.rows |= {(name, row.id, row.sample): row for row in rows}
-        if self.path is None:
-            return
-        if self._file is None:
-            self._file = self.path.open("wb")
-            self._file.write(json.dumps({"mark": self._mark}).encode() + b"\n")
-        self._file.writelines(json.dumps({"set": name, **asdict(row)}).encode() + b"\n" for row in rows)
-        self._file.flush()
+        if self.path is not None:
+            with self.path.open("ab") as file:
+                said = ({"mark": self._mark, "set": name, **asdict(row)} for row in rows)
+                file.writelines(json.dumps(row).encode() + b"\n" for row in said)
 
-    def close(self, done: bool = False) -> None:
-        """No more rows come; `done`: nor are they needed here any more."""
-        if self._file is not None:
-            self._file.close()
-        if done and self.path is not None:
-            self.path.unlink(missing_ok=True)
-
-    def _opened(self, path: Path) -> BinaryIO | None:
-        """The file with its rows taken up, open behind the last whole one; None where there is none yet."""
+    def _take_up(self, path: Path) -> None:
+        """The rows in the file; its last one may be cut off, and goes. A void is asked again."""
         rule, step = "an unfinished file of --out is of the same policy, data and settings", "give --out another name"
         try:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            whole = [line for line in lines if line.endswith(b"\n")]  # the last one may be cut off
-            if not whole:
-                return None
-            head, *rows = map(json.loads, whole)
-            if head["mark"] != self._mark:
-                raise InputError(rule, f"{path} is of others", f"remove it, or {step}")
-            for found in rows:
+            kept = [line for line in lines if line.endswith(b"\n")]
+            for found in map(json.loads, kept):
+                if found.pop("mark") != self._mark:
+                    raise InputError(rule, f"{path} is of others", f"remove it, or {step}")
                 name, row = found.pop("set"), Row(**found)
                 if row.scored:
                     self.rows[name, row.id, row.sample] = row
-            file = path.open("r+b")
-            file.seek(sum(map(len, whole)))
-            file.truncate()
-        except OSError as error:  # a folder, somebody else's, a name that is too long
-            raise InputError(f"{rule}, and can be written", error, step) from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            if len(kept) < len(lines):
+                os.truncate(path, sum(map(len, kept)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{rule}, a row a line", f"{path}: {error}", f"remove it, or {step}") from error
-        return file

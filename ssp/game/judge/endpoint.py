@@ -1,9 +1,7 @@
 """An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the reply, or as a Fault.
-
-Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try, or too many failures in a row),
-`judge_refused` (any other status: a wrong key, model or request), `judge_format` (no reading of any try's reply),
-`judge_deadline` (not done within the time that the whole batch has). No message holds the key.
-"""
+Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try, or too many failures in a
+row), `judge_refused` (any other status: a wrong key, model or request), `judge_format` (no reading of any try's reply),
+`judge_deadline` (not done within the time that the whole batch has). No message holds the key."""
 
 from __future__ import annotations
 

@@ -76,11 +76,9 @@ class SearchForm:
 @dataclass(frozen=True)
 class ObservationForm:
     """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line}, {contents}; `text` has
-    {documents}: the documents of one query, without white space around them.
-
-    `join`: what stands between two documents, `between`: between the results of two queries of one turn. `nothing`: in
-    place of no document. `as_turn`: a message of its own (role `tool`), not text inside the policy's turn.
-    """
+    {documents}: the documents of one query, without white space around them. `join`: what stands between two documents,
+    `between`: between the results of two queries of one turn. `nothing`: in place of no document. `as_turn`: a message
+    of its own (role `tool`), not text inside the policy's turn."""
 
     __pydantic_config__ = STRICT
 
@@ -95,14 +93,12 @@ class ObservationForm:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One tag protocol as data; `ssp.game.protocols.library` holds them as files.
-
-    `kinds`: tag names that `parse` knows. `fields`: what a prompt says where the task says nothing. `template`: how a
-    prompt is laid out when the model's settings do not say. `plain`: the layout of `template=plain`. `one_line`: every
-    text is squeezed to one line with single spaces. `question_mark`: a question without one gets one. `retry`: what an
-    invalid turn is told, with the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, ""
-    for those of the layout.
-    """
+    """One tag protocol as data; `ssp.game.protocols.library` holds them as files. `kinds`: tag names that `parse`
+    knows. `fields`: what a prompt says where the task says nothing. `template`: how a prompt is laid out when the
+    model's settings do not say. `plain`: the layout of `template=plain`. `one_line`: every text is squeezed to one line
+    with single spaces. `question_mark`: a question without one gets one. `retry`: what an invalid turn is told, with
+    the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, "" for those of the
+    layout."""
 
     __pydantic_config__ = STRICT
 

@@ -29,13 +29,11 @@ def rollout(
     told: Told = lambda episode, kind, text: None,
 ) -> tuple[list[Episode], dict[str, float]]:
     """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`,
-    `search/<stage>`; with them the least `search/coverage`).
-
-    Ends of an episode (`stopped`): `final` (it handed in), `turns` (it asked for one more search than it has), `tokens`
-    (a turn or the whole is too long), `malformed` (one invalid turn too many), `fault` (void: a Fault of search hits the
-    episodes of that call, one of the engine all that it hit, `deadline` those that took too long). `Episode.documents`
-    are those that the policy was shown. `told` hears of each piece of text at once.
-    """
+    `search/<stage>`; with them the least `search/coverage`). Ends of an episode (`stopped`): `final` (it handed in),
+    `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long), `malformed` (one
+    invalid turn too many), `fault` (void: a Fault of search hits the episodes of that call, one of the engine all that
+    it hit, `deadline` those that took too long). `Episode.documents` are those that the policy was shown. `told` hears
+    of each piece of text at once."""
     if not tasks:
         return [], {"generate": 0.0, "search": 0.0}
     if len({task.role for task in tasks}) > 1:

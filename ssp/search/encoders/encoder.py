@@ -26,10 +26,8 @@ _SIDES = {"DPRQuestionEncoder": "queries", "DPRContextEncoder": "passages"}
 
 class TextEncoder:
     """The encoder in `folder`, used as `spec` says, on one device. Safe in several threads. `dim`: of its vectors.
-
-    `dtype`: float32, bfloat16 or float16, of the weights and of the arithmetic up to the pooling.
-    DPR has two models: a folder of the question encoder takes queries only, one of the context encoder passages only.
-    """
+    `dtype`: float32, bfloat16 or float16, of the weights and of the arithmetic up to the pooling. DPR has two models: a
+    folder of the question encoder takes queries only, one of the context encoder passages only."""
 
     def __init__(self, folder: Path, spec: EncoderSpec, dtype: str = "float32", device: str = "cpu") -> None:
         from ssp.search.encoders.forward import Forward
@@ -126,12 +124,10 @@ def _kind(config: dict[str, Any], spec: EncoderSpec) -> tuple[Any, str]:
 
 
 class CrossEncoder:
-    """The cross-encoder in `folder`, on one device. Safe in several threads.
-
-    `batch`: most pairs a forward pass; `max_length`: tokens of a pair. The document is cut to fit; a query keeps at most
-    half of the tokens. A model with one output gives it as it is (a logit), one with two gives the second minus the first
-    (log odds of relevant). InputError for another number of outputs, and for what `Forward` refuses.
-    """
+    """The cross-encoder in `folder`, on one device. Safe in several threads. `batch`: most pairs a forward pass;
+    `max_length`: tokens of a pair. The document is cut to fit; a query keeps at most half of the tokens. A model with
+    one output gives it as it is (a logit), one with two gives the second minus the first (log odds of relevant).
+    InputError for another number of outputs, and for what `Forward` refuses."""
 
     def __init__(
         self, folder: Path, dtype: str = "float32", device: str = "cpu", batch: int = 32, max_length: int = 512

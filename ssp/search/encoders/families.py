@@ -45,11 +45,9 @@ _PADDED_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "m
 @dataclass(frozen=True)
 class EncoderSpec:
     """How texts become vectors. `model`: name or folder as given; `family`: the rule that fired (see `detect`).
-
     `pooling`: mean over the text's tokens, cls (the first), last, pooler (the model's own output), decoder (the first
-    position of an encoder-decoder's decoder). `normalise`: to length 1. `projection`: always false (of older index folders).
-    Lengths in tokens, special ones included: `max_length` of queries, `passage_length`.
-    """
+    position of an encoder-decoder's decoder). `normalise`: to length 1. `projection`: always false (of older index
+    folders). Lengths in tokens, special ones included: `max_length` of queries, `passage_length`."""
 
     model: str
     family: str = ""
@@ -63,12 +61,10 @@ class EncoderSpec:
 
 
 def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> EncoderSpec:
-    """How the encoder in `folder` is used. Of each field counts what is said first by `given` (the caller's word), the files
-    of a sentence-transformers folder (modules.json with Pooling and Normalize, prompts, lengths), and the family that a
-    word of `model`, of the folder's name or of config.json names.
-
-    InputError for a folder that says nothing (set `pooling`) and for modules that are not supported.
-    """
+    """How the encoder in `folder` is used. Of each field counts what is said first by `given` (the caller's word), the
+    files of a sentence-transformers folder (modules.json with Pooling and Normalize, prompts, lengths), and the family
+    that a word of `model`, of the folder's name or of config.json names. InputError for a folder that says nothing (set
+    `pooling`) and for modules that are not supported."""
     said, folder = dict(given or {}), Path(folder)
     body = body_folder(folder)
     config = read_json(body / "config.json")

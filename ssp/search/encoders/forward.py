@@ -1,6 +1,5 @@
-"""A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a model
-is refused.
-"""
+"""A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a
+model is refused."""
 
 from __future__ import annotations
 

@@ -12,12 +12,11 @@ MB = 2**20
 OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
-def available_mb(memory_mb: int = 0) -> float:
-    """MB that this process may still take: the least of what is free, what its cgroups (version 2) leave, page cache not
-    counted, and `memory_mb` (0: no limit)."""
+def available_mb() -> float:
+    """MB that this process may still take: what is free, or what its cgroups (version 2) leave, page cache not counted."""
     import psutil  # a slow import
 
-    limits = [psutil.virtual_memory().available / MB, *([float(memory_mb)] if memory_mb else [])]
+    limits = [psutil.virtual_memory().available / MB]
     with suppress(OSError, StopIteration):
         lines = OWN_CGROUPS.read_text().splitlines()
         own = CGROUPS / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")
@@ -30,9 +29,9 @@ def available_mb(memory_mb: int = 0) -> float:
     return min(limits)
 
 
-def check(loaded: Mapping[str, float], memory_mb: int = 0) -> None:
+def check(loaded: Mapping[str, float]) -> None:
     """InputError when what a process loads (name → MB) is more than `available_mb`."""
-    free, needed = available_mb(memory_mb), sum(loaded.values())
+    free, needed = available_mb(), sum(loaded.values())
     if needed > free:
         parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
         found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"

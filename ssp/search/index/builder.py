@@ -35,13 +35,11 @@ NOTES, TABLE = "notes.json", "embedding.npy"
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25.
-
-    Dense: `encoder` and the `folder` of its weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's string,
-    in `parts` files of consecutive rows (Flat needs none); `save_embedding`: the vectors stay in the folder beside the
-    index. `embedding`: a file of the corpus's vectors, `faiss_file`: an index of them, both instead of encoding.
-    `link_from`: bytes from which on the corpus and these files are linked into the folder, not copied.
-    """
+    """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25. Dense: `encoder` and the `folder` of its
+    weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's string, in `parts` files of consecutive rows
+    (Flat needs none); `save_embedding`: the vectors stay in the folder beside the index. `embedding`: a file of the
+    corpus's vectors, `faiss_file`: an index of them, both instead of encoding. `link_from`: bytes from which on the
+    corpus and these files are linked into the folder, not copied."""
 
     kind: str = BM25
     k1: float = 1.2
@@ -93,12 +91,9 @@ def build_index(
     progress: Progress = lambda stage, done, total: None,
     encode: Encode | None = None,
 ) -> Manifest:
-    """Make the folder `out`, or go on with it.
-
-    `progress`: stage, done, in all (0: not known); rows, and bytes in "seal". `encode`: passages → vectors, instead of the
-    plan's encoder. InputError for bad input, a taken or an unwritable folder, an unfinished build of another plan, and one
-    that is under way.
-    """
+    """Make the folder `out`, or go on with it. `progress`: stage, done, in all (0: not known); rows, and bytes in
+    "seal". `encode`: passages → vectors, instead of the plan's encoder. InputError for bad input, a taken or an
+    unwritable folder, an unfinished build of another plan, and one that is under way."""
     plan.check()
     noted, dim = plan.noted(corpus), getattr(encode, "dim", 0)
     if plan.kind != BM25:  # before the first stage: hours may lie between

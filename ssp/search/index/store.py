@@ -1,6 +1,5 @@
-"""An index as a folder. One whose manifest, sizes or contents disagree is refused: sizes at every start, contents once a
-machine.
-"""
+"""An index as a folder. One whose manifest, sizes or contents disagree is refused: sizes at every start, contents once
+a machine."""
 
 from __future__ import annotations
 
@@ -151,11 +150,9 @@ def verify(
     again: bool = False,
     progress: _Progress = lambda done, total: None,
 ) -> None:
-    """InputError unless the files `names` (default: all) have the manifest's sizes and contents.
-
-    Contents are read once a machine: a stamp in the cache folder says for which path, inode, size and time of change
-    they were right. `again`: whatever the stamps say. Processes that start at once read them once.
-    """
+    """InputError unless the files `names` (default: all) have the manifest's sizes and contents. Contents are read once
+    a machine: a stamp in the cache folder says for which path, inode, size and time of change they were right. `again`:
+    whatever the stamps say. Processes that start at once read them once."""
     with (folder / MANIFEST).open("rb") as lock:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -196,15 +193,10 @@ def _keep(stamp: Path) -> None:
         stamp.touch()
 
 
-def open_shard(
-    folder: str | Path, i: int = 0, n: int = 1, kind: str = BM25, gpu: bool = False, memory_mb: int = 0
-) -> Shard:
-    """Shard `i` of `n` of an index folder, with what a search of `kind` needs.
-
-    BM25 and Flat are cut by rows, other indexes by parts; arrays are mapped where they can be, and Flat's vectors are read
-    once. `memory_mb`: what may be loaded (0: what is free). InputError for a broken folder, a kind that it has not, parts
-    that `n` shards cannot share, too little memory, a vector that is not finite.
-    """
+def open_shard(folder: str | Path, i: int = 0, n: int = 1, kind: str = BM25, gpu: bool = False) -> Shard:
+    """Shard `i` of `n` of an index folder, with what a search of `kind` needs: BM25 and Flat are cut by rows, other indexes
+    by parts. InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little
+    memory, a vector that is not finite."""
     folder, manifest = Path(folder), read_manifest(folder)
     if kind not in (*manifest.kinds, HYBRID) or (kind == HYBRID and len(manifest.kinds) < 2):
         found = f"{folder} has {' and '.join(manifest.kinds)}"
@@ -212,7 +204,7 @@ def open_shard(
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
         check_parts(folder, manifest, n)
-    budget.check(needs(manifest, n, kind, gpu), memory_mb)
+    budget.check(needs(manifest, n, kind, gpu))
     verify(folder, manifest, manifest.needed(kind))
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:

@@ -1,6 +1,5 @@
-"""Vectors of a corpus and the dense index over them, made or taken over from files. A killed build goes on after what is on
-disk, to the same index (one thread).
-"""
+"""Vectors of a corpus and the dense index over them, made or taken over from files. A killed build goes on after what
+is on disk, to the same index (one thread)."""
 
 from __future__ import annotations
 
@@ -34,10 +33,8 @@ Report = Callable[[int, int], None]
 
 
 def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, report: Report) -> None:
-    """Write the vectors of all documents to `target` (.npy, float32, row order), `block` texts at a time.
-
-    A file beside it counts the rows that are on disk; encoding goes on there. InputError for a vector that is not finite.
-    """
+    """Write the vectors of all documents to `target` (.npy, float32, row order), `block` texts at a time. A file beside
+    it counts the rows that are on disk; encoding goes on there. InputError for a vector that is not finite."""
     counter, total = target.with_suffix(".rows"), documents.rows
     row = int(counter.read_text()) if counter.exists() else 0
     table = np.lib.format.open_memmap(target, "r+") if row else None
@@ -59,10 +56,9 @@ def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, 
 
 
 def take_embedding(source: Path, target: Path, rows: int, dim: int, link_from: int, report: Report) -> int:
-    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves them.
-
-    Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not finite.
-    """
+    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves
+    them. Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not
+    finite."""
     wrong, size = "an embedding is one table of float32 or float16 (.npy), or plain float32", source.stat().st_size
     try:
         if source.suffix == ".npy":
@@ -111,10 +107,8 @@ def build_parts(
     table: npt.NDArray[np.float32], factory: str, parts: int, scratch: Path, out: Path, report: Report
 ) -> None:
     """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files of consecutive rows.
-
-    HNSW is built with efConstruction `CONSTRUCTION`. All parts share one training, so that parts of IVF find together what
-    one index finds. InputError for a factory that faiss refuses, for this width or this few rows.
-    """
+    HNSW is built with efConstruction `CONSTRUCTION`. All parts share one training, so that parts of IVF find together
+    what one index finds. InputError for a factory that faiss refuses, for this width or this few rows."""
     total = len(table)
     with _refused(factory):
         if not (trained := scratch / "trained.faiss").exists():

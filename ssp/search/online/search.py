@@ -1,6 +1,5 @@
-"""`Search` over an engine of the web. Trouble of the service, and a quota that is spent, is a Fault (law 2); the key comes
-from the environment and is in no message, log or repr.
-"""
+"""`Search` over an engine of the web. Trouble of the service, and a quota that is spent, is a Fault (law 2); the key
+comes from the environment and is in no message, log or repr."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
@@ -27,17 +25,16 @@ from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
 from ssp.search.online.engines import engine
 from ssp.search.online.pages import Pages
-from ssp.search.router import CACHE, DOWN, NO_CORPUS
+from ssp.search.router import CACHE, DOWN
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
 
 if TYPE_CHECKING:
-    from ssp.config.schema import RetrieverConfig
+    from ssp.config.schema import OnlineConfig
 
 logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show broken replies, which may repeat the key
 AT_ONCE = 10
 """Requests under way, as in SSRL."""
 QUOTA = "quota"
-DAY = 86400.0
 _KEY = (401, 403)
 _KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid")
 """A key that is not taken is a 400 at Google."""
@@ -46,72 +43,39 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 """An account that is used up is a 400 at Serper and a 403 at Google: nobody's key is wrong then."""
 
 
-def connect(cfg: RetrieverConfig, seed: int) -> OnlineSearch:
-    """The engine that `retriever.online` names. InputError as of `OnlineSearch`. Sends nothing."""
-    block = cfg.online
-    return OnlineSearch(
-        block.engine,
-        block.url,
-        block.site,
-        timeout=cfg.timeout,
-        quota=block.quota,
-        pages=block.pages,
-        vary=seed if block.vary else None,
-        memory=Path(block.cache) if block.cache else None,
-        ttl=block.ttl,
-        keep=cfg.cache,
-    )
-
-
 class OnlineSearch:
-    """`Search` over the engine called `name`; every corpus but `none` is the web. Safe in several threads.
-
-    `quota`: requests that this object may send, retries included (0 = no limit). `pages`: the paragraph around the snippet,
-    from the page, in its place. `vary`: a seed, by which a random number of results (1 to k) is kept. Answers are kept
-    `ttl` seconds (0 = for ever) in the file `memory`, or the latest `keep` of them in memory (None). InputError for an
-    unknown engine or site, an address with a query, and a key that is not set or, when searching, not taken.
-    """
+    """`Search` over the engine that `block` names; whatever the corpus, it is the web. Safe in several threads. `seed`:
+    by which `block.vary` draws. `keep`: answers in memory, where `block.cache` names no file. InputError for an unknown
+    engine or site, an address with a query, and a key that is not set or, when searching, not taken."""
 
     def __init__(
         self,
-        name: str,
-        url: str = "",
-        site: str = "",
-        *,
+        block: OnlineConfig,
+        seed: int = 0,
         timeout: float = 20.0,
+        keep: int = CACHE,
         tries: int = TRIES,
         backoff: float = BACKOFF,
-        quota: int = 0,
-        pages: bool = False,
-        vary: int | None = None,
-        memory: Path | None = None,
-        ttl: float = DAY,
-        keep: int = CACHE,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._engine = engine(name, site)
-        self._url, self._site, self._quota, self._vary = url or self._engine.url, site, quota, vary
+        self._engine = engine(block.engine, block.site)
+        self._url, self._block, self._seed = block.url or self._engine.url, block, seed
         if "?" in self._url:
             rule = "retriever.online.url is an address without a query"
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
-        key = key_from((SEALED if sealed(url) else "") + self._engine.key_env)
+        key = key_from((SEALED if sealed(block.url) else "") + self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
         self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport, self._count, key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
-        self._pages = Pages(loopback=is_loopback(self._url)) if pages else None
+        self._pages = Pages(loopback=is_loopback(self._url)) if block.pages else None
         self._lock = threading.Lock()
         self.requests = 0
-        self._what = f"{name} {self._url} {site} pages={pages}"
-        self._memory = Book(memory or Path(":memory:"), ttl, clock, 0 if memory else keep)
+        self._what = f"{block.engine} {self._url} {block.site} pages={block.pages}"
+        self._memory = Book(Path(block.cache or ":memory:"), block.ttl, keep=0 if block.cache else keep)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault.
-
-        A query without a word finds nothing, and so does one that the engine refuses although it takes another: that is the
-        policy's doing (law 2).
-        """
-        if corpus == NO_CORPUS:
-            return Answers([[] for _ in queries])
+        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault. A query
+        without a word finds nothing, and so does one that the engine refuses although it takes another: that is the
+        policy's doing (law 2)."""
         began = time.perf_counter()
         # One at a time through the memory, so that a fault loses no answer that was paid for.
         answers = list(self._pool.map(partial(self._remembered, k), queries))
@@ -128,11 +92,11 @@ class OnlineSearch:
     def _remembered(self, k: int, query: str) -> list[Document]:
         found, _ = self._memory.ask([(self._what, k, query)], lambda _: [(self._one(query, k), 1.0)])
         ((documents, _),) = found.values()
-        return documents[: None if self._vary is None else 1 + derive(self._vary, "results", query, k) % k]
+        return documents[: 1 + derive(self._seed, "results", query, k) % k if self._block.vary else None]
 
     def _count(self) -> None:
         with self._lock:
-            if self._quota and self.requests >= self._quota:
+            if self._block.quota and self.requests >= self._block.quota:
                 raise Fault(QUOTA, f"{self.requests} requests were sent, as many as retriever.online.quota allows")
             self.requests += 1
 
@@ -159,7 +123,7 @@ class OnlineSearch:
 
     def _send(self, words: str, count: int, page: int) -> tuple[int, bytes]:
         """Fault `quota` when the account is used up, InputError when the key is not taken."""
-        fields = self._engine.request(words, count, page, self._site)
+        fields = self._engine.request(words, count, page, self._block.site)
         form: Any = {"json": fields} if self._engine.method == "POST" else {"params": fields}
         status, content = self._service.ask(self._engine.method, self._url, **form)
         if 200 <= status < 300:

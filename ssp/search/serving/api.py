@@ -45,11 +45,8 @@ JSON = (b"content-type", b"application/json")
 
 @dataclass
 class Served:
-    """A loaded corpus: what answers, how by default, its reranker, and what /status tells.
-
-    `shards` gives {first, rows, state} of each shard now; /readyz refuses while those that are `up` hold less of the
-    corpus than `min_coverage`.
-    """
+    """A loaded corpus: what answers, how by default, its reranker, and what /status tells. `shards` gives {first, rows,
+    state} of each shard now; /readyz refuses while those that are `up` hold less of the corpus than `min_coverage`."""
 
     router: Router
     options: Options = Options()
@@ -84,11 +81,9 @@ class Metrics:
 
 
 class SearchApi:
-    """The app. `topk`: documents a query when a body names none. `timeout`: seconds for one request.
-
-    Concurrent requests are merged into searches of at most `max_batch` queries, made by `workers` threads; `window`: see
-    `Batcher`. Answers only once `open` was called.
-    """
+    """The app. `topk`: documents a query when a body names none. `timeout`: seconds for one request. Concurrent
+    requests are merged into searches of at most `max_batch` queries, made by `workers` threads; `window`: see
+    `Batcher`. Answers only once `open` was called."""
 
     def __init__(
         self, topk: int, timeout: float = 20.0, max_batch: int = 64, window: float = 0.0, workers: int = 1
