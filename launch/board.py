@@ -55,7 +55,7 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
 
 def _served(run: str, port: int) -> int:
     from ssp.views.board.data import Board
-    from ssp.views.board.server import Server
+    from ssp.views.board.server import server
 
     board = Board(RunFolder(existing(run)))
     board.look()
@@ -63,7 +63,7 @@ def _served(run: str, port: int) -> int:
     with bind(HOST, port) as listener:
         say(f"board of {board.run.name}: http://{HOST}:{listener.getsockname()[1]} (Ctrl-C ends it)")
         try:
-            Server(board, listener).serve_forever()
+            server(board).run(sockets=[listener])
         except KeyboardInterrupt:
             pass
     return 0

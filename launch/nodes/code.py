@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 import actors
 import launch
 import ssp
-from ssp.base import cache
+from ssp.base import files
 from ssp.base.errors import InputError
 from ssp.config import own
 from ssp.config.load import to_yaml
@@ -34,7 +34,7 @@ def printed(cfg: Config) -> Print:
     for package in (ssp, actors, launch):
         folder = Path(str(package.__file__)).parent
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
-            found[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = cache.digest(path)[:16]
+            found[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = files.digest(path)[:16]
     found |= {f"code of {key}": code for key, code in own.prints(cfg).items()}
     settings = OmegaConf.to_container(OmegaConf.create(to_yaml(cfg)))
     assert isinstance(settings, dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ssp.capacity.memory import Process, notes, processes
+from ssp.capacity.memory import MB, Process, notes, processes
 from ssp.capacity.placement import beside, fits, lay, machine, short, tables
 from ssp.config.load import to_yaml
 from ssp.config.nodes import smallest_gpu
@@ -43,7 +43,7 @@ def describe(cfg: Config) -> Iterator[str]:
 
 def _actors(parts: Sequence[Process]) -> str:
     """CPUs and GPUs are what Ray reserves; threads are torch's, on this machine."""
-    numbers = [(part.cpus, part.gpus * part.spread, part.threads, round(part.megabytes)) for part in parts]
+    numbers = [(part.cpus, part.gpus * part.spread, part.threads, round(part.on_host / MB)) for part in parts]
     rows = [(p.name, str(p.count), *(f"{n:.9g}" for n in each), p.task) for p, each in zip(parts, numbers, strict=True)]
     sums = [sum(p.count * each[i] for p, each in zip(parts, numbers, strict=True)) for i in range(4)]
     rows.append(("all", str(sum(p.count for p in parts)), *(f"{total:.9g}" for total in sums), ""))

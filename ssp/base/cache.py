@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -15,11 +14,6 @@ def root() -> Path:
     if os.environ.get("SSP_CACHE"):
         return Path(os.environ["SSP_CACHE"]).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "ssp"
-
-
-def digest(path: Path) -> str:
-    """sha256 of a file, hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def put(entry: Path, make: Callable[[Path], None], sound: Callable[[Path], bool]) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import InputError
+from ssp.base.files import digest
 
 EXACT = "tokenization_exact.py"
 """The class that a tokenizer's configuration names, so that `AutoTokenizer` reads tokenizer.json as it is."""
@@ -26,12 +27,6 @@ def read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, TypeError, RecursionError) as error:
         rule = f"{RECORD} of a model must be a JSON object"
         raise InputError(rule, f"{path}: {error}", "use another folder") from error
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_files(folder: Path, whole: bool = False) -> None:

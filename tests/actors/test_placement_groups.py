@@ -132,7 +132,7 @@ def test_engines_and_learners_share_gpus_that_an_engine_is_told(three_nodes: Non
 def test_what_the_cluster_lacks_is_named(three_nodes: None) -> None:
     with pytest.raises(InputError, match="6 GPUs on 3 nodes, 8 are asked for"):
         placement.planned(config(proposers=4))
-    with pytest.raises(InputError, match="tensor_parallel=4 or less: the largest node has 4 GPUs"):
+    with pytest.raises(InputError, match="the largest node has 4.*tensor_parallel"):
         cfg = config()
         cfg.solver.engine.tensor_parallel = 8
         placement.planned(cfg)

@@ -84,7 +84,7 @@ def shape(name: str) -> Any:
 
 def plan(asked: dict[str, Any]) -> int:
     """MB that the planner gives to such a process, the process itself included."""
-    from ssp.capacity.memory import Model, Process, engine, learner
+    from ssp.capacity.memory import MB, Model, Process, engine, learner
     from ssp.capacity.memory.processes import base
     from ssp.config.role import RoleConfig
 
@@ -98,7 +98,7 @@ def plan(asked: dict[str, Any]) -> int:
         block.learner.checkpointing = asked["checkpointing"]
         block.limits.total_tokens = min(asked["tokens"], 512)
         needs = (*base("learner"), *learner.rank(model, [block]))
-    return round(Process("one", 1, 0, "", needs).megabytes) - WORKER
+    return round(Process("one", 1, 0, "", needs).on_host / MB) - WORKER
 
 
 def make(name: str, folder: str) -> None:

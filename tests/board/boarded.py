@@ -6,18 +6,23 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.cli import bind
 from ssp.config.load import to_yaml
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.runlog import RunLog
 from ssp.telemetry.timeline import Timeline
 from ssp.views.board.data import Board
+from ssp.views.board.server import server
 from tests.selfplay import fakes
 
 GOLDEN = Path(__file__).parent / "golden.json"
@@ -132,6 +137,20 @@ def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = 
     ledger.fold()
     ledger.close()
     return run
+
+
+@contextmanager
+def serving(board: Board) -> Iterator[str]:
+    """The board over HTTP, as the command serves it; gives the address."""
+    with bind("127.0.0.1", 0) as listener:
+        made = server(board)
+        thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            made.should_exit = True
+            thread.join(20)
 
 
 def main() -> None:

@@ -11,18 +11,18 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from launch import board as command
 from launch.cli import bind
 from launch.main import COMMANDS, run
-from ssp.views.board.server import NOTHING, PAGE, Server, leave_page, save
-from tests.board.boarded import HOSTILE, by_hand, looked, played
+from ssp.views.board.server import NOTHING, PAGE, App, leave_page, save
+from tests.board.boarded import HOSTILE, by_hand, looked, played, serving
 from tests.selfplay import fakes
 
 SVG = "http://www.w3.org/2000/svg"
@@ -180,18 +180,13 @@ def test_bad_input_is_one_paragraph(stage: fakes.Stage, tmp_path: Path, capsys: 
 
 
 @pytest.fixture
-def server(stage: fakes.Stage) -> Iterator[Server]:
-    with bind("127.0.0.1", 0) as listener:
-        made = Server(looked(stage.folder), listener)
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+def address(stage: fakes.Stage) -> Iterator[str]:
+    with serving(looked(stage.folder)) as made:
         yield made
-        made.shutdown()
-        thread.join(10)
 
 
-def get(server: Server, path: str, host: str = "127.0.0.1") -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=20)  # type: ignore[misc]
+def get(server: str, path: str, host: str = "127.0.0.1") -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(urlsplit(server).netloc, timeout=20)
     connection.request("GET", path, headers={"Host": host})
     reply = connection.getresponse()
     body = reply.read()
@@ -200,44 +195,40 @@ def get(server: Server, path: str, host: str = "127.0.0.1") -> tuple[int, dict[s
 
 
 @pytest.mark.ray
-def test_routes(server: Server, stage: fakes.Stage) -> None:
-    status, headers, body = get(server, "/")
+def test_routes(address: str, stage: fakes.Stage) -> None:
+    status, headers, body = get(address, "/")
     assert status == 200 and body == (PAGE / "index.html").read_bytes()
     assert headers["content-security-policy"].startswith(NOTHING) and headers["cache-control"] == "no-store"
-    for address in Parsed(body.decode()).addresses:
-        if address != "data:,":
-            status, headers, _ = get(server, f"/{address}")
-            assert status == 200 and headers["content-type"].startswith(("text/css", "text/javascript")), address
-    document = json.loads(get(server, "/data.json")[2])
-    assert document["rows"] == json.loads(json.dumps(server.board.since(0)["rows"])) and not document["more"]
-    assert json.loads(get(server, f"/data.json?since={document['seq']}")[2])["rows"] == []
+    for named in Parsed(body.decode()).addresses:
+        if named != "data:,":
+            status, headers, _ = get(address, f"/{named}")
+            assert status == 200 and headers["content-type"].startswith(("text/css", "text/javascript")), named
+    document = json.loads(get(address, "/data.json")[2])
+    assert document["rows"] == json.loads(json.dumps(looked(stage.folder).since(0)["rows"])) and not document["more"]
+    assert json.loads(get(address, f"/data.json?since={document['seq']}")[2])["rows"] == []
     (newest,) = [row[2][-1] for row in document["rows"] if row[0] == "duels"]
-    assert json.loads(get(server, f"/question.json?id={newest}")[2])[newest]["id"] == newest
-    assert get(server, "/question.json?id=q0")[0] == 404
+    assert json.loads(get(address, f"/question.json?id={newest}")[2])[newest]["id"] == newest
+    assert get(address, "/question.json?id=q0")[0] == 404
     assert (
-        get(server, "/data.json?since=-1")[0] == 400
-        and "since" in json.loads(get(server, "/data.json?since=x")[2])["error"]
+        get(address, "/data.json?since=-1")[0] == 400
+        and "since" in json.loads(get(address, "/data.json?since=x")[2])["error"]
     )
     for path in ("/no.html", "/../data.py", "/%2e%2e/data.py", "/page/index.html", "//etc/passwd"):
-        assert get(server, path)[0] == 404, path
+        assert get(address, path)[0] == 404, path
 
 
 @pytest.mark.ray
-def test_only_this_machines_names_are_answered(server: Server) -> None:
+def test_only_this_machines_names_are_answered(address: str) -> None:
     """So that a page of the web, whose name was made to mean 127.0.0.1, reads nothing here."""
-    port = server.server_address[1]
-    for host, status in (("localhost", 200), (f"localhost:{port}", 200), ("evil.example", 403), ("", 403)):
-        assert get(server, "/data.json", host)[0] == status, host
+    for host, status in (("localhost", 200), (urlsplit(address).netloc, 200), ("evil.example", 403), ("", 403)):
+        assert get(address, "/data.json", host)[0] == status, host
 
 
-@pytest.mark.ray
 def test_a_broken_file_is_told_to_the_page(tmp_path: Path) -> None:
     folder = by_hand(tmp_path / "run", ["why ?"])
-    server = looked(folder)
-    with bind("127.0.0.1", 0) as listener:
-        made = Server(server, listener)
-        (folder.metrics).write_text("nonsense\n")
-        status, _, body = made.answer("/data.json", {})
+    app = App(looked(folder))
+    folder.metrics.write_text("nonsense\n")
+    status, _, body = app.answer("/data.json", {})
     assert status == 400 and b"metrics" in body
 
 

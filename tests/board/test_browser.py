@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launch.cli import bind
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.yardstick import FILE
 from ssp.telemetry.runlog import RunLog
-from ssp.views.board.data import Board
-from ssp.views.board.server import Server, save
-from tests.board.boarded import HOSTILE, by_hand, looked, played
+from ssp.views.board.server import save
+from tests.board.boarded import HOSTILE, by_hand, looked, played, serving
 from tests.board.chrome import Chrome
 from tests.selfplay import fakes
 
@@ -35,19 +31,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
 
 @pytest.fixture(scope="module")
 def address(stage: fakes.Stage) -> Iterator[str]:
-    yield from serving(looked(stage.folder))
-
-
-def serving(board: Board) -> Iterator[str]:
-    with bind("127.0.0.1", 0) as listener:
-        server = Server(board, listener)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join(10)
+    with serving(looked(stage.folder)) as made:
+        yield made
 
 
 def seen(browser: Chrome) -> str:
@@ -196,12 +181,13 @@ def test_a_saved_page_without_a_server(browser: Chrome, stage: fakes.Stage, tmp_
 def test_hostile_questions_are_shown_and_do_nothing(browser: Chrome, tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", [HOSTILE, "one ?"], "<img src=x onerror=\"document.title='taken'\">")
     save(looked(run), tmp_path / "board.html")
-    for url in itertools.chain([(tmp_path / "board.html").as_uri()], serving(looked(run))):
-        browser.open(url + "#questions")
-        browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 2")
-        assert "<script>document.title" in seen(browser)
-        assert "taken" not in browser.run("document.title")
-        assert browser.run("document.querySelectorAll('main img, main script').length") == 0
+    with serving(looked(run)) as address:
+        for url in ((tmp_path / "board.html").as_uri(), address):
+            browser.open(url + "#questions")
+            browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 2")
+            assert "<script>document.title" in seen(browser)
+            assert "taken" not in browser.run("document.title")
+            assert browser.run("document.querySelectorAll('main img, main script').length") == 0
 
 
 def crowded(tmp_path: Path) -> RunFolder:
@@ -249,7 +235,7 @@ def test_ten_thousand_questions_are_searched_sorted_and_scrolled(browser: Chrome
 
 def test_a_run_is_followed(browser: Chrome, tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", ["one ?", "two ?"])
-    for url in serving(looked(run)):
+    with serving(looked(run)) as url:
         browser.open(url + "#questions")
         browser.until("document.querySelectorAll('#questions .row:not([hidden])').length === 2")
         ledger = Ledger(run.ledger)

@@ -126,13 +126,8 @@ def big(**changed: Any) -> Config:
 @pytest.mark.parametrize(
     ("nodes", "found", "step"),
     [
-        ("1x4x80", "4 GPUs on 1 nodes, 8 are asked for", "placement.solvers or learner.ranks"),
-        ("1x0x0", "0 GPUs on 1 nodes, 8 are asked for", "placement.nodes"),
-        (
-            "1x8x24",
-            "GPU 0 of node 0 needs 26.7 GB, 3276 MB too much",
-            "set learner.checkpointing=true, or lower learner.token_budget",
-        ),
+        ("1x4x80", "4 GPUs on 1 nodes, 8 are asked for", "placement.solvers, learner.ranks"),
+        ("1x8x24", "GPU 0 of node 0 needs 26.7 GB, 3276 MB too much", "lower learner.token_budget"),
         ("1x8x80x300", "node 0 needs .* more than it has; the largest process is learner", "token_budget"),
         ("1x8x16", "KV cache for .* of one episode of 12288 tokens", "engine.tensor_parallel"),
     ],

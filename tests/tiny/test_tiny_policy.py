@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ssp.base import cache
+from ssp.base import files
 from ssp.base.episode import PROPOSER, SOLVER, Task
 from ssp.config.role import LimitsConfig, RoleConfig
 from ssp.game import protocols
@@ -48,7 +48,7 @@ def test_it_is_the_same_each_time_and_made_once(tmp_path: Path, monkeypatch: pyt
     spoken = protocols.get("search-r1")
     first, second = (policy.ensure(spoken, "plain", False, tmp_path / name) for name in "ab")
     for file in ("model.safetensors", "tokenizer.json"):
-        assert cache.digest(first / file) == cache.digest(second / file)
+        assert files.digest(first / file) == files.digest(second / file)
     monkeypatch.setattr(policy, "_make", lambda *args: pytest.fail("it is there"))
     assert policy.ensure(spoken, "plain", False, tmp_path / "a") == first
     (first / "model.safetensors").write_bytes(b"half a policy is none")

@@ -58,11 +58,6 @@ class Process:
         turn, after = sum(need.bytes for need in kept if need.turn), sum(need.bytes for need in kept if need.after)
         return sum(need.bytes for need in kept if not (need.turn or need.after)) + max(turn, after)
 
-    @property
-    def megabytes(self) -> float:
-        """`on_host` in MB."""
-        return self.on_host / MB
-
 
 def size(count: float) -> str:
     """Bytes as people read them: `350 MB`, `15.2 GB`."""

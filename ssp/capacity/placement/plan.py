@@ -220,10 +220,6 @@ def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
     """Not enough GPUs, or not enough on one node."""
     asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
     most, listed = max((node.gpus for node in nodes), default=0), ", ".join(f"{u.name} {u.gpus:g}" for u in wanted)
-    step = "lower placement.proposers, placement.solvers or learner.ranks, or share GPUs (placement.layout=colocate)"
-    if not there:
-        step = "describe a cluster (placement.nodes=1x8x80), or set engine_gpus, learner_gpus, judge_gpus of placement to 0"
-    elif any(unit.together and len(unit.bundles) > most for unit in wanted):
-        step = f"set engine.tensor_parallel={most} or less: the largest node has {most} GPUs"
-    found = f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed})"
+    found = f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest node has {most}"
+    step = "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use larger nodes"
     return InputError("every unit of the run has its GPUs", found, step)

@@ -3,10 +3,10 @@ else what is missing, the table, and one thing to type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ssp.base.errors import InputError
-from ssp.capacity.memory import MB, Need, Process, size
+from ssp.capacity.memory import MB, Process, size
 from ssp.capacity.placement.plan import Plan, Slot, lay
 from ssp.config.nodes import Node
 from ssp.config.schema import Config
@@ -79,18 +79,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
-SMALLER = {
-    "activations": "set learner.checkpointing=true, or lower learner.token_budget",
-    "logits": "lower learner.token_budget",
-    "reference": "train adapters (learner.lora.rank=64), or set kl.coef=0",
-    "KV cache": "lower engine.memory or engine.kv_mb, or use more players",
-    "index": "use more retriever.shards, or set retriever.gpus=0",
-    "": "use more learner.ranks (learner.zero=3), learner.offload=all, adapters (learner.lora.rank=64), a smaller model, or "
-    "a higher engine.tensor_parallel",
-}
-"""End of a part's name → what makes it smaller; the first that fits."""
-
-
 class DoesNotFit(InputError):
     """Memory does not suffice; `table` says of what, a row a part."""
 
@@ -115,54 +103,48 @@ def fits(cfg: Config, plan: Plan) -> None:
     for slot, needed in plan.used().items():
         if needed > plan.nodes[slot.node].usable:
             raise _too_full(plan, slot, needed)
-    for at in _full_hosts(cfg, plan):
-        if not _spares(plan, at):
-            raise _host_too_full(cfg, plan, at)
+    for spares, error in _full_hosts(cfg, plan):
+        if not spares:
+            raise error
 
 
 def short(cfg: Config, plan: Plan) -> list[str]:
     """A warning for a machine whose free memory is less than its processes on CPUs need; [] where it suffices."""
-    found = [_host_too_full(cfg, plan, at) for at in _full_hosts(cfg, plan) if _spares(plan, at)]
-    return [f"{error.found}. The run may end for want of memory: {error.next_step}" for error in found]
-
-
-def _full_hosts(cfg: Config, plan: Plan) -> list[int]:
-    """Nodes whose own memory is known, and less than is needed."""
-    return [at for at, node in enumerate(plan.nodes) if 0 < node.host < plan.host(at, cfg)]
-
-
-def _spares(plan: Plan, at: int) -> bool:
-    """Whether the memory of that node is only what is free now, and all that runs there computes on CPUs."""
-    return plan.nodes[at].free and not plan.seated(at)
-
-
-def _too_full(plan: Plan, slot: Slot, needed: int) -> InputError:
-    """More bytes on a GPU than it has: what is on it, and what makes its largest part smaller."""
-    node, known = plan.nodes[slot.node], plan.known
-    seats = [seat for unit, bundle in plan.tenants()[slot] for seat in unit.seats if seat.bundle == bundle]
-    there = {seat.process: known[seat.process] for seat in seats}
-    parts: list[tuple[Need, Process]] = [
-        (n, process) for process in there.values() for n in process.needs if not n.host
+    return [
+        f"{error.found}. The run may end for want of memory: {error.next_step}"
+        for spares, error in _full_hosts(cfg, plan)
+        if spares
     ]
-    need, process = max(parts, key=lambda pair: pair[0].bytes)
+
+
+def _too_full(plan: Plan, slot: Slot, needed: int) -> DoesNotFit:
+    """More bytes on a GPU than it has."""
+    node = plan.nodes[slot.node]
+    seats = [seat for unit, bundle in plan.tenants()[slot] for seat in unit.seats if seat.bundle == bundle]
+    there = {seat.process: plan.known[seat.process] for seat in seats}
     return DoesNotFit(
         f"what is on a GPU fits its {size(node.usable)}",
         f"GPU {slot.gpu} of {node.name} needs {size(needed)}, {size(needed - node.usable)} too much: {' and '.join(there)}",
-        f"the largest part is {process.name}'s {need.what}, {size(need.bytes)}: "
-        + next(step for what, step in SMALLER.items() if need.what.endswith(what)),
+        "lower learner.token_budget or engine.memory, set learner.checkpointing=true or learner.offload=all, "
+        "train adapters (learner.lora.rank=64), or take more ranks or a smaller model",
         gpu_memory(there.values()),
     )
 
 
-def _host_too_full(cfg: Config, plan: Plan, at: int) -> DoesNotFit:
-    """More than a node's own memory. Of this machine it is a warning, since what is free there changes by the minute."""
-    node, needed, seated = plan.nodes[at], plan.host(at, cfg), plan.seated(at)
-    there = [process for process in plan.processes if process.name in seated or not (at or process.gpus)]
-    process = max(there, key=lambda process: process.on_host)
-    found = (
-        f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than {'is free' if node.free else 'it has'}; "
-        f"the largest process is {process.name} ({size(process.on_host)})"
-    )
-    few = "" if cfg.placement.engine_gpus else "placement.solvers=1 placement.proposers=1, "
-    step = f"{'close programs, or ' * node.free}set {few}a smaller model, batch or learner.token_budget"
-    return DoesNotFit("what runs on a host fits its memory", found, step, process_memory(process))
+def _full_hosts(cfg: Config, plan: Plan) -> Iterator[tuple[bool, DoesNotFit]]:
+    """Each node whose own memory is known and less than is needed. With it, whether that is only a warning: the memory is
+    what is free now, which changes by the minute, and all that runs there computes on CPUs."""
+    for at, node in enumerate(plan.nodes):
+        needed, seated = plan.host(at, cfg), plan.seated(at)
+        if not 0 < node.host < needed:
+            continue
+        there = [process for process in plan.processes if process.name in seated or not (at or process.gpus)]
+        process = max(there, key=lambda process: process.on_host)
+        found = (
+            f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than "
+            f"{'is free' if node.free else 'it has'}; the largest process is {process.name} ({size(process.on_host)})"
+        )
+        step = "set placement.solvers=1 placement.proposers=1, a smaller model, batch or learner.token_budget"
+        step = f"close programs, or {step}" if node.free else step
+        rule = "what runs on a host fits its memory"
+        yield node.free and not seated, DoesNotFit(rule, found, step, process_memory(process))

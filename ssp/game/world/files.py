@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ssp.base import cache
 from ssp.base.errors import InputError
+from ssp.base.files import digest
 from ssp.base.seeds import derive, generator
 from ssp.game.world.generator import MAX_HOPS, Question, World
 
@@ -76,7 +77,7 @@ def _sound(folder: Path) -> bool:
         sums = json.loads((folder / _MANIFEST).read_text())["sha256"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False  # none, or a torn or foreign one: the entry is made anew
-    return all((folder / name).is_file() and cache.digest(folder / name) == sums.get(name) for name in _NAMES)
+    return all((folder / name).is_file() and digest(folder / name) == sums.get(name) for name in _NAMES)
 
 
 def _write(folder: Path, world: World) -> None:
@@ -90,7 +91,7 @@ def _write(folder: Path, world: World) -> None:
     rows = (corpus, _targets(world), _questions(world, "eval", kept), _questions(world, "train", spare))
     for name, lines in zip(_NAMES, rows, strict=True):
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    sums = {name: cache.digest(folder / name) for name in _NAMES}
+    sums = {name: digest(folder / name) for name in _NAMES}
     (folder / _MANIFEST).write_text(json.dumps({"seed": world.seed, "format": FORMAT_VERSION, "sha256": sums}))
 
 

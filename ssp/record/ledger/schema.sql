@@ -20,5 +20,3 @@ CREATE INDEX IF NOT EXISTS episodes_by_state ON episodes(role, state);
 CREATE INDEX IF NOT EXISTS episodes_void_paid ON episodes(role) WHERE state = 'voided' AND reward IS NOT NULL;
 CREATE INDEX IF NOT EXISTS episodes_committed ON episodes(commit_role, commit_incarnation, commit_step, state)
   WHERE commit_step IS NOT NULL;
-DROP INDEX IF EXISTS episodes_paid;
-DROP INDEX IF EXISTS episodes_by_commit;

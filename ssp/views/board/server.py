@@ -8,16 +8,12 @@ import base64
 import hashlib
 import json
 import re
-import socket
 import sqlite3
-import sys
-import threading
 import time
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 from ssp.base.errors import InputError, SspError
 from ssp.base.files import whole
@@ -25,6 +21,9 @@ from ssp.base.models import called
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import yardstick
 from ssp.views.board.data import Board, details
+
+if TYPE_CHECKING:  # a tenth of a second, which a run that leaves its page does without
+    import uvicorn
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -95,16 +94,29 @@ def _plain(data: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-class Server(ThreadingHTTPServer):
-    """Serves one board on a listening socket. `serve_forever` until an exception ends it."""
+class App:
+    """One board as an ASGI app; requests are answered one after the other."""
 
-    daemon_threads = True
+    def __init__(self, board: Board) -> None:
+        self.board, self._next = board, 0.0
 
-    def __init__(self, board: Board, listener: socket.socket) -> None:
-        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener
-        self.board, self.lock, self._next = board, threading.Lock(), 0.0
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One request."""
+        status, kind, body = 403, "text/plain", b"ask for localhost or 127.0.0.1"
+        if re.fullmatch(rb"(?i)(localhost|127\.0\.0\.1)(:\d*)?", dict(scope["headers"]).get(b"host", b"")):
+            status, kind, body = 405, "text/plain", b"GET only"
+            if scope["method"] == "GET":
+                status, kind, body = self.answer(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
+        headers = {
+            "content-type": f"{kind}; charset=utf-8",
+            "content-length": str(len(body)),
+            "content-security-policy": f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'",
+            "x-content-type-options": "nosniff",
+            "cache-control": "no-store",
+        }
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        await send({"type": "http.response.body", "body": body})
 
     def answer(self, path: str, asked: dict[str, list[str]]) -> tuple[int, str, bytes]:
         """Status, type and body of a GET."""
@@ -112,54 +124,25 @@ class Server(ThreadingHTTPServer):
         if re.fullmatch(r"\w+\.(html|css|js)", name) and (PAGE / name).is_file():
             return 200, TYPES[Path(name).suffix], (PAGE / name).read_bytes()
         try:
-            with self.lock:
-                if path == "/data.json":
-                    since = asked.get("since", ["0"])[0]
-                    if not since.isdecimal() or len(since) > 18:
-                        raise InputError("since is the number of an earlier answer", since, "leave it out for all")
-                    began = time.monotonic()
-                    if began >= self._next:  # what plays there needs the machine
-                        self.board.look()
-                        self._next = time.monotonic() + SPARE * (time.monotonic() - began)
-                    return 200, "application/json", _plain(self.board.since(int(since))).encode()
-                if path == "/question.json":
-                    found = details(self.board, asked.get("id", []))
-                    return (200 if found else 404), "application/json", _plain(found).encode()
+            if path == "/data.json":
+                since = asked.get("since", ["0"])[0]
+                if not since.isdecimal() or len(since) > 18:
+                    raise InputError("since is the number of an earlier answer", since, "leave it out for all")
+                began = time.monotonic()
+                if began >= self._next:  # what plays there needs the machine
+                    self.board.look()
+                    self._next = time.monotonic() + SPARE * (time.monotonic() - began)
+                return 200, "application/json", _plain(self.board.since(int(since))).encode()
+            if path == "/question.json":
+                found = details(self.board, asked.get("id", []))
+                return (200 if found else 404), "application/json", _plain(found).encode()
         except InputError as error:
             return 400, "application/json", _plain({"error": str(error)}).encode()
         return 404, "text/plain", b"not found"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is none."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
 
+def server(board: Board) -> uvicorn.Server:
+    """The board's server: `run(sockets=[...])` until a signal, or until `should_exit`."""
+    import uvicorn
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 60
-    server: Server
-
-    def do_GET(self) -> None:
-        try:
-            host = urlsplit(f"//{self.headers.get('host', '')}").hostname
-            url = urlsplit(self.path)
-        except ValueError:
-            host = url = None
-        status, kind, body = 403, "text/plain", b"ask for localhost or 127.0.0.1"
-        if url is not None and host in ("localhost", "127.0.0.1"):
-            status, kind, body = self.server.answer(url.path, parse_qs(url.query))
-        self.send_response(status)
-        for header, value in (
-            ("content-type", f"{kind}; charset=utf-8"),
-            ("content-length", str(len(body))),
-            ("content-security-policy", f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'"),
-            ("x-content-type-options", "nosniff"),
-            ("cache-control", "no-store"),
-        ):
-            self.send_header(header, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged."""
+    return uvicorn.Server(uvicorn.Config(App(board), log_level="warning", ws="none", lifespan="off", access_log=False))
