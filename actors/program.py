@@ -28,7 +28,7 @@ from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
-from ssp.selfplay.queues.queue import QueueWorker
+from ssp.selfplay.queues import Queue
 
 W = TypeVar("W")
 
@@ -84,7 +84,7 @@ class Program:
             players=self._players(sites),
             judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, judged)),
             learners={} if self._later else self._learners(),
-            queues={role: self._crew(QueueWorker, f"queue-{role}", QueueActor, 1, queue) for role in cfg.roles},
+            queues={role: self._crew(Queue, f"queue-{role}", QueueActor, 1, queue) for role in cfg.roles},
             ledger=self._crew(LedgerWriter, "ledger", LedgerActor, 1, (sites.ledger,), **own),
         )
 

@@ -14,7 +14,6 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues import Queue
-from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner, SimulatedLearner
 from ssp.selfplay.workers.player import Player
@@ -31,8 +30,8 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         made: Any = SimulatedLearner if cfg.block(name).learner.kind == "simulated" else Learner
         return LocalCrew(Learners, f"learner-{name}", lambda i: made(cfg, name, models[name]))
 
-    def queue(role: str) -> Crew[QueueWorker]:
-        return LocalCrew(QueueWorker, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
+    def queue(role: str) -> Crew[Queue]:
+        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
 
     taught: dict[str, Crew[Learners]] = {}
     for name, roles in learners(cfg).items():

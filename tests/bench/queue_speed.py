@@ -52,9 +52,9 @@ class Heard(Queue, Alive):
         """See `Queue.put`."""
         return await Queue.put(self, tickets, wait)
 
-    def ack(self, key: str, receipt: Any) -> list[str]:
+    async def ack(self, key: str, receipt: Any) -> list[str]:
         """See `Queue.ack`."""
-        return Queue.ack(self, key)
+        return await Queue.ack(self, key)
 
 
 def packed(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -36,10 +36,10 @@ def test_room_is_given_in_the_order_of_asking() -> None:
         small = asyncio.create_task(queue.put([ticket("small")], 5))
         await soon()
         assert ids(await queue.lease("x", 4, 9)) == ["a"]
-        queue.ack("x")
+        await queue.ack("x")
         assert await big and not small.done()
         assert ids(await queue.lease("y", 4, 9)) == ["big"]
-        queue.ack("y")
+        await queue.ack("y")
         assert await small
 
     run(work())
@@ -52,7 +52,7 @@ def test_no_room_in_time_is_false_and_leaves_nothing() -> None:
         assert not await queue.put([ticket("b")])
         assert not await queue.put([ticket("b")], 0.01)
         await queue.lease("x", 1, 9)
-        queue.ack("x")
+        await queue.ack("x")
         assert queue.figures()["items"] == 0
 
     run(work())
@@ -66,7 +66,7 @@ def test_what_never_fits_is_said_to_who_waited_too() -> None:
         await soon()
         second = asyncio.create_task(queue.put([ticket("c", 2)], 5))
         await queue.lease("x", 1, 9)
-        queue.ack("x")
+        await queue.ack("x")
         assert await first
         with pytest.raises(InvariantError, match="can never fit"):
             await second
@@ -95,7 +95,7 @@ def test_who_waits_gets_what_expires() -> None:
         await queue.put([ticket("a")])
         await queue.lease("dead", 1, 0.02)
         assert ids(await queue.lease("alive", 1, 9, wait=5)) == ["a"]
-        assert queue.ack("dead") == [] and queue.ack("alive") == ["a"]
+        assert await queue.ack("dead") == [] and await queue.ack("alive") == ["a"]
 
     run(work())
 
@@ -121,11 +121,11 @@ def test_what_is_put_again_does_not_wait_in_line() -> None:
         await soon()
         assert await queue.put([ticket("a")], again=True)
         assert ids(await queue.lease("x", 1, 9)) == ["a"]
-        queue.ack("x")
+        await queue.ack("x")
         await soon()
         assert not later.done()
         await queue.lease("y", 1, 9)
-        queue.ack("y")
+        await queue.ack("y")
         assert await later
 
     run(work())
@@ -140,7 +140,7 @@ def test_clear_sends_everybody_away() -> None:
         old = asyncio.create_task(queue.put([ticket("b")], 5))
         taker = asyncio.create_task(queue.lease("x", 1, 9, order=7, wait=5))
         await soon()
-        queue.clear()
+        await queue.clear()
         assert await old is False and await taker == []
         assert await queue.put([ticket("b")]) and ids(await queue.lease("x", 1, 9)) == ["b"]
 

@@ -12,7 +12,6 @@ from fakes import FaultyCrew, on_calls
 from ssp.base.crew import LocalCrew
 from ssp.base.errors import InvariantError, SspError
 from ssp.selfplay.queues import Channel, Queue, Ticket
-from ssp.selfplay.queues.queue import QueueWorker
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -20,7 +19,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def crew_of(items: int = 10) -> FaultyCrew:
-    return FaultyCrew(LocalCrew(QueueWorker, "queue", lambda i: Queue(items, 1000)))
+    return FaultyCrew(LocalCrew(Queue, "queue", lambda i: Queue(items, 1000)))
 
 
 def block(key: int, content: Any, items: int = 1) -> list[Ticket]:
@@ -74,7 +73,7 @@ def test_the_queue_dies_between_put_and_take(fault: bool) -> None:
         channel = Channel(crew, 5)
         await channel.put(0, block(0, "a", 1))
         await channel.put(1, block(1, "b", 1))
-        queue_in(crew).clear()
+        await queue_in(crew).clear()
         if fault:
             crew.fails = on_calls("lease", 1, cause="queue_died")
         assert await channel.take(0) == ["a"]
@@ -153,7 +152,7 @@ def test_who_slips_into_a_queue_that_came_back_does_not_shut_out_what_it_had() -
         await channel.put(0, block(0, "a"))
         second = asyncio.create_task(channel.put(1, block(1, "b")))
         await asyncio.sleep(0.01)
-        queue_in(crew).clear()
+        await queue_in(crew).clear()
         await second
         for key, content in ((0, "a"), (1, "b")):
             assert await asyncio.wait_for(channel.take(key), 2) == [content]
@@ -186,7 +185,7 @@ def test_what_waits_too_long_is_swept_accounted_for_and_gone(dies: bool) -> None
         assert accounted == ["1@1"]  # 0@1 is in somebody's hands
         await channel.ack(0)
         if dies:
-            queue_in(crew).clear()
+            await queue_in(crew).clear()
         assert await channel.take(1) == ["head", "1@2"]
         await channel.ack(1)
         assert await channel.take(2) == ["head", "2@2", "2@3"]
@@ -208,7 +207,7 @@ def test_a_queue_that_dies_in_a_sweep_counts_nothing_twice(method: str) -> None:
 
         def fails(worker: int, name: str, count: int, args: Any) -> str:
             if name == method and count == 1:
-                queue_in(crew).clear()
+                queue_in(crew).state.clear()
                 return "queue_died"
             return ""
 

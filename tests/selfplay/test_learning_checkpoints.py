@@ -24,7 +24,6 @@ from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.health import Collapse
 from ssp.selfplay.queues import Channel, Queue
-from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
@@ -111,7 +110,7 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
 def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
     """The rest of its batch is trained; what no version wrote does not age."""
     school = School(ungrouped(schedule__max_staleness__solver=1), tmp_path / "run")
-    channel = Channel(LocalCrew(QueueWorker, "queue", lambda i: Queue(10, 1000)), 5)
+    channel = Channel(LocalCrew(Queue, "queue", lambda i: Queue(10, 1000)), 5)
 
     async def wait_and_learn(batch: TrainBatch) -> dict[str, float]:
         await channel.put(3, tickets(batch))

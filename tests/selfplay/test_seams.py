@@ -13,12 +13,11 @@ from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.queues import Queue
-from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner, SimulatedLearner
 from ssp.selfplay.workers.player import Player
 
-SEAMS = [(Players, Player), (Judges, Judge), (Learners, Learner), (LedgerWriter, HomeLedger), (QueueWorker, Queue)]
+SEAMS = [(Players, Player), (Judges, Judge), (Learners, Learner), (LedgerWriter, HomeLedger)]
 
 
 def taken(method: Any) -> list[tuple[str, bool]]:
@@ -50,6 +49,6 @@ def test_what_a_call_is_allowed_stands_at_its_method() -> None:
 
 
 def test_nobody_is_asked_for_what_its_protocol_does_not_have() -> None:
-    crew: LocalCrew[Any] = LocalCrew(QueueWorker, "queue", lambda i: Queue(1, 1))
-    with pytest.raises(AttributeError, match="QueueWorker has no call figures"):
+    crew: LocalCrew[Any] = LocalCrew(Queue, "queue", lambda i: Queue(1, 1))
+    with pytest.raises(AttributeError, match="Queue has no call figures"):
         crew.first.figures()

@@ -15,7 +15,7 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.crews.watched import Watched, watched
-from ssp.selfplay.queues.queue import QueueWorker
+from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.settings import load
 from ssp.telemetry.activity import STEP, Activity
@@ -140,7 +140,7 @@ def test_a_cast_is_watched_once_a_crew() -> None:
     activity = Activity(spans.span)
     learner, queue, ledger = (
         Crew(Learners, "learner-solver"),
-        Crew(QueueWorker, "queue-solver"),
+        Crew(Queue, "queue-solver"),
         Crew(LedgerWriter, "ledger"),
     )
     cast = Cast(

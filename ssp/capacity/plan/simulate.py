@@ -38,7 +38,6 @@ from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.queues import Queue
-from ssp.selfplay.queues.queue import QueueWorker
 from ssp.selfplay.records import Brief, PlayOrder, PlayReport
 from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import Item, Targets
@@ -105,8 +104,8 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     def learner(name: str) -> LocalCrew[Learners]:
         return LocalCrew(Learners, f"learner-{name}", lambda i: taught[name])
 
-    def queue(role: str) -> LocalCrew[QueueWorker]:
-        return LocalCrew(QueueWorker, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
+    def queue(role: str) -> LocalCrew[Queue]:
+        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
 
     cast = Cast(
         players=dict(players),

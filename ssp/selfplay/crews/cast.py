@@ -9,7 +9,7 @@ from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault, SspError
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
-from ssp.selfplay.queues.queue import QueueWorker
+from ssp.selfplay.queues.queue import Queue
 from ssp.selfplay.transfer.broadcast import FAILED
 
 GONE = "payload_lost"
@@ -28,7 +28,7 @@ class Cast:
     players: dict[str, Crew[Players]]
     judges: Crew[Judges]
     learners: dict[str, Crew[Learners]]
-    queues: dict[str, Crew[QueueWorker]]
+    queues: dict[str, Crew[Queue]]
     ledger: Crew[LedgerWriter]
 
     def learner(self, role: str) -> Learners:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ssp.base.crew import Crew
 from ssp.base.errors import Fault, SspError
-from ssp.selfplay.queues.queue import QueueWorker, Ticket
+from ssp.selfplay.queues.queue import Queue, Ticket
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ WAIT = 2.0
 class Channel:
     """`put`, `take`, `ack` by step number over a queue. `timeout`: seconds it may be full, or silent."""
 
-    def __init__(self, crew: Crew[QueueWorker], timeout: float) -> None:
+    def __init__(self, crew: Crew[Queue], timeout: float) -> None:
         self.name = crew.name
         self._queue, self._timeout, self._wait = crew.first, timeout, min(WAIT, timeout)
         self._unacked: dict[int, Sequence[Ticket]] = {}

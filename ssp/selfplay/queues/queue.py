@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ssp.base.errors import InvariantError
 
@@ -36,9 +36,7 @@ class Ticket(NamedTuple):
 
 
 @dataclass
-class _Held:
-    """A ticket that is not acknowledged: since when, its number among all that came, and the newest lease on it."""
-
+class _Held:  # a ticket that is not acknowledged, its number among all that came, and the newest lease on it
     ticket: Ticket
     since: float
     serial: int
@@ -183,32 +181,9 @@ def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
 _Waiting = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
-class QueueWorker(Protocol):
-    """What a queue is asked for. `wait`: the seconds that a call may take until it answers that there was nothing."""
-
-    async def put(self, tickets: Sequence[Ticket], wait: float = 0.0, again: bool = False, /) -> bool:
-        """See `LeaseQueue.put`; False when there was no room in time. What is put `again` waits for nobody."""
-        ...
-
-    async def lease(self, key: str, items: int, seconds: float, order: int | None = None, /) -> list[Ticket]:
-        """See `LeaseQueue.lease`."""
-        ...
-
-    async def sweep(self, key: str, oldest: int, seconds: float, /) -> list[Ticket]:
-        """See `LeaseQueue.sweep`."""
-        ...
-
-    async def ack(self, key: str, /) -> list[str]:
-        """See `LeaseQueue.ack`."""
-        ...
-
-    async def clear(self) -> None:
-        """See `LeaseQueue.clear`."""
-        ...
-
-
 class Queue:
-    """`QueueWorker` by a `LeaseQueue`."""
+    """A `LeaseQueue` for callers elsewhere. `wait`: the seconds that a call may take until it answers that there was
+    nothing."""
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self.state = LeaseQueue(max_items, max_bytes)
@@ -217,28 +192,28 @@ class Queue:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def put(self, tickets: Sequence[Ticket], wait: float = 0.0, again: bool = False) -> bool:
-        """See `QueueWorker`."""
+        """See `LeaseQueue.put`; False when there was no room in time. What is put `again` waits for nobody."""
         line = deque[_Waiting]() if again else self._putters
         return bool(await self._served(line, lambda: self.state.put(tickets, again), wait))
 
     async def lease(
         self, key: str, items: int, seconds: float, order: int | None = None, wait: float = 0.0
     ) -> list[Ticket]:
-        """See `QueueWorker`; [] when nothing came within `wait` seconds."""
+        """See `LeaseQueue.lease`; [] when nothing came in time."""
         return await self._served(self._takers, lambda: self.state.lease(key, items, seconds, order), wait) or []
 
-    def sweep(self, key: str, oldest: int, seconds: float) -> list[Ticket]:
-        """See `QueueWorker`."""
+    async def sweep(self, key: str, oldest: int, seconds: float) -> list[Ticket]:
+        """See `LeaseQueue.sweep`."""
         return self.state.sweep(key, oldest, seconds)
 
-    def ack(self, key: str) -> list[str]:
-        """See `QueueWorker`."""
+    async def ack(self, key: str) -> list[str]:
+        """See `LeaseQueue.ack`."""
         gone = self.state.ack(key)
         self._serve()
         return gone
 
-    def clear(self) -> None:
-        """See `QueueWorker`. Who waits, waits in vain: an old put must not meet the new round of its number."""
+    async def clear(self) -> None:
+        """See `LeaseQueue.clear`. Who waits, waits in vain: an old put must not meet the new round of its number."""
         self.state.clear()
         for _, future in [*self._putters, *self._takers]:
             if not future.done():
