@@ -1,8 +1,5 @@
-"""When work may start: staleness bounds (law 5) and the void limit (law 2).
-
-`Pace` promises that no stage starts whose result would be staler than its role's bound allows, so a batch never has to be
-thrown away. `VoidGate` promises that admission stops when too much fails for our own reasons.
-"""
+"""When work may start: no stage whose result would be staler than its role's bound allows (`Pace`, law 5), and nothing while
+too much fails for our own reasons (`VoidGate`, law 2)."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ def usual(runs: Iterable[RunFolder]) -> str:
 
 def best(folder: RunFolder, learner: str) -> Path | None:
     """The checkpoint; None where none that is there was evaluated. One of step 0 is the start policy, and none."""
-    lines = RunReader(folder).metrics()
-    metric = usual([folder])
+    metric, lines = usual([folder]), RunReader(folder).metrics()
     values = {line["step"]: line[metric] for line in lines if line.get(metric) is not None and line["step"] > 0}
     there = {read_record(path).get("run_step", 0): path for path in folder.versions(learner)}  # the newest of each step
     scored = [(values[step], -step, path) for step, path in there.items() if step in values]

@@ -29,8 +29,8 @@ class QuestionSet:
 
 
 class Evaluator:
-    """Accuracy at sampling temperature `eval.temperature`; the first set periodically, all sets at the end. Where
-    the solver's KL reference follows it (EMA-PG), that policy is evaluated too: on the first set, by the same draws."""
+    """Accuracy at `eval.temperature`; the first set periodically, all sets at the end, where an anchor that moves (EMA-PG)
+    is evaluated too: on the first set, by the same draws."""
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
         self._cfg, self._sets = cfg, sets
@@ -44,8 +44,7 @@ class Evaluator:
     async def run(
         self, step: int, final: bool, solver: Published, anchor: Callable[[int], Awaitable[Published]], stages: Stages
     ) -> dict[str, float]:
-        """Scores by name, of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...` for the further sets, and
-        `eval/anchor_accuracy`, ... At the start the anchor is the solver."""
+        """Scores of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`, `eval/anchor_accuracy`."""
         scores: dict[str, float] = {}
         if self.due(self._cfg.eval.every, step, final):
             self._runs += 1
@@ -71,9 +70,7 @@ class Evaluator:
             for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
         ]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
-        scored = []
-        for question, brief in zip(questions, briefs, strict=True):
-            void = brief.outcome is Outcome.VOID
-            right = None if void else same(brief.final or "", question.answers)
-            scored.append(Scored(question.hops, right, brief.searches))
-        return evaluation.summarise(scored)
+        asked_and_played = zip(questions, briefs, strict=True)
+        rights = [None if b.outcome is Outcome.VOID else same(b.final or "", q.answers) for q, b in asked_and_played]
+        played = zip(questions, rights, briefs, strict=True)
+        return evaluation.summarise([Scored(q.hops, right, b.searches) for q, right, b in played])

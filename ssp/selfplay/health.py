@@ -1,8 +1,7 @@
 """Health of a run: what each role's figures may not do (`health.*`), the signs of a collapse, and questions that are junk.
 
-An alarm names its cause, the numbers and a next step, and is raised once for as long as its cause lasts. A figure that
-is not finite passes every limit; one that is not there passes none, and ends none. What is remembered to compare with is
-part of a checkpoint.
+An alarm is raised once for as long as its cause lasts. A figure that is not finite passes every limit; one that is not there
+passes none, and ends none. What is remembered to compare with is part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import SspError
@@ -52,14 +51,8 @@ class Memory:
     best: dict[str, float] = field(default_factory=dict)
 
 
-class Finding(NamedTuple):
-    """A cause, its key in `health.*`, whether that limit was passed, the sentence with the numbers, what to do."""
-
-    cause: str
-    key: str
-    passed: bool
-    says: str
-    next_step: str
+Finding = tuple[str, bool, str, str]
+"""A cause, whether its limit was passed, the sentence with the numbers, what to do."""
 
 
 class HealthWatch:
@@ -67,15 +60,15 @@ class HealthWatch:
 
     def __init__(self, cfg: HealthConfig, roles: Sequence[str]) -> None:
         self._cfg = cfg
-        self._roles: dict[str, Memory] = {role: Memory() for role in roles}
+        self._roles = {role: Memory() for role in roles}
 
     def see(self, role: str, step: int, figures: Mapping[str, float]) -> list[Alarm]:
         """One update of `role`; the alarms whose patience it used up."""
         memory, alarms = self._roles[role], []
-        for cause, key, passed, says, next_step in self._findings(role, memory, figures):
-            count = memory.breaches.get(cause, 0) + 1 if passed else 0
-            memory.breaches[cause] = count
+        for cause, passed, says, next_step in self._findings(role, memory, figures):
+            count = memory.breaches[cause] = memory.breaches.get(cause, 0) + 1 if passed else 0
             if count == self._cfg.patience:
+                key = "collapse" if cause in SIGNS else cause
                 text = (
                     f"health alarm: {cause} of the {role} at step {step}: {says}, for {count} updates in a row "
                     f"(health.{key}={getattr(self._cfg, key):g}). Next: {next_step.format(role=role)}."
@@ -105,18 +98,17 @@ class HealthWatch:
         fresher = "lower schedule.max_staleness.{role} or set {role}.correction.mask=token"
         if cfg.mismatch and (kl := figures.get("logprob_mismatch/kl")) is not None:
             says = f"engine and trainer disagree by {kl:.3g} nats a token"
-            yield Finding("mismatch", "mismatch", not kl <= cfg.mismatch, says, f"compare their dtypes, {fresher}")
+            yield "mismatch", not kl <= cfg.mismatch, says, f"compare their dtypes, {fresher}"
         if cfg.ratio and (ratio := figures.get("ratio/mean")) is not None:
-            says = f"the mean importance ratio is {ratio:.3g}"
-            yield Finding("ratio", "ratio", not abs(ratio - 1) <= cfg.ratio, says, fresher)
+            yield "ratio", not abs(ratio - 1) <= cfg.ratio, f"the mean importance ratio is {ratio:.3g}", fresher
         if cfg.samples and (share := figures.get("ratio/samples")) is not None:
             says = f"a few tokens carry the update: {share:.3g} of them count"
-            yield Finding("samples", "samples", not share >= cfg.samples, says, fresher)
+            yield "samples", not share >= cfg.samples, says, fresher
         if cfg.grad_norm and (norm := figures.get("grad_norm", 0.0)) != 0:  # an update without any signal has none
             usual = median(memory.norms) if len(memory.norms) >= ENOUGH else math.inf
             says = f"the gradient's norm is {norm:.3g}, the usual one {usual:.3g}"
             step = "lower {role}.learner.lr, or go back to an earlier checkpoint"
-            yield Finding("grad_norm", "grad_norm", not norm <= cfg.grad_norm * usual, says, step)
+            yield "grad_norm", not norm <= cfg.grad_norm * usual, says, step
             if math.isfinite(norm):
                 memory.norms = [*memory.norms, norm][-REMEMBERED:]
         for cause, name in SIGNS.items() if cfg.collapse else ():
@@ -133,7 +125,7 @@ class HealthWatch:
         passed = best > (FEWEST_SEARCHES if name == SEARCHES else 0.0) and not value >= self._cfg.collapse * best
         says = f"its {NAMES[name]} is {value:.3g} and was {best:.3g}"
         step = "lower {role}.learner.lr, set {role}.kl.coef, or compare {role}.loss with docs/algorithms.md"
-        return Finding(cause, "collapse", passed, says, step)
+        return cause, passed, says, step
 
 
 WIN_RATE, VALID_RATE = 0.1, 0.6
@@ -145,16 +137,15 @@ class JunkAlarm(SspError):
 
 
 class JunkWatch:
-    """Sees every round's games; answers with an alarm when the sign has held for `alarm_patience` rounds. With
-    `health.on_collapse=warn` it only says so."""
+    """Sees every round's games; with `health.on_collapse=warn` it only says its alarm."""
 
     def __init__(self, cfg: Config, say: Callable[[str], None]) -> None:
         self._patience, self._warns, self._say = cfg.referee.alarm_patience, cfg.health.on_collapse == "warn", say
         self._rounds = 0
 
     def see(self, games: Sequence[Game]) -> JunkAlarm | None:
-        """One round. Of past versions' work nothing counts: the newest solver's at the newest proposer's questions does,
-        whatever game it is in. Where the newest solver tried none of these, past ones that graded them must do."""
+        """One round; the alarm once the sign has held for `alarm_patience` rounds. What counts is the newest solver's work
+        at the newest proposer's questions; where it tried none of these, that of past ones that graded them."""
         known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
         rates = [rate for by, rate in known if not by] or [rate for by, rate in known if by == SOLVER]
         asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]

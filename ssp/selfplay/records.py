@@ -65,8 +65,8 @@ class Brief:
 
 @dataclass(frozen=True)
 class PlayOrder:
-    """How a block is played: temperature, file stem of its transcripts ("": none are written), and the update of the
-    role whose limits hold (None: those of the last stage)."""
+    """How a block is played: temperature, file stem of its transcripts ("": none are written), and the update of the role
+    whose limits hold (None: the last stage's)."""
 
     temperature: float
     stem: str
@@ -102,10 +102,10 @@ class Played:
 class Game:
     """One proposer episode, its verdict and its attempts.
 
-    A replayed question has no proposer episode and a negative `number`; `asked_by` is the proposer's version that wrote it,
-    also of a past one. `golds`: all right answers of a data set's question. `hints`: what the proposer's prompt may tell
-    beside the target. `greedy`: the attempt that is only a baseline. `grades` is by attempt id. `frozen`: the role that a
-    past version of it plays here, whose episodes nobody learns from (`ssp.selfplay.league.matchmaker`).
+    A replayed question has no proposer episode and a negative `number`; `asked_by`: the version that wrote it, also of a
+    past one. `golds`: all right answers of a given question. `hints`: what the proposer's prompt may tell beside the
+    target. `greedy`: the attempt that is only a baseline. `grades`: by attempt id. `frozen`: the role that a past version
+    of it plays here, from which nobody learns (`ssp.selfplay.league.matchmaker`).
     """
 
     id: str
@@ -165,12 +165,10 @@ class TrainItem:
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes. `rewards` are the items', `nbytes` estimates the payload behind them, `figures` are of
-    all the role's episodes of the round."""
+    """What one learner step consumes. `nbytes` estimates the payload behind it, `figures` are of the role's whole round."""
 
     role: str
     step: int
     items: list[TrainItem]
-    rewards: list[float]
     nbytes: int
     figures: dict[str, float] = field(default_factory=dict)

@@ -1,8 +1,5 @@
-"""What a run reports while it plays: one row a step and role, live lines, spans for the timeline.
-
-Promises that a row is written once every learner has finished the step, and that figures from the world's oracle go to
-metrics only.
-"""
+"""What a run reports while it plays: one row a step and role once every learner has finished the step, live lines, spans.
+Figures from the world's oracle go to metrics only."""
 
 from __future__ import annotations
 
@@ -46,8 +43,7 @@ class Report:
         self._learned = defaultdict[int, list[Mapping[str, dict[str, float]]]](list)
         self._cold = Counter[tuple[str, str]]()
         self._last = time.perf_counter()
-        self.step = 0
-        """The last step that every learner has finished."""
+        self.step = 0  # the last one that every learner has finished
 
     def restart(self, step: int) -> None:
         """The run (re)starts from the checkpoint of `step`: half-collected steps are forgotten."""
@@ -76,8 +72,7 @@ class Report:
         rows: dict[str, dict[str, float]] = {}
         for role in self._roles:
             newest = [game for game in this.played if game.frozen != role]
-            mine = [p.brief for p in all_played(newest) if p.brief.role == role]
-            if mine:
+            if mine := [p.brief for p in all_played(newest) if p.brief.role == role]:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
             tokens = sum(p.brief.tokens for p in played if p.brief.role == role)
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
@@ -85,8 +80,7 @@ class Report:
         self._rounds[this.step] = values, rows, this.clock
 
     def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
-        """One learner finished `step`: figures of each role that it trains. True when it was the last one; then
-        the step's rows are written."""
+        """One learner finished `step`: figures of its roles. True when it was the last; then the rows are written."""
         self._learned[step].append(stats)
         if sum(map(len, self._learned[step])) < len(self._roles):
             return False
@@ -102,8 +96,8 @@ class Report:
         self._sink.write(step, "game", values)
         done = ChainMap(*map(dict, learned))
         for name in self._roles:
-            row = rows[name] | {key: value for key, value in done[name].items() if key != "busy"}
-            row["tokens_per_second"] = row.get("tokens", 0.0) / max(done[name].get("busy", 0.0), 1e-9)
+            busy, row = done[name].pop("busy", 0.0), rows[name] | done[name]
+            row["tokens_per_second"] = row.get("tokens", 0.0) / max(busy, 1e-9)
             self._sink.write(step, name, row)
             self._watch(name, row)
         self.step = step

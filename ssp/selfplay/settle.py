@@ -29,8 +29,8 @@ End = tuple[Outcome, str, float | None]
 
 @dataclass
 class Settled:
-    """A settled round: rows of episodes and games, the items each learner gets, counts by cause, bytes. `paid`: (group,
-    reward, searches) of each episode with a reward, trained or not. `overlong`: what each of them lost as it was long."""
+    """A settled round: rows, the items each learner gets, counts by cause, bytes. `paid`: (group, reward, searches) of each
+    episode with a reward, trained or not. `overlong`: what each of them lost as it was long."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -70,32 +70,31 @@ class Settled:
 
     def batch(self, role: str, more: Mapping[str, float]) -> TrainBatch:
         """What the learner of `role` gets; `more`: figures of the role beside its own."""
-        items = self.items[role]
-        rewards = [item.reward for item in items]
-        return TrainBatch(role, self.step, items, rewards, self.nbytes[role], {**self.figures(role), **more})
+        rewards = [item.reward for item in self.items[role]]
+        figures = {"reward/mean": sum(rewards) / len(rewards) if rewards else 0.0, **self.figures(role), **more}
+        return TrainBatch(role, self.step, self.items[role], self.nbytes[role], figures)
 
     def figures(self, role: str) -> dict[str, float]:
         """Mean reward and searches of the role's paid episodes, the share of groups of several without spread."""
-        paid = self.paid[role]
-        if not paid:
+        if not (paid := self.paid[role]):
             return {}
-        groups: dict[int, list[float]] = {}
+        groups = defaultdict[int, list[float]](list)
         for group, reward, _ in paid:
-            groups.setdefault(group, []).append(reward)
-        spreads = [len(set(rewards)) > 1 for rewards in groups.values() if len(rewards) > 1]
+            groups[group].append(reward)
+        flat = [len(set(rewards)) == 1 for rewards in groups.values() if len(rewards) > 1]
         return {
             "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
             "searches": sum(searches for _, _, searches in paid) / len(paid),
-            **({"groups/flat": spreads.count(False) / len(spreads)} if spreads else {}),
+            **({"groups/flat": sum(flat) / len(flat)} if flat else {}),
             **({"reward/overlong": sum(losses) / len(losses)} if (losses := self.overlong[role]) else {}),
         }
 
 
 @dataclass
 class Round:
-    """One round. `games`: of the data; `refills`: games whose question was asked before, in the pool or in this round.
-    `proposer`, `solver`: the newest weights that play in it (no proposer where questions are given). `asked`, `tried`: who
-    wrote and who tries which questions. Once it is `settled`, followers add `figures`, and an `alarm` that ends the run."""
+    """One round. `games`: of the data; `refills`: whose question was asked before. `proposer` (None where questions are
+    given), `solver`: the newest weights. `asked`, `tried`: who wrote and who tries which questions. Once it is `settled`,
+    followers add `figures`, and an `alarm` that ends the run."""
 
     number: int
     clock: Clock
@@ -209,11 +208,11 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
     earned = {game.id: _earned(cfg, game, proposal.brief, settled) for game, proposal in asked}
     groups: dict[str, int] = {}
     numbers: dict[Hashable, int] = {}
-    paid = defaultdict[int, set[float]](set)
+    paid = defaultdict[int, set[float | None]](set)
     for game, proposal in asked:
         if game.frozen != PROPOSER:
             group = groups[game.id] = numbers.setdefault(_label(cfg, game, proposal), len(numbers))
-            paid[group] |= {reward for reward in [earned[game.id]] if reward is not None}
+            paid[group].add(earned[game.id])
     shared = cfg.game.proposals > 1 or cfg.proposer.group != "target"
     alone = shared and own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.kl.coef == 0
     for game, proposal in asked:
@@ -229,7 +228,7 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
             state = State.QUEUED
             if reward is None:
                 state, cause, reward = State.DROPPED, "surplus", None if game.valid else cfg.proposer.invalid_reward
-            elif alone and len(paid[mine]) == 1:
+            elif alone and len(paid[mine] - {None}) == 1:
                 state, cause = State.DROPPED, "no_signal"
         opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
         settled.add(proposal, state, (outcome, cause, reward), mine, **opponent)

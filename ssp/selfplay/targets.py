@@ -4,10 +4,9 @@ is made of when some proposals are invalid (docs/game.md says what differs from 
 Promises a new seeded order of the rows each epoch, that a game number always means the same row, and that in the lineage of
 a checkpoint no batch of rows is handed out twice or skipped.
 
-`dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same
-gradient without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty
-slots are refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every `replay_reset_every`
-rounds.
+`dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same gradient
+without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty slots are
+refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every `replay_reset_every` rounds.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Trainer:
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
 
     async def anchor(self, step: int) -> Published:
-        """The policy that the solver is held to after `step`, with a version that no policy has: for an evaluation."""
+        """The policy that the solver is held to after `step`, with a version that no policy has."""
         weights, _ = await self._cast.learner(self._cfg.roles[-1]).anchor_weights()
         number = await self._cast.ledger.first.next_version("anchor", self.incarnation, step)
         return Published(ANCHORS + number, weights, -1)
@@ -95,7 +95,6 @@ class Trainer:
         await self._mark(silent, State.DROPPED, "no_signal")
         ages = [version - item.version_min for item in (*fresh, *stale)]
         return fresh, {
-            "reward/mean": sum(batch.rewards) / len(batch.rewards) if batch.rewards else 0.0,
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
             "staleness/max": float(max(ages, default=0)),
             "episodes": float(len(batch.items)),

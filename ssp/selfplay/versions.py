@@ -1,8 +1,8 @@
 """Published weights: one number a publication, never used twice, and how each learner's weights reach the players.
 
-Promises strictly increasing numbers over the life of a run folder (the ledger hands them out), that a version is the newest
-only once it is on its way, that a way which failed is said before the other one is taken (law 6: a parcel by the object
-store), and that a publication which nobody can give any more is a LearnerLost.
+Promises strictly increasing numbers over the life of a run folder, that a version is the newest only once it is on its way,
+that a way which failed is said before a parcel by the object store is taken (law 6), and that a publication which nobody can
+give any more is a LearnerLost.
 """
 
 from __future__ import annotations
@@ -69,11 +69,7 @@ class WeightStore:
         """Choose a kind by where the processes are, and tell the learner. InputError when it cannot work."""
         learner = await self._cast.learner(name).place()
         crews = [(role, self._cast.players[role]) for role in self._trains[name]]
-        stops = [
-            (role, f"{crew.name}-{i}", crew[i], await _placed(crew[i]))
-            for role, crew in crews
-            for i in range(crew.size)
-        ]
+        stops = [(role, f"{c.name}-{i}", c[i], await _placed(c[i])) for role, c in crews for i in range(c.size)]
         room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self._spare(other) for other in self._trains)
         who = " and ".join(self._trains[name])
         kind, why = choose(self._cfg.transfer.kind, who, learner, [place for *_, place in stops], room)
@@ -84,9 +80,8 @@ class WeightStore:
         self._routes[name] = Route(plan, learner, stops)
 
     async def publish(self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
-        """Give `weights`, the result of step `step` of `learner`, the next version number of each role that it trains, and
-        bring them to players that do not fetch them when they play; those of the role that `learner` is called after.
-        LearnerLost."""
+        """Give `weights`, the result of step `step`, the next version number of each role that `learner` trains, and bring
+        them to players that do not fetch them when they play; those of the role that it is called after. LearnerLost."""
         ledger, route = self._cast.ledger.first, self._routes[learner]
         versions = {role: await ledger.next_version(role, incarnation, step) for role in self._trains[learner]}
         if route.plan.kind == BROADCAST:
@@ -131,8 +126,7 @@ class WeightStore:
         self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}
 
     def _spare(self, name: str) -> int:
-        trained = next(roles for roles in self._trains.values() if name in roles)
-        return max(spare(self._cfg, role) for role in trained)
+        return max(spare(self._cfg, role) for roles in self._trains.values() if name in roles for role in roles)
 
     async def _again(self, role: str, version: int, serial: int, why: str) -> Ref:
         """A parcel by the object store with the weights of a publication that did not arrive."""

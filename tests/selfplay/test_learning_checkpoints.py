@@ -86,7 +86,7 @@ class School:
             episodes.append(episode)
         block = Block(f"b{step}", episodes)
         items = [TrainItem(id, block, i, 1.0, 0, v) for i, (id, v) in enumerate(zip(ids, versions, strict=True))]
-        return TrainBatch(role, step, items, [1.0] * len(ids), 10)
+        return TrainBatch(role, step, items, 10, {"reward/mean": 1.0})
 
     def learn(self, batch: TrainBatch) -> dict[str, float]:
         return asyncio.run(self.trainer.learn(batch))[batch.role]

@@ -56,10 +56,7 @@ class Ratings:
 
 
 def fit(
-    table: PayoffTable,
-    prior: float = PRIOR,
-    walk: float | None = None,
-    also: Mapping[str, Sequence[int]] | None = None,
+    table: PayoffTable, prior: float = PRIOR, walk: float | None = None, also: Mapping[str, Sequence[int]] | None = None
 ) -> Ratings:
     """Ratings of all versions in `table`, and of `also` (role → versions), which may have played nobody.
 

@@ -1,8 +1,6 @@
-"""One sender, many receivers: weights over a process group of torch.distributed, gloo between CPUs, NCCL between GPUs.
-
-Not the default group, which belongs to the learner's ranks. Every wait ends within its deadline; after a failure, which is
-the Fault `broadcast_failed`, the group is of no use and is formed anew. NCCL has never been run.
-"""
+"""One sender, many receivers: weights over a process group of torch.distributed, gloo between CPUs, NCCL between GPUs
+(which has never been run). Not the default group, which belongs to the learner's ranks. Every wait ends within its
+deadline; after a failure, the Fault `broadcast_failed`, the group is of no use and is formed anew."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ FAILED = "broadcast_failed"
 
 @dataclass(frozen=True)
 class Call:
-    """How members find each other: the sender's address, and the group's size with the sender (rank 0).
-
-    `gpu`: over NCCL. `seconds`: how long one wait may take."""
+    """How members find each other: the sender's address, and the group's size with the sender (rank 0). `gpu`: over NCCL.
+    `seconds`: how long one wait may take."""
 
     host: str
     port: int
@@ -78,9 +75,7 @@ class Group:
                 self._one(torch.from_numpy(owned).to(self._device))
 
     def receive(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """The sender's next weights, of which `tensors` says what they are: arrays, from GPUs tensors on the device.
-
-        Fault `broadcast_failed`."""
+        """The sender's next weights, like `tensors`: arrays, from GPUs tensors there. Fault `broadcast_failed`."""
         import torch
 
         weights: dict[str, Any] = {}

@@ -1,8 +1,5 @@
-"""Published weights in files of the safetensors format, written by copying and read by mapping.
-
-A file under its own name is whole (it is written aside and renamed); what was read outlives the file's name. Only the newest
-publications stay.
-"""
+"""Published weights in files of the safetensors format, written by copying and read by mapping. A file under its own name is
+whole (written aside and renamed); what was read outlives the file's name."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from ssp.selfplay.transfer.parcel import Weights
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1"}
 """Names of the format, and numpy's."""
-
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -87,15 +83,11 @@ def read(path: Path) -> Weights:
         begin = 8 + int.from_bytes(mapped[:8], "little")
         header = json.loads(mapped[8:begin])
         header.pop("__metadata__", None)
-        return {
-            name: np.frombuffer(
-                mapped,
-                DTYPES[entry["dtype"]],
-                offset=begin + entry["data_offsets"][0],
-                count=int(np.prod(entry["shape"], dtype=np.int64)),
-            ).reshape(entry["shape"])
-            for name, entry in header.items()
-        }
+        weights = {}
+        for name, entry in header.items():
+            at, count = begin + entry["data_offsets"][0], int(np.prod(entry["shape"], dtype=np.int64))
+            weights[name] = np.frombuffer(mapped, DTYPES[entry["dtype"]], count, at).reshape(entry["shape"])
+        return weights
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Fault("payload_lost", f"{path} is no whole file of weights: {error}") from error
 
@@ -111,14 +103,11 @@ class Shelf:
         """Write one publication, remove the oldest."""
         path = self._folder / f"{self._stem}{serial}.safetensors"
         self._files.append((path, write(path, weights, self._create)))
-        self._shrink(self._keep)
+        self.close(self._keep)
         return path
 
-    def close(self) -> None:
-        """Remove all."""
-        self._shrink(0)
-
-    def _shrink(self, most: int) -> None:
+    def close(self, most: int = 0) -> None:
+        """Remove all but the newest `most`."""
         while len(self._files) > most:
             path, descriptor = self._files.popleft()
             path.unlink(missing_ok=True)

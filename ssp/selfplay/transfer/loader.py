@@ -15,16 +15,7 @@ from ssp.engines import Engine
 from ssp.engines.base import DeviceEngine, LiveEngine
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.broadcast import Call, Group
-from ssp.selfplay.transfer.parcel import (
-    BROADCAST,
-    OBJECT_STORE,
-    Parcel,
-    Place,
-    check_arrived,
-    here,
-    on_gpu,
-    on_host,
-)
+from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, check_arrived, here, on_gpu, on_host
 
 
 class Inbox:
@@ -36,19 +27,16 @@ class Inbox:
         self._group: Group | None = None
 
     def open(self, version: int, parcel: Parcel) -> dict[str, Any]:
-        """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs.
-
-        Fault `payload_lost` or `weights_missed`; WeightsDiffer when they are not what was sent."""
-        weights: dict[str, Any]
+        """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs. Fault `payload_lost` or
+        `weights_missed`; WeightsDiffer when they are not what was sent."""
         if parcel.kind == OBJECT_STORE:
-            weights = parcel.payload
-        elif parcel.kind == BROADCAST:
-            arrived = dict(self._arrived)
-            if version not in arrived:
-                raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
+            weights: dict[str, Any] = parcel.payload
+        elif parcel.kind != BROADCAST:
+            weights = files.read(Path(parcel.path))
+        elif version in (arrived := dict(self._arrived)):
             weights = arrived[version]
         else:
-            weights = files.read(Path(parcel.path))
+            raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
         if parcel.digests is not None:
             check_arrived(parcel.digests, on_host(weights), f"{self._role} version {version} ({parcel.kind})")
         return weights
@@ -93,10 +81,7 @@ class Loader(Inbox):
         self._loading = threading.Lock()
 
     def fit(self, version: int, parcel: Parcel) -> dict[str, float]:
-        """Have `version` in the engine; seconds of transfer and load. In flight a newer one stays.
-
-        Fault `payload_lost` or `weights_missed`; WeightsDiffer.
-        """
+        """Have `version` in the engine; seconds of transfer and load. In flight a newer one stays. Raises as `open`."""
         with self._loading:
             if version == self.version or (self._live and self.version is not None and version < self.version):
                 return {}
@@ -116,9 +101,8 @@ class Loader(Inbox):
         else:
             raise InvariantError(f"{type(engine).__name__} takes no tensors on a GPU")
 
-    def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
-        """`fit` while the engine plays in another thread (in flight)."""
-        return self.fit(version, parcel)
+    refresh = fit
+    """While the engine plays in another thread (in flight)."""
 
     def host(self) -> str:
         """The address at which the other processes of the run reach this one."""

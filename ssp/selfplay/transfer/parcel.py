@@ -34,11 +34,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Parcel:
-    """One publication. `serial` counts the publications of one learner process; `nbytes` of all tensors.
-
-    `payload`: the weights (object_store). `path`: the file (shm, disk). `tensors`: what a broadcast
-    will bring, in order. `digests`: of each tensor as it was sent, where they are compared.
-    """
+    """One publication, the `serial`-th of its learner process. `payload`: the weights (object_store). `path`: the file (shm,
+    disk). `tensors`: what a broadcast will bring, in order. `digests`: of each tensor as sent, where they are compared."""
 
     kind: str
     serial: int
@@ -51,8 +48,8 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a learner publishes: kind, names for its files, how many publications stay (one a version that may still be
-    played, and one spare), whether digests go along. `folder`: of the run."""
+    """How a learner publishes: kind, names for its files, the run's folder, how many publications stay (one a version that
+    may still be played, and one spare), whether digests go along."""
 
     kind: str
     run: str
@@ -64,9 +61,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is: `memory` is alike for processes that share /dev/shm, `host` is its node's address,
-    `gpu` the id of the device that it computes on and whose memory it can give or take weights in ("" = none).
-    `nbytes`: of a learner, its weights."""
+    """Where a process is: `memory` is alike for processes that share /dev/shm, `host` is its node's address, `gpu` the id of
+    the device in whose memory it gives or takes weights ("" = none). `nbytes`: of a learner, its weights."""
 
     memory: str
     host: str

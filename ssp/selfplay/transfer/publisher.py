@@ -35,8 +35,8 @@ from ssp.selfplay.transfer.parcel import (
 
 
 class Publisher:
-    """What a worker inherits that publishes. `publish_by` comes before the first publication; what a parcel needs (a file, a
-    copy) stays until enough newer ones exist, and is gone after `close`."""
+    """What a worker inherits that publishes, `publish_by` first. What a parcel needs (a file, a copy) stays until enough
+    newer ones exist, and is gone after `close`."""
 
     _plan: Plan | None = None
     _shelf: files.Shelf | None = None
@@ -88,7 +88,6 @@ class Publisher:
         return self._publish({})
 
     def _publish(self, stats: dict[str, float]) -> tuple[Parcel, dict[str, Any]]:
-        """A publication after an update with these figures."""
         parcel, figures = self.pack(self.exported())
         return parcel, {**stats, **figures}
 
@@ -100,11 +99,7 @@ class Publisher:
         self.serial += 1
         parcel = self._parcel(self._plan, self._plan.kind, self.serial, weights)
         seconds = time.perf_counter() - began
-        return parcel, {
-            "serial": float(self.serial),
-            "sync/bytes": float(parcel.nbytes),
-            "time/sync_pack": seconds,
-        }
+        return parcel, {"serial": float(self.serial), "sync/bytes": float(parcel.nbytes), "time/sync_pack": seconds}
 
     def again(self, serial: int) -> tuple[Parcel, dict[str, float]]:
         """An earlier publication once more, its arrays in the parcel itself, for an engine that missed it. Fault
