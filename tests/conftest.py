@@ -69,6 +69,12 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The loop that tests which are coroutines run in."""
+    return "asyncio"
+
+
 @pytest.fixture(scope="module")
 def joined(ray_cluster: Cluster) -> Iterator[None]:
     """This process as a driver of the session's cluster."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 from ssp.base.errors import InvariantError
 from ssp.selfplay.queues import Queue, Ticket
 
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 20))
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 def ticket(id: str, items: int = 1, order: int = 0) -> Ticket:
@@ -28,120 +24,95 @@ async def soon() -> None:
     await asyncio.sleep(0.005)
 
 
-def test_room_is_given_in_the_order_of_asking() -> None:
-    async def work() -> None:
-        queue = Queue(4, 100)
-        assert await queue.put([ticket("a", 4)])
-        big = asyncio.create_task(queue.put([ticket("big", 4)], 5))
-        small = asyncio.create_task(queue.put([ticket("small")], 5))
-        await soon()
-        assert ids(await queue.lease("x", 4, 9)) == ["a"]
-        await queue.ack("x")
-        assert await big and not small.done()
-        assert ids(await queue.lease("y", 4, 9)) == ["big"]
-        await queue.ack("y")
-        assert await small
-
-    run(work())
+async def test_room_is_given_in_the_order_of_asking() -> None:
+    queue = Queue(4, 100)
+    assert await queue.put([ticket("a", 4)])
+    big = asyncio.create_task(queue.put([ticket("big", 4)], 5))
+    small = asyncio.create_task(queue.put([ticket("small")], 5))
+    await soon()
+    assert ids(await queue.lease("x", 4, 9)) == ["a"]
+    await queue.ack("x")
+    assert await big and not small.done()
+    assert ids(await queue.lease("y", 4, 9)) == ["big"]
+    await queue.ack("y")
+    assert await small
 
 
-def test_no_room_in_time_is_false_and_leaves_nothing() -> None:
-    async def work() -> None:
-        queue = Queue(1, 100)
-        await queue.put([ticket("a")])
-        assert not await queue.put([ticket("b")])
-        assert not await queue.put([ticket("b")], 0.01)
-        await queue.lease("x", 1, 9)
-        await queue.ack("x")
-        assert queue.figures()["items"] == 0
-
-    run(work())
+async def test_no_room_in_time_is_false_and_leaves_nothing() -> None:
+    queue = Queue(1, 100)
+    await queue.put([ticket("a")])
+    assert not await queue.put([ticket("b")])
+    assert not await queue.put([ticket("b")], 0.01)
+    await queue.lease("x", 1, 9)
+    await queue.ack("x")
+    assert queue.figures()["items"] == 0
 
 
-def test_what_never_fits_is_said_to_who_waited_too() -> None:
-    async def work() -> None:
-        queue = Queue(1, 100)
-        await queue.put([ticket("a")])
-        first = asyncio.create_task(queue.put([ticket("b")], 5))
-        await soon()
-        second = asyncio.create_task(queue.put([ticket("c", 2)], 5))
-        await queue.lease("x", 1, 9)
-        await queue.ack("x")
-        assert await first
-        with pytest.raises(InvariantError, match="can never fit"):
-            await second
-
-    run(work())
+async def test_what_never_fits_is_said_to_who_waited_too() -> None:
+    queue = Queue(1, 100)
+    await queue.put([ticket("a")])
+    first = asyncio.create_task(queue.put([ticket("b")], 5))
+    await soon()
+    second = asyncio.create_task(queue.put([ticket("c", 2)], 5))
+    await queue.lease("x", 1, 9)
+    await queue.ack("x")
+    assert await first
+    with pytest.raises(InvariantError, match="can never fit"):
+        await second
 
 
-def test_takers_wait_for_tickets_of_their_order() -> None:
-    async def work() -> None:
-        queue = Queue(9, 100)
-        two = asyncio.create_task(queue.lease("two", 1, 9, order=2, wait=5))
-        some = asyncio.create_task(queue.lease("some", 1, 9, wait=5))
-        await soon()
-        await queue.put([ticket("a", order=1)])
-        assert ids(await some) == ["a"] and not two.done()
-        await queue.put([ticket("b", order=2)])
-        assert ids(await two) == ["b"]
-        assert await queue.lease("none", 1, 9, wait=0.01) == []
-
-    run(work())
+async def test_takers_wait_for_tickets_of_their_order() -> None:
+    queue = Queue(9, 100)
+    two = asyncio.create_task(queue.lease("two", 1, 9, order=2, wait=5))
+    some = asyncio.create_task(queue.lease("some", 1, 9, wait=5))
+    await soon()
+    await queue.put([ticket("a", order=1)])
+    assert ids(await some) == ["a"] and not two.done()
+    await queue.put([ticket("b", order=2)])
+    assert ids(await two) == ["b"]
+    assert await queue.lease("none", 1, 9, wait=0.01) == []
 
 
-def test_who_waits_gets_what_expires() -> None:
-    async def work() -> None:
-        queue = Queue(9, 100)
-        await queue.put([ticket("a")])
-        await queue.lease("dead", 1, 0.02)
-        assert ids(await queue.lease("alive", 1, 9, wait=5)) == ["a"]
-        assert await queue.ack("dead") == [] and await queue.ack("alive") == ["a"]
-
-    run(work())
+async def test_who_waits_gets_what_expires() -> None:
+    queue = Queue(9, 100)
+    await queue.put([ticket("a")])
+    await queue.lease("dead", 1, 0.02)
+    assert ids(await queue.lease("alive", 1, 9, wait=5)) == ["a"]
+    assert await queue.ack("dead") == [] and await queue.ack("alive") == ["a"]
 
 
-def test_who_has_gone_takes_nothing() -> None:
-    async def work() -> None:
-        queue = Queue(9, 100)
-        gone = asyncio.create_task(queue.lease("gone", 1, 9, wait=5))
-        await soon()
-        gone.cancel()
-        await soon()
-        await queue.put([ticket("a")])
-        assert ids(await queue.lease("x", 1, 9)) == ["a"]
-
-    run(work())
+async def test_who_has_gone_takes_nothing() -> None:
+    queue = Queue(9, 100)
+    gone = asyncio.create_task(queue.lease("gone", 1, 9, wait=5))
+    await soon()
+    gone.cancel()
+    await soon()
+    await queue.put([ticket("a")])
+    assert ids(await queue.lease("x", 1, 9)) == ["a"]
 
 
-def test_what_is_put_again_does_not_wait_in_line() -> None:
-    async def work() -> None:
-        queue = Queue(1, 100)
-        await queue.put([ticket("b", order=1)])
-        later = asyncio.create_task(queue.put([ticket("c", order=2)], 5))
-        await soon()
-        assert await queue.put([ticket("a")], again=True)
-        assert ids(await queue.lease("x", 1, 9)) == ["a"]
-        await queue.ack("x")
-        await soon()
-        assert not later.done()
-        await queue.lease("y", 1, 9)
-        await queue.ack("y")
-        assert await later
-
-    run(work())
+async def test_what_is_put_again_does_not_wait_in_line() -> None:
+    queue = Queue(1, 100)
+    await queue.put([ticket("b", order=1)])
+    later = asyncio.create_task(queue.put([ticket("c", order=2)], 5))
+    await soon()
+    assert await queue.put([ticket("a")], again=True)
+    assert ids(await queue.lease("x", 1, 9)) == ["a"]
+    await queue.ack("x")
+    await soon()
+    assert not later.done()
+    await queue.lease("y", 1, 9)
+    await queue.ack("y")
+    assert await later
 
 
-def test_clear_sends_everybody_away() -> None:
+async def test_clear_sends_everybody_away() -> None:
     """What waits is of the time before: its number may come again with other content."""
-
-    async def work() -> None:
-        queue = Queue(1, 100)
-        await queue.put([ticket("a")])
-        old = asyncio.create_task(queue.put([ticket("b")], 5))
-        taker = asyncio.create_task(queue.lease("x", 1, 9, order=7, wait=5))
-        await soon()
-        await queue.clear()
-        assert await old is False and await taker == []
-        assert await queue.put([ticket("b")]) and ids(await queue.lease("x", 1, 9)) == ["b"]
-
-    run(work())
+    queue = Queue(1, 100)
+    await queue.put([ticket("a")])
+    old = asyncio.create_task(queue.put([ticket("b")], 5))
+    taker = asyncio.create_task(queue.lease("x", 1, 9, order=7, wait=5))
+    await soon()
+    await queue.clear()
+    assert await old is False and await taker == []
+    assert await queue.put([ticket("b")]) and ids(await queue.lease("x", 1, 9)) == ["b"]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -227,9 +227,10 @@ class Sink:
         return [step for step, name, _ in self.rows if name == role]
 
 
-def config(**changes: Any) -> Config:
-    """A small game; `changes` are dotted keys with `__` for the dot."""
+def config(bounds: tuple[int, int] = (0, 0), **changes: Any) -> Config:
+    """A small game; `bounds`: of staleness, in the order of `ROLES`; `changes` are dotted keys with `__` for the dot."""
     cfg = Config(seed=5, steps=3)
+    cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver = bounds
     cfg.proposer.batch, cfg.solver.batch, cfg.game.attempts = 8, 6, 4
     cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, (1,)
     cfg.eval.questions_per_hop, cfg.eval.final_questions_per_hop = 3, 5
@@ -246,7 +247,7 @@ def config(**changes: Any) -> Config:
 
 
 class Stage:
-    """One run folder with everything a `SelfPlay` is wired to."""
+    """One run folder with all that a `SelfPlay` is wired to."""
 
     def __init__(
         self, cfg: Config, path: Path, searcher: Any = None, jitter: int | None = None, model: Path = MODEL
@@ -291,6 +292,17 @@ class Stage:
         game = self.game()
         asyncio.run(asyncio.wait_for(game.run(), 60))
         return game
+
+    def played(self) -> Self:
+        """The same, once it has played."""
+        self.play()
+        return self
+
+    def whole(self) -> Self:
+        """The same, once it has played and the laws hold."""
+        self.play()
+        self.settled()
+        return self
 
     @property
     def ledger(self) -> Ledger:

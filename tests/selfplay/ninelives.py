@@ -17,10 +17,10 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[place]) for place in (0, 1, 2)]
 
-import conftest  # noqa: E402, F401  (one thread)
 import torch  # noqa: E402
 from fakes import Sink, Stage, config  # noqa: E402
 
+import tests.conftest  # noqa: E402, F401  (one thread)
 from ssp.learning.coldstart.store import ARTEFACT  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.record.runfolder import RunFolder  # noqa: E402

@@ -37,18 +37,15 @@ class Told(ScriptedEngine):
 
 
 @pytest.mark.covers("EP-09")
-@pytest.mark.parametrize("bounds", [0, 1])
+@pytest.mark.parametrize("bound", [0, 1])
 def test_when_the_anchor_is_evaluated_and_with_what(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(build, "engine", lambda *args: Told(fakes.script))
     monkeypatch.setattr(local, "Learner", Anchored)
     Told.loaded = []
-    cfg = config(steps=5, eval__every=3, schedule__max_staleness__solver=bounds, **GIVEN, **MOVING)
-    stage = Stage(cfg, tmp_path / "run", jitter=1)
-    stage.play()
-    stage.settled()
+    cfg = config(steps=5, eval__every=3, bounds=(0, bound), **GIVEN, **MOVING)
+    stage = Stage(cfg, tmp_path / "run", jitter=1).whole()
     rows = {step: values for step, role, values in stage.sink.rows if role == "eval"}
     assert {step: sorted({"eval/accuracy", "eval/anchor_accuracy"} & set(row)) for step, row in rows.items()} == {
         0: ["eval/accuracy"],

@@ -69,7 +69,6 @@ class Spoilt(FakeLearner):
 
 @pytest.fixture(autouse=True)
 def _collapsing(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(build, "engine", lambda *args: Collapsing())
     monkeypatch.setattr(local, "Learner", Spoilt)
     Spoilt.times, Spoilt.done, Spoilt.restored = 1, 0, []
@@ -90,9 +89,7 @@ def alarms(stage: Stage) -> list[str]:
 @pytest.mark.parametrize("every", [1, 3, 4])
 def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds: tuple[int, int], every: int) -> None:
     """With `every` 4 the newest pair at the first sign is of the spoiled update itself, and not the one to go to."""
-    limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
-    stage = Stage(cfg(save__every=every, **limits), tmp_path / "run", jitter=1)
-    stage.play()
+    stage = Stage(cfg(save__every=every, bounds=bounds), tmp_path / "run", jitter=1).played()
     (said,) = alarms(stage)
     first_played = SPOILED + 1 + bounds[1]  # a batch may be `bound` versions old
     assert any(f"of the solver at step {step}:" in said for step in range(first_played, first_played + 5)), said
@@ -122,15 +119,12 @@ def seeds(stage: Stage) -> dict[int, set[int]]:
 
 def test_what_is_played_again_is_drawn_anew_also_after_a_restart(tmp_path: Path) -> None:
     """The same draws would lead to the same collapse."""
-    stage = Stage(cfg(), tmp_path / "run")
-    stage.play()
+    stage = Stage(cfg(), tmp_path / "run").played()
     before, after = seeds(stage).values()
     assert before and after and not before & after
-    longer = Stage(cfg(steps=17), tmp_path / "run")
-    longer.play()
+    longer = Stage(cfg(steps=17), tmp_path / "run").played()
     (more,) = seeds(longer).values()
-    whole = Stage(cfg(steps=17), tmp_path / "plain")
-    whole.play()
+    whole = Stage(cfg(steps=17), tmp_path / "plain").played()
     (plain,) = seeds(whole).values()
     assert more and not more & plain
 
@@ -153,15 +147,12 @@ def test_stop_leaves_the_good_checkpoint_and_the_run_can_go_on_from_it(tmp_path:
         stage.play()
     stage.settled()
     assert stage.state()["step"] == 4
-    again = Stage(cfg(health__on_collapse="stop", save__every=4), tmp_path / "run")
-    again.play()
-    again.settled()
+    again = Stage(cfg(health__on_collapse="stop", save__every=4), tmp_path / "run").whole()
     assert again.state()["step"] == 16
 
 
 def test_warn_says_so_and_plays_on(tmp_path: Path) -> None:
-    stage = Stage(cfg(health__on_collapse="warn"), tmp_path / "run")
-    stage.play()
+    stage = Stage(cfg(health__on_collapse="warn"), tmp_path / "run").played()
     assert len(alarms(stage)) == 2  # of the reward and of the searches
     assert stage.state()["step"] == 16 and stage.state()["good"] == {}
     assert [row["health/alarms"] for row in stage.figures(SOLVER)] == [0.0] * 12 + [2.0] * 4

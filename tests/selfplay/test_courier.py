@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import FakeLearner, FaultyCrew, Stage, config, scripted
+from fakes import FakeLearner, FaultyCrew, Stage, config
 
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
@@ -19,23 +19,14 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.records import Published
-from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.parcel import Parcel, Place
 from ssp.selfplay.versions import WeightStore
 
 KINDS = ("object_store", "shm", "disk")
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    scripted(monkeypatch)
-    made = files.memory_shelf
-    monkeypatch.setattr(files, "memory_shelf", lambda run, role, keep: made(run, role, keep, tmp_path))
-
-
 def played(path: Path, kind: str, **changes: Any) -> Stage:
-    stage = Stage(config(transfer__kind=kind, **changes), path)
-    stage.play()
+    stage = Stage(config(transfer__kind=kind, **changes), path).played()
     return stage
 
 
@@ -43,10 +34,7 @@ def played(path: Path, kind: str, **changes: Any) -> Stage:
 def test_every_kind_plays_the_same_game(tmp_path: Path, bound: int) -> None:
     stages = {}
     for kind in KINDS:
-        stage = Stage(config(transfer__kind=kind, steps=4), tmp_path / kind)
-        stage.cfg.schedule.max_staleness.solver = stage.cfg.schedule.max_staleness.proposer = bound
-        stage.play()
-        stages[kind] = stage
+        stage = stages[kind] = Stage(config((bound, bound), transfer__kind=kind, steps=4), tmp_path / kind).played()
         assert [e for e in stage.sink.events if f"weights travel by {kind}" in e and "transfer.kind" in e]
         assert not [e for e in stage.sink.events if "fetched from the learner" in e]
     assert len({stage.ledger.digest() for stage in stages.values()}) == 1

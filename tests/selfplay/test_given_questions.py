@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 from fakes import FakeLearner, Stage, config, tokens, world
 
@@ -19,11 +18,6 @@ from ssp.selfplay.scene import read_items
 from ssp.selfplay.workers import build
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 def given(**changes: Any) -> Any:
     return config(**{"game__questions": "dataset", "data__questions": "x", **changes})
 
@@ -31,9 +25,8 @@ def given(**changes: Any) -> Any:
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_run_on_a_data_set_has_one_role(tmp_path: Path, bound: int) -> None:
     """The proposer's bound says nothing here: it comes along with a preset."""
-    cfg = given(schedule__max_staleness__proposer=4, schedule__max_staleness__solver=bound, solver__batch=7)
-    stage = Stage(cfg, tmp_path / "run", jitter=1)
-    stage.play()
+    cfg = given(bounds=(4, bound), solver__batch=7)
+    stage = Stage(cfg, tmp_path / "run", jitter=1).played()
     states, state = stage.settled(), stage.state()
     assert set(states) == {"solver", "eval"} and sum(states["solver"].values()) == 3 * 7 * 4
     assert states["solver"]["trained"] and states["eval"]["kept"]
@@ -53,8 +46,7 @@ def test_a_run_on_a_data_set_has_one_role(tmp_path: Path, bound: int) -> None:
 
 def test_every_gold_answer_counts_and_each_question_is_asked_once_an_epoch(tmp_path: Path) -> None:
     """The target, their first answer, is never given: what is right is right by another one."""
-    stage = Stage(given(solver__batch=10, steps=8), tmp_path / "run")
-    stage.play()
+    stage = Stage(given(solver__batch=10, steps=8), tmp_path / "run").played()
     right = stage.rows("SELECT * FROM episodes WHERE role = 'solver' AND reward = 1.0")
     assert right and all(f["game/win_rate"] > 0.3 for f in stage.figures())
     games = stage.rows("SELECT * FROM games WHERE id LIKE 'g%' ORDER BY id")
@@ -70,8 +62,7 @@ def test_every_gold_answer_counts_and_each_question_is_asked_once_an_epoch(tmp_p
 def test_seven_questions_over_four_workers_are_seven(tmp_path: Path) -> None:
     """No padding to a multiple of the workers, in the batch or in the figures."""
     cfg = given(solver__batch=7, game__attempts=1, solver__algorithm="reinforce", placement__solvers=4, steps=1)
-    stage = Stage(cfg, tmp_path / "run")
-    stage.play()
+    stage = Stage(cfg, tmp_path / "run").played()
     plays = [call for call in stage.cast.players["solver"].calls if call[1] == "play"]  # type: ignore[attr-defined]
     sizes = [len(args[0]) for _, method, args in plays if args[1].stem.startswith("solver-")]
     assert len(sizes) == 4 and sum(sizes) == 7
@@ -146,8 +137,7 @@ def test_a_duel_starts_from_targets_and_hints_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["folder", "ledger"])
 def test_a_bank_asks_what_an_earlier_run_accepted(tmp_path: Path, place: str) -> None:
-    earlier = Stage(config(game__batch="replay", proposer__batch=4), tmp_path / "earlier")
-    earlier.play()
+    earlier = Stage(config(game__batch="replay", proposer__batch=4), tmp_path / "earlier").played()
     path = earlier.folder.path if place == "folder" else earlier.folder.ledger
     items = read_items(given(game__questions="bank", data__questions=str(path)))
     games = earlier.rows("SELECT * FROM games WHERE verdict = 'valid' ORDER BY id")

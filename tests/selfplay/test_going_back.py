@@ -36,7 +36,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(build, "check_protocol", lambda *args: None)
     return RunFolder(shutil.copytree(played, tmp_path / "q-001"))
 
@@ -112,8 +111,7 @@ def test_a_run_goes_back_to_a_kept_step_and_its_ledger_with_it(run: RunFolder) -
     damage(run, 4)
     go_back(run, 3)
     assert Stage(config(), run.path).state()["step"] == 3
-    stage = Stage(config(**KEEP | {"steps": 6}, resume="step:3"), run.path)
-    stage.play()
+    stage = Stage(config(**KEEP | {"steps": 6}, resume="step:3"), run.path).played()
     counts = stage.settled()
     assert stage.ledger.outcomes()["drop/rolled_back"] > 0
     live = stage.rows("SELECT role, count(DISTINCT step) AS updates FROM commits WHERE NOT rolled_back GROUP BY role")

@@ -11,7 +11,7 @@ from typing import Any
 
 import fakes
 import pytest
-from fakes import Stage, config, scripted
+from fakes import Stage, config
 
 from ssp.base.crew import Call, Crew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
@@ -48,7 +48,6 @@ def test_who_shares_gpus() -> None:
 
 
 def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    scripted(monkeypatch)
     monkeypatch.setattr(ScriptedEngine, "load_device", lambda *args: None, raising=False)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid="gpu-7"))
@@ -86,7 +85,6 @@ class Sleepy(ScriptedEngine):
 
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted(monkeypatch)
     Sleepy.made = []
     monkeypatch.setattr(build, "engine", lambda block, folder, sleeps=False: Sleepy() if sleeps else PLAIN)
 
@@ -96,8 +94,7 @@ PLAIN = ScriptedEngine(fakes.script)
 
 def test_a_game_with_turns_is_the_game_without(sleepy: None, tmp_path: Path) -> None:
     made, plain = Stage(config(**COLOCATE), tmp_path / "turns", jitter=3), Stage(config(), tmp_path / "plain")
-    made.play()
-    made.settled()
+    made.whole()
     plain.play()
     assert made.ledger.digest() == plain.ledger.digest()
     assert len(Sleepy.made) == made.cfg.placement.proposers + made.cfg.placement.solvers

@@ -109,9 +109,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Live:
 
 
 def player(path: Path, **changes: Any) -> Player:
-    chosen = {"schedule__in_flight": True, "schedule__max_staleness__solver": 2, **changes}
-    cfg = config(**{key: value for key, value in chosen.items() if "max_staleness" not in key})
-    cfg.schedule.max_staleness.solver = chosen["schedule__max_staleness__solver"]
+    cfg = config((0, 2), **{"schedule__in_flight": True, **changes})
     return Player(cfg, SOLVER, MODEL, search(), path)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 from fakejudge import HANG, FakeJudge, Reply, serving
 from fakes import Stage, config
@@ -23,7 +22,6 @@ STEPS = 14
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(endpoint, "BACKOFF", 0.001)
 
 
@@ -60,8 +58,7 @@ def settings(server: FakeJudge, **changes: Any) -> Config:
 
 def play(path: Path, answer: Answer, **changes: Any) -> Stage:
     with serving(answer) as server:
-        stage = Stage(settings(server, **changes), path)
-        stage.play()
+        stage = Stage(settings(server, **changes), path).played()
     return stage
 
 

@@ -274,8 +274,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_run_that_is_killed_at_many_points(tmp_path: Path, bound: int) -> None:
     Learner.killer = killer = Killer(bound + 1, 0.03, 0.01)
-    bounds = {"schedule__max_staleness__proposer": bound, "schedule__max_staleness__solver": bound}
-    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=5, **bounds)
+    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=5, bounds=(bound, bound))
     everything_once(stage)
     assert deaths >= 3 and killer.kills.total() >= 30
     assert stage.state()["step"] == 5
@@ -313,9 +312,8 @@ def test_a_run_that_is_told_to_end_while_a_learner_dies_ends(tmp_path: Path) -> 
 @pytest.mark.timeout(3000)
 def test_ten_thousand_games_and_a_kill_at_every_kind_of_transition(tmp_path: Path) -> None:
     Learner.killer = killer = Killer(7, 0.02, 0.003)
-    bounds = {"schedule__max_staleness__proposer": 2, "schedule__max_staleness__solver": 1}
     sizes = {"proposer__batch": 50, "solver__batch": 40, "save__every": 3}
-    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=90, **sizes, **bounds)
+    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=90, **sizes, bounds=(2, 1))
     everything_once(stage)
     (games,) = stage.rows("SELECT count(*) AS n FROM games")
     never = sorted(point for point, calls in killer.points.items() if calls >= 20 and not killer.kills[point])

@@ -27,19 +27,13 @@ from ssp.selfplay.transfer import files
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 def stage(path: Path, jitter: int | None = None, **changes: Any) -> Stage:
     return Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter)
 
 
 def played(path: Path, **changes: Any) -> Stage:
     made = stage(path, **changes)
-    made.play()
-    made.settled()
+    made.whole()
     return made
 
 
@@ -116,8 +110,7 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
         examine(self, update, stopping)
 
     monkeypatch.setattr(Recovery, "examine", collapse)
-    limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
-    made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", **limits)
+    made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", bounds=bounds)
     lineup = made.play()._league
     made.settled()
     assert lineup._league.redraws == 1  # what was drawn would lead there again
@@ -147,8 +140,7 @@ def test_anything_may_fail_at_any_time_in_a_league(tmp_path: Path, seed: int) ->
         league__match=rng.choice(["past", "mix", "best", "prioritised"]),
         save__every=rng.randint(1, 3),
         save__keep=1,
-        schedule__max_staleness__proposer=rng.randint(0, 3),
-        schedule__max_staleness__solver=rng.randint(0, 3),
+        bounds=(rng.randint(0, 3), rng.randint(0, 3)),
         game__batch=rng.choice(["dummy", "replay", "resample"]),
         queue__items=rng.choice([40, 4096]),
         **({f"{role}__policy": "shared" for role in ROLES} if shared else {}),
@@ -156,8 +148,7 @@ def test_anything_may_fail_at_any_time_in_a_league(tmp_path: Path, seed: int) ->
     cast = made.cast
     for crew in (cast.players["proposer"], cast.players["solver"], cast.judges, *cast.queues.values()):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
-    made.play()
-    made.settled()
+    made.whole()
     assert made.state()["step"] == 8 and not [row for row in made.rows() if row["cause"] == "stale"]
     one_pair_a_game(made)
 
@@ -171,14 +162,13 @@ def test_anything_may_fail_at_any_time_in_a_league(tmp_path: Path, seed: int) ->
         {"solver__algorithm": "remax"},
         {"game__proposals": 2, "proposer__algorithm": "rloo"},
         {"proposer__algorithm": "grpo", "proposer__group": "hops", "proposer__batch": 16},
-        {"schedule__max_staleness__proposer": 3, "schedule__max_staleness__solver": 3, "league__every": 3},
+        {"bounds": (3, 3), "league__every": 3},
         {"league__match": "prioritised"},
     ],
 )
 def test_a_league_with(tmp_path: Path, changes: dict[str, Any]) -> None:
     made = stage(tmp_path / "run", jitter=2, **{"league__match": "past", **changes})
-    made.play()
-    made.settled()
+    made.whole()
     one_pair_a_game(made)
     assert made.rows("SELECT id FROM games WHERE id LIKE 'r%n'")
     assert made.rows("SELECT id FROM episodes WHERE role = 'proposer' AND state = 'kept'")

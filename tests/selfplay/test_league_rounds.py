@@ -9,7 +9,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import fakes
 import numpy as np
 import pytest
 from fakes import FakeLearner, Stage, config
@@ -28,15 +27,8 @@ from ssp.selfplay.transfer import files
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 def league(path: Path, jitter: int | None = None, **changes: Any) -> Stage:
-    stage = Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter)
-    stage.play()
-    stage.settled()
+    stage = Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter).whole()
     return stage
 
 
@@ -67,8 +59,7 @@ def test_without_a_past_opponent_a_run_is_what_it_is_without_a_league(tmp_path: 
     none = league(tmp_path / "none", league__match="self", league__every=10, league__size=16)
     cfg = config(**LEAGUE)
     setattr(cfg.league, "shares", LeagueShares(newest=0.5, prioritised=0.0))  # noqa: B010
-    newest = Stage(cfg, tmp_path / "newest")
-    newest.play()
+    newest = Stage(cfg, tmp_path / "newest").played()
     assert newest.ledger.digest() == none.ledger.digest()
     assert none.state()["league"] == {} and not (tmp_path / "none" / "members").exists()
     assert len(newest.state()["league"]["kept"][SOLVER]) == 3
@@ -78,11 +69,7 @@ def test_without_a_past_opponent_a_run_is_what_it_is_without_a_league(tmp_path: 
 @pytest.mark.parametrize(("match", "bounds"), [("past", (0, 0)), ("mix", (2, 1)), ("best", (0, 1))])
 def test_every_game_has_one_solver_and_one_proposer(tmp_path: Path, match: str, bounds: tuple[int, int]) -> None:
     """Of past versions nothing is trained and no episode is lost; of the newest all is trained that would be without."""
-    ends: dict[str, Any] = {
-        "schedule__max_staleness__proposer": bounds[0],
-        "schedule__max_staleness__solver": bounds[1],
-    }
-    ends["proposer__algorithm"] = "reinforce"
+    ends: dict[str, Any] = {"bounds": bounds, "proposer__algorithm": "reinforce"}
     stage = league(tmp_path / "run", jitter=1, league__match=match, **ends)
     seen = {"grader": 0, "asker": 0}
     rounds: dict[str, set[int]] = defaultdict(set)

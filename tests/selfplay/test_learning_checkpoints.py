@@ -34,11 +34,6 @@ from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    FakeLearner.reset()
-
-
 def ungrouped(**changes: Any) -> Config:
     """Roles that compare no group, so that batches of one episode are trained."""
     return config(**{"solver__algorithm": "reinforce", "proposer__algorithm": "reinforce", **changes})
@@ -97,7 +92,7 @@ class School:
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
 def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) -> None:
-    school = School(ungrouped(schedule__max_staleness__solver=bound), tmp_path / "run")
+    school = School(ungrouped(bounds=(0, bound)), tmp_path / "run")
     for step in (1, 2, 3):
         school.learn(school.batch(SOLVER, step, [school.store.latest(SOLVER).version]))
     batch = school.batch(SOLVER, 4, [1, 2, 3, 4])
@@ -109,7 +104,7 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
 
 def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
     """The rest of its batch is trained; what no version wrote does not age."""
-    school = School(ungrouped(schedule__max_staleness__solver=1), tmp_path / "run")
+    school = School(ungrouped(bounds=(0, 1)), tmp_path / "run")
     channel = Channel(LocalCrew(Queue, "queue", lambda i: Queue(10, 1000)), 5)
 
     async def wait_and_learn(batch: TrainBatch) -> dict[str, float]:
@@ -159,7 +154,7 @@ def test_a_proposal_that_is_alone_with_its_target_is_trained(tmp_path: Path) -> 
 
 def test_an_episode_without_a_model_token_is_not_stale_and_teaches_nothing(tmp_path: Path) -> None:
     """Its prompt left no room to answer: it has no version that could be old, nor one that is young enough."""
-    school = School(ungrouped(schedule__max_staleness__solver=3), tmp_path / "run")
+    school = School(ungrouped(bounds=(0, 3)), tmp_path / "run")
     stats = school.learn(school.batch(SOLVER, 1, [1, -1]))
     assert (stats["staleness/max"], stats["episodes"]) == (0, 2)
     assert school.states(SOLVER) == {"trained": 1, "dropped": 1} and school.ledger.outcomes() == {"drop/no_signal": 1}

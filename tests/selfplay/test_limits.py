@@ -33,7 +33,6 @@ def wordy(ids: list[int], seed: int, turn: int) -> list[int]:
 
 @pytest.fixture
 def _wordy(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(wordy))
 
 
@@ -54,14 +53,11 @@ def test_three_stages_switch_at_their_steps(tmp_path: Path, _wordy: None, bounds
     """Also in a run that was stopped in the second stage and goes on."""
 
     def cfg(steps: int) -> Any:
-        limits = {"schedule__max_staleness__proposer": bounds[0], "schedule__max_staleness__solver": bounds[1]}
         stages = {"solver__limits__stages": STAGES, "solver__limits__turn_tokens": 20, "eval__every": 3}
-        return config(steps=steps, solver__algorithm="reinforce", **stages, **limits)
+        return config(steps=steps, solver__algorithm="reinforce", **stages, bounds=bounds)
 
     for steps in (3, 5):
-        stage = Stage(cfg(steps), tmp_path / "run")
-        stage.play()
-        stage.settled()
+        stage = Stage(cfg(steps), tmp_path / "run").whole()
     turns = longest_turns(stage)
     assert [turns[f"solver-{round_:06d}"] for round_ in range(5)] == [20, 40, 40, 60, 60]
     assert max(turns[f"proposer-{round_:06d}"] for round_ in range(5)) < 20

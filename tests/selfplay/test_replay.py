@@ -14,11 +14,6 @@ from ssp.record import episodes as transcripts
 from ssp.views.replay import priced
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 @pytest.mark.covers("RS-08")
 @pytest.mark.parametrize("questions", ["proposer", "dataset"])
 def test_every_record_of_a_run_gives_its_text_final_queries_and_reward_again(tmp_path: Path, questions: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 from fakes import FakeLearner, Stage, config
 
@@ -16,11 +15,6 @@ TRAINED = (
 """Which questions were trained in which step with which rewards, whatever the ids of the process."""
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 def resampling(**changes: Any) -> Any:
     return config(**{"game__batch": "resample", "proposer__batch": 4, **changes})
 
@@ -28,9 +22,8 @@ def resampling(**changes: Any) -> Any:
 @pytest.mark.covers("SP-05")
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
 def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds: tuple[int, int]) -> None:
-    cfg = resampling(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
-    stage = Stage(cfg, tmp_path / "run", jitter=1)
-    stage.play()
+    cfg = resampling(bounds=bounds)
+    stage = Stage(cfg, tmp_path / "run", jitter=1).played()
     states = stage.settled()
     assert [f["game/played"] for f in stage.figures()] == [6] * 3
     proposed = [int(f["game/proposed"]) for f in stage.figures()]
@@ -49,16 +42,13 @@ def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds:
 def test_a_round_that_stays_short_is_short(tmp_path: Path, attempts: int, proposed: int) -> None:
     """Nothing is duplicated, which would train an episode twice; a round without any valid question trains nobody."""
     cfg = resampling(game__resample_attempts=attempts, solver__batch=100, steps=2)
-    stage = Stage(cfg, tmp_path / "run")
-    stage.play()
-    stage.settled()
+    stage = Stage(cfg, tmp_path / "run").whole()
     for figures in stage.figures():
         assert figures["game/proposed"] == proposed and figures["game/played"] == figures["game/accepted"] < proposed
     played = [id for _, _, ids in FakeLearner.seen for id in ids]
     assert len(played) == len(set(played))
 
-    nobody = Stage(resampling(referee__min_searches=9, game__resample_attempts=attempts), tmp_path / "nobody")
-    nobody.play()
+    nobody = Stage(resampling(referee__min_searches=9, game__resample_attempts=attempts), tmp_path / "nobody").played()
     assert nobody.settled()["proposer"]["trained"] == 0 and nobody.state()["step"] == 3
 
 
@@ -94,12 +84,9 @@ def crash(stage: Stage, step: int) -> None:
 def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: dict[str, Any], save: int) -> None:
     """The same targets, the same replays, the same pool and cursor; the crash is between two saves, or right after one."""
     cfg = config(steps=5, proposer__batch=4, save__every=save, eval__every=0, **more)
-    whole = Stage(cfg, tmp_path / "whole")
-    whole.play()
+    whole = Stage(cfg, tmp_path / "whole").played()
     crash(Stage(cfg, tmp_path / "half"), 3)
-    rest = Stage(cfg, tmp_path / "half")
-    rest.play()
-    rest.settled()
+    rest = Stage(cfg, tmp_path / "half").whole()
     assert whole.rows(TRAINED) == rest.rows(TRAINED)
     for key in ("cursor", "step"):
         assert whole.state()[key] == rest.state()[key]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 import torch
 from fakes import Stage, config, game, played, void
@@ -318,9 +317,7 @@ def test_without_a_baseline_nothing_is_trained() -> None:
 
 
 def test_a_game_with_greedy_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-    stage = Stage(remax(eval__every=0), tmp_path / "run", jitter=1)
-    stage.play()
+    stage = Stage(remax(eval__every=0), tmp_path / "run", jitter=1).played()
     states = stage.settled()[SOLVER]
     games = stage.rows("SELECT id, attempts FROM games WHERE attempts > 0")
     assert states["kept"] == len(games) and {row["attempts"] for row in games} == {4}
@@ -330,8 +327,7 @@ def test_a_game_with_greedy_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if m == "play"
     }
     assert orders["solvergreedy"] == 0.0 and orders["solver"] == 1.0
-    again = Stage(remax(eval__every=0), tmp_path / "again", jitter=2)
-    again.play()
+    again = Stage(remax(eval__every=0), tmp_path / "again", jitter=2).played()
     assert again.ledger.digest() == stage.ledger.digest()
 
 
@@ -349,11 +345,9 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
             seen.append(found)
             return super()._learn(batches)
 
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(local, "Learner", Watched)
     given = {"game__questions": "dataset", "solver__batch": 3, "eval__every": 0}
-    stage = Stage(remax(steps=1, **given), tmp_path / "run", model=ARTEFACT)
-    stage.play()
+    stage = Stage(remax(steps=1, **given), tmp_path / "run", model=ARTEFACT).played()
     assert len(seen) == 1 and bool((seen[0] != 0).any())
     assert stage.figures(SOLVER)[-1]["grad_norm"] > 0
 

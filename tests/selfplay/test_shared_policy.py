@@ -6,13 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.learning.coldstart.store import ARTEFACT
-from ssp.selfplay.transfer import files
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers import learner as learner_worker
 from tests import local
@@ -23,17 +21,8 @@ ORDERS = ({}, TOGETHER)
 ENGINE, TOKENIZER = build.engine, build.tokenizer
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fakes.scripted(monkeypatch)
-    made = files.memory_shelf
-    monkeypatch.setattr(files, "memory_shelf", lambda run, role, keep: made(run, role, keep, tmp_path))
-
-
 def play(path: Path, **changes: Any) -> Stage:
-    stage = Stage(config(**{**SHARED, **changes}), path)
-    stage.play()
-    stage.settled()
+    stage = Stage(config(**{**SHARED, **changes}), path).whole()
     return stage
 
 
@@ -46,11 +35,9 @@ def commits(stage: Stage) -> list[tuple[str, int, int]]:
 @pytest.mark.covers("SP-06")
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_round_is_one_update_and_one_publication(tmp_path: Path, bound: int) -> None:
-    bounds = {f"schedule__max_staleness__{role}": bound for role in ROLES}
-    stage = Stage(config(**SHARED, **bounds, steps=4), tmp_path / "run", jitter=1)
+    stage = Stage(config(**SHARED, bounds=(bound, bound), steps=4), tmp_path / "run", jitter=1)
     assert stage.cast.learners[PROPOSER].inner is stage.cast.learners[SOLVER].inner  # type: ignore[attr-defined]
-    stage.play()
-    stage.settled()
+    stage.whole()
     assert FakeLearner.calls["solver/update"] == 4
     assert [(role, count) for role, count, _ in FakeLearner.seen] == [(r, n) for n in (1, 2, 3, 4) for r in ROLES]
     assert commits(stage) == [(role, step, step + 1) for step in (1, 2, 3, 4) for role in ROLES]
@@ -137,7 +124,5 @@ def test_the_real_game_in_both_orders(tmp_path: Path, real: dict[str, Any], orde
 
 
 def trained(path: Path, **changes: Any) -> Stage:
-    stage = Stage(config(**{**SHARED, **changes}), path, model=ARTEFACT)
-    stage.play()
-    stage.settled()
+    stage = Stage(config(**{**SHARED, **changes}), path, model=ARTEFACT).whole()
     return stage

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 from fakes import Stage, config
 
@@ -17,15 +16,12 @@ from tests import local
 
 @pytest.fixture(autouse=True)
 def _real_learners(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(local, "Learner", learner_worker.Learner)
 
 
 def play(path: Path, **changes: Any) -> Stage:
     cfg = config(**{"proposer__batch": 6, "solver__batch": 4, "eval__every": 0, "save__every": 10, **changes})
-    stage = Stage(cfg, path, model=ARTEFACT)
-    stage.play()
-    stage.settled()
+    stage = Stage(cfg, path, model=ARTEFACT).whole()
     return stage
 
 

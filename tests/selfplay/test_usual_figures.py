@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import fakes
 import pytest
 from fakes import Stage, config
 
@@ -51,7 +50,6 @@ OURS = {
 
 @pytest.mark.covers("SR-13")
 def test_three_steps_have_every_figure_that_a_user_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
     monkeypatch.setattr(local, "Learner", learner_worker.Learner)
     solver = {"algorithm": "gae", "loss": "ppo_clip", "kl__coef": 0.05, "kl__target": 0.1}
     sizes = {"steps": 3, "eval__every": 3, "save__every": 3, "proposer__batch": 6, "solver__batch": 4}

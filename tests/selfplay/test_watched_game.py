@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
 from fakes import Stage, config
 from traces import busy, trace
@@ -16,11 +15,6 @@ from ssp.telemetry.console import Console
 from ssp.telemetry.display import Display
 from ssp.telemetry.figures import find
 from ssp.telemetry.runlog import read_metrics
-
-
-@pytest.fixture(autouse=True)
-def actors(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
 
 
 def watch(path: Path, **changes: Any) -> tuple[Stage, str, dict[str, float]]:
@@ -37,8 +31,7 @@ def watch(path: Path, **changes: Any) -> tuple[Stage, str, dict[str, float]]:
 
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_game_is_watched_whole(bound: int, tmp_path: Path) -> None:
-    bounds = {f"schedule__max_staleness__{role}": bound for role in ("proposer", "solver")}
-    stage, said, did = watch(tmp_path / "run", **bounds, **({"proposer__loss": "tis"} if bound else {}))
+    stage, said, did = watch(tmp_path / "run", bounds=(bound, bound), **({"proposer__loss": "tis"} if bound else {}))
     rows = read_metrics(stage.folder.metrics)
     for row in rows:
         for name in set(row) - {"step", "role", "time", "not_finite"}:

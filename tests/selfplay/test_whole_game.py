@@ -19,11 +19,6 @@ from ssp.record.ledger import home
 from ssp.selfplay.queues import Channel
 
 
-@pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 def slow_down(stage: Stage, role: str, turns: int) -> None:
     """Let the updates of `role` take `turns` turns of the loop."""
     crew = stage.cast.learners[role]
@@ -55,9 +50,8 @@ def assert_fresh(stage: Stage, bounds: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 1), (0, 2), (1, 0)])
 def test_three_rounds(tmp_path: Path, bounds: tuple[int, int]) -> None:
-    cfg = config(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
-    stage = Stage(cfg, tmp_path / "run", jitter=1)
-    stage.play()
+    cfg = config(bounds=bounds)
+    stage = Stage(cfg, tmp_path / "run", jitter=1).played()
     states = stage.settled()
     assert_fresh(stage, bounds)
     assert sum(states["proposer"].values()) == 3 * 8
@@ -74,8 +68,7 @@ def test_three_rounds(tmp_path: Path, bounds: tuple[int, int]) -> None:
 
 
 def test_rules_are_counted_and_oracle_sees_no_junk(tmp_path: Path) -> None:
-    stage = Stage(config(steps=2), tmp_path / "run")
-    stage.play()
+    stage = Stage(config(steps=2), tmp_path / "run").played()
     figures = [values for _, role, values in stage.sink.rows if role == "game"]
     assert sum(f.get("reject/leakage", 0) for f in figures) > 0
     assert all(f["game/junk_rate"] == 0.0 and f["game/hops_mean"] == 1.0 for f in figures if f["game/accepted"])
@@ -89,9 +82,8 @@ def test_same_seed_same_digest(tmp_path: Path, bounds: tuple[int, int]) -> None:
     """At bound 0 the order in which workers answer does not matter."""
     digests = []
     for name in "ab":
-        cfg = config(schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
-        stage = Stage(cfg, tmp_path / name, jitter=1 if bounds[0] else len(digests))
-        stage.play()
+        cfg = config(bounds=bounds)
+        stage = Stage(cfg, tmp_path / name, jitter=1 if bounds[0] else len(digests)).played()
         digests.append(stage.ledger.digest())
     assert digests[0] == digests[1]
 
@@ -104,10 +96,8 @@ def test_a_learner_dies_and_the_run_goes_back(
 ) -> None:
     """Once, and again in what is played after it."""
     FakeLearner.fail_at = {call: deaths}
-    cfg = config(steps=4, schedule__max_staleness__proposer=bounds[0], schedule__max_staleness__solver=bounds[1])
-    stage = Stage(cfg, tmp_path / "run", jitter=2)
-    stage.play()
-    stage.settled()
+    cfg = config(steps=4, bounds=bounds)
+    stage = Stage(cfg, tmp_path / "run", jitter=2).whole()
     assert stage.state()["step"] == 4
     assert any("back to the last checkpoint" in text for text in stage.sink.events)
     if call.endswith("update"):
@@ -127,11 +117,9 @@ def test_a_learner_that_always_dies_ends_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [1, 2])
 def test_the_named_pair_always_exists_with_unequal_learners(tmp_path: Path, keep: int) -> None:
     """A fast proposer saves several steps ahead of the solver: pruning may not take what the next pair will name."""
-    bounds = {"schedule__max_staleness__proposer": 4, "schedule__max_staleness__solver": 4}
-    stage = Stage(config(steps=6, save__keep=keep, eval__every=0, **bounds), tmp_path / "run")
+    stage = Stage(config(steps=6, save__keep=keep, eval__every=0, bounds=(4, 4)), tmp_path / "run")
     slow_down(stage, "solver", 200)
-    stage.play()
-    stage.settled()
+    stage.whole()
     assert stage.state()["step"] == 6
 
 
@@ -157,9 +145,7 @@ def test_stop_ends_saved(tmp_path: Path, at: int) -> None:
 
 def test_a_broken_search_voids_what_it_hits(tmp_path: Path) -> None:
     count = iter(range(10**6))
-    stage = Stage(config(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2))
-    stage.play()
-    stage.settled()
+    stage = Stage(config(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2)).whole()
     outcomes = stage.ledger.outcomes()
     voids = [row for row in stage.rows() if row["state"] == "voided"]
     assert outcomes["void/retriever_down"] == sum(row["cause"] == "retriever_down" for row in voids) > 0
@@ -179,8 +165,7 @@ def test_a_payload_that_no_judge_gets_is_void(tmp_path: Path, method: str, role:
         return "payload_lost" if name == method and id(args[0]) in lost else ""
 
     stage.cast.judges.fails = fails
-    stage.play()
-    stage.settled()
+    stage.whole()
     voids = [row for row in stage.rows() if row["cause"] == "payload_lost"]
     assert voids and {(row["role"], row["state"], row["reward"]) for row in voids} == {(role, "voided", None)}
     assert stage.state()["step"] == 3
@@ -197,8 +182,7 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
         steps=rng.randint(3, 5),
         save__every=rng.randint(1, 3),
         save__keep=1,
-        schedule__max_staleness__proposer=rng.randint(0, 3),
-        schedule__max_staleness__solver=rng.randint(0, 3),
+        bounds=(rng.randint(0, 3), rng.randint(0, 3)),
         game__batch=rng.choice(["dummy", "replay", "replay_reset"]),
         queue__items=rng.choice([30, 4096]),
         referee__verifier=rng.choice(["frozen", "solver"]),
@@ -207,8 +191,7 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
     cast = stage.cast
     for crew in (cast.players["proposer"], cast.players["solver"], cast.judges, *cast.queues.values()):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
-    stage.play()
-    stage.settled()
+    stage.whole()
     assert stage.state()["step"] == cfg.steps
     assert not [row for row in stage.rows() if row["cause"] == "stale"]
 
@@ -220,8 +203,7 @@ def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> Non
     cfg = config(
         steps=30,
         save__every=4,
-        schedule__max_staleness__proposer=rng.randint(0, 3),
-        schedule__max_staleness__solver=rng.randint(0, 3),
+        bounds=(rng.randint(0, 3), rng.randint(0, 3)),
         void__limit=0.05,
         void__window=40,
         void__give_up_after=0.0,
@@ -243,9 +225,8 @@ def test_a_learner_that_lacks_a_block_takes_the_run_back_and_nothing_is_learned_
     tmp_path: Path, policy: str, role: str, bound: int
 ) -> None:
     """A node took blocks along that were graded, and not trained yet: their rounds are played again."""
-    bounds = {f"schedule__max_staleness__{name}": bound for name in ROLES}
     shared = {f"{name}__policy": policy for name in ROLES}
-    stage = Stage(config(steps=6, save__every=2, **bounds, **shared), tmp_path / "run", jitter=1)
+    stage = Stage(config(steps=6, save__every=2, bounds=(bound, bound), **shared), tmp_path / "run", jitter=1)
     learner = role if policy == "own" else SOLVER
     stage.cast.learners[learner].fails = fakes.on_calls("update", 4, cause="payload_lost")  # type: ignore[attr-defined]
     stage.play()
@@ -267,8 +248,7 @@ def test_a_run_sweeps_each_queue_after_each_step(tmp_path: Path, monkeypatch: py
         await sweep(self, oldest, account)
 
     monkeypatch.setattr(Channel, "sweep", noted)
-    stage = Stage(config(steps=3, schedule__max_staleness__solver=1), tmp_path / "run")
-    stage.play()
+    stage = Stage(config(steps=3, bounds=(0, 1)), tmp_path / "run").played()
     for role, oldest in ((PROPOSER, [2, 3, 4]), (SOLVER, [1, 2, 3])):
         name = stage.cast.queues[role].name
         assert [version for queue, version in asked if queue == name] == oldest
@@ -278,8 +258,7 @@ def test_a_run_sweeps_each_queue_after_each_step(tmp_path: Path, monkeypatch: py
 def test_the_folder_has_every_episode_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "file_system", lambda path: "nfs4" if "share" in str(path) else "ext4")
     monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(tmp_path / "disk"))
-    stage = Stage(config(), tmp_path / "share" / "run")
-    stage.play()
+    stage = Stage(config(), tmp_path / "share" / "run").played()
     states = stage.settled()  # reads the folder's file
     assert {state for counts in states.values() for state, n in counts.items() if n} <= fakes.FINAL
     (written,) = (tmp_path / "disk").rglob("ledger.db")
