@@ -3,9 +3,7 @@ that collapses raises the alarm."""
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,64 +131,16 @@ def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path, sc
         list(again(RunFolder(tmp_path / "nowhere")))
 
 
-COLLAPSE, WINDOW = 8, 3
-OPEN = {
-    "referee__rules": [],
-    "referee__verifier": "none",
-    "referee__evidence": "none",
-    "proposer__batch": 20,
-    "solver__batch": 20,
-    "game__attempts": 2,
-    "game__batch": "dummy",
-    "eval__every": 0,
-}
-
-
-@pytest.fixture
-def collapsing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Once the list holds something, the scripted proposer asks one of two questions, whatever its target is."""
-    monkeypatch.setattr(CurriculumConfig, "window", WINDOW)
-    fakes.scripted(monkeypatch)
-    narrow: list[int] = []
-    varied = fakes.proposer
-
-    def proposer(target: str, read: str, seed: int) -> str:
-        if not narrow:
-            return varied(target, read, seed)
-        return (
-            f"<question> {fakes.world().entities[seed % 2]} seat ? </question>" if read else "<search> seat </search>"
-        )
-
-    monkeypatch.setattr(fakes, "proposer", proposer)
-    yield narrow
-
-
-def play(folder: Path, narrow: list[int], **changes: Any) -> fakes.Stage:
-    """A game whose proposer collapses in round `COLLAPSE`."""
-
-    class Sink(fakes.Sink):
-        def write(self, step: int, role: str, values: dict[str, float]) -> None:
-            super().write(step, role, values)
-            if step == COLLAPSE - 1:
-                narrow.append(step)
-
-    stage = fakes.Stage(fakes.config(steps=COLLAPSE + 3, **OPEN, **changes), folder)
-    stage.folder.config.write_text(to_yaml(stage.cfg))
-    stage.sink = Sink()
-    stage.play()
-    return stage
-
-
-def alarmed(stage: fakes.Stage) -> list[int]:
-    """Steps that lines about alarms name."""
-    found = [re.search(r"curriculum alarm: \w+ at step (\d+)", text) for text in stage.sink.events]
-    return [int(match[1]) for match in found if match]
-
-
-def test_a_proposer_that_collapses_raises_the_alarm(tmp_path: Path, collapsing: list[int]) -> None:
-    stage = play(tmp_path / "run", collapsing)
-    steps = alarmed(stage)
-    assert steps and COLLAPSE <= min(steps) <= COLLAPSE + 2, stage.sink.events
-    lasting = {step: values["curriculum/alarm_near_duplicates"] for step, values in logged(stage).items()}
-    assert lasting[COLLAPSE - 1] == 0.0 and lasting[COLLAPSE + 2] == 1.0
-    assert [step for step, _, said in again(stage.folder) if said] == steps
+def test_a_proposer_that_collapses_is_said_once_and_logged(tmp_path: Path) -> None:
+    """From step 10 on it asks one question, whatever its target is."""
+    said: list[str] = []
+    watch = Watch(fakes.config(), RunFolder(tmp_path), said.append)
+    lasting = []
+    for step in range(1, 15):
+        games = [
+            fakes.game(f"g{100 * step + at}", **({"question": "one seat ?"} if step > 9 else {})) for at in range(16)
+        ]
+        lasting.append(watch.round(step, games)["curriculum/alarm_near_duplicates"])
+    (text,) = said
+    step = int(text.split("near_duplicates at step ")[1].split(":")[0])
+    assert 10 <= step <= 12 and lasting == [0.0] * (step - 1) + [1.0] * (15 - step)

@@ -44,11 +44,6 @@ def test_oldest_games_first_and_blocks_of_many(queue: LeaseQueue) -> None:
     assert queue.lease("z", 4, 9) == []
 
 
-def test_one_order_only(queue: LeaseQueue) -> None:
-    queue.put([ticket("a", 1), ticket("b", 2), ticket("c", 2)])
-    assert ids(queue.lease("x", 9, 9, order=2)) == ["b", "c"]
-
-
 def test_a_put_without_room_changes_nothing(queue: LeaseQueue) -> None:
     assert queue.put([ticket("a", items=6, nbytes=60)])
     assert not queue.put([ticket("b", items=1), ticket("c", items=4)])
