@@ -121,16 +121,20 @@ def short_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(restarts.POLICIES, "Short", restarts.POLICIES["RankActor"])
 
 
-def test_memory_that_is_short_on_one_rank_ends_the_group_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_short_on_one_rank_is_halved_once_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     short_ranks(monkeypatch)
     monkeypatch.setattr(learners, "GRACE", 0.5)
-    made, said = crew(config(*TWO, "solver.learner.token_budget=100"), "learner-solver")
+    cfg = config(*TWO, "solver.learner.token_budget=100")
+    made, said = crew(cfg, "learner-solver")
 
     async def play() -> None:
         await made.ready()
-        with pytest.raises(OutOfMemory, match="100 tokens"):
+        with pytest.raises(Fault, match="learner-solver_memory.*100 tokens.*half"):
             await made[0].learn(50)
-        assert await made[0].learn(100) == 100 and said[-1] == "learner-solver is back"
+        assert await made[0].learn(50) == 50 and said[-1] == "learner-solver is back"
+        with pytest.raises(OutOfMemory, match="50 tokens"):
+            await made[0].learn(20)
+        assert cfg.solver.learner.token_budget == 100  # the run's own stays
 
     try:
         asyncio.run(play())
