@@ -1,35 +1,41 @@
 """Critical lines, broken one at a time: does a fast test of their room fail?
 
     python tests/bench/mutations.py                           60 statements, seed 1
-    python tests/bench/mutations.py --count 20 --seed 7 --out survivors.json
+    python tests/bench/mutations.py --count 20 --seed 7 --out survivors.json --calls calls.json
 
 Draws statements from all that settles games, keeps the ledger, makes losses, admits work, moves weights and checks questions
 (`ROOMS`), by a seed. Breaks each by a fixed rule: a comparison is turned or made strict, a sign is changed, a number is one
-more, a call that stands alone is left out. Runs the room's tests on a copy of the repository, which it leaves alone, and
-prints what no test caught. All tests must pass on an unbroken copy first: then any other end is the broken line's doing.
-What changes nothing that can be seen counts as not caught: a reader judges the survivors.
+more, a call that stands alone is left out. Runs the room's tests on a copy of the repository, which it leaves alone, until
+the first one fails, and prints what no test caught. What changes nothing that can be seen counts as not caught: a reader
+judges the survivors.
+
+All tests must pass on an unbroken copy first: then any other end is the broken line's doing. That run notes which functions
+each test calls: of tests further away those that call the broken one suffice. `--calls` keeps the notes for the next run.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import os
 import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Queue
+from types import FrameType
+from typing import Any
+
+import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 ROOMS = {
@@ -55,9 +61,20 @@ TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 SIGNS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
 }  # fmt: skip
-FAST = "-m pytest -q -x -p no:cacheprovider --no-header --timeout=120 -m".split() + [
+FAST = "-q -x -p no:cacheprovider --no-header --durations=0 --timeout=120 -m".split() + [
     "not ray and not nightly and not long"
 ]
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "hypothesis",
+    "pyarrow.parquet",
+    "omegaconf",
+    "safetensors.torch",
+    "starlette",
+    "httpx",
+)
+"""What tests import and no broken line changes: read once, before each run is forked."""
 SECONDS = 900
 """After which a broken line that makes tests hang counts as caught."""
 
@@ -72,6 +89,7 @@ class Mutant:
     rule: str
     before: str
     after: str
+    function: str = ""
 
 
 def broken(node: ast.AST) -> tuple[str, ast.AST] | None:
@@ -96,26 +114,30 @@ def sites(room: str) -> Iterator[tuple[Mutant, str]]:
     for place in ROOMS[room][0]:
         path = REPO / place
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            text = file.read_text(encoding="utf-8")
-            lines = text.splitlines(keepends=True)
-            starts = [0]
-            for line in lines:
+            text, name = file.read_text(encoding="utf-8"), str(file.relative_to(REPO))
+            raw, starts = text.encode(), [0]
+            for line in text.splitlines(keepends=True):
                 starts.append(starts[-1] + len(line.encode()))
-            for node in ast.walk(ast.parse(text)):
+            for node, function in _within(ast.parse(text), ""):
                 if (found := broken(node)) is None:
                     continue
                 assert isinstance(node, ast.expr | ast.stmt)
                 rule, changed = found
                 begin = starts[node.lineno - 1] + node.col_offset
                 end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
-                raw, new = text.encode(), ast.unparse(ast.fix_missing_locations(changed))
-                before = raw[begin:end].decode(errors="replace")
+                before, new = raw[begin:end].decode(errors="replace"), ast.unparse(ast.fix_missing_locations(changed))
                 if isinstance(node, ast.expr) and not _stands(before, node):
                     continue  # within an f-string, of whose parts Python 3.11 does not say where they stand
                 new = f"({new})" if isinstance(changed, ast.Compare | ast.BinOp) else new
-                name = str(file.relative_to(REPO))
-                mutant = Mutant(room, name, node.lineno, rule, before, new)
+                mutant = Mutant(room, name, node.lineno, rule, before, new, function)
                 yield mutant, (raw[:begin] + new.encode() + raw[end:]).decode()
+
+
+def _within(node: ast.AST, function: str) -> Iterator[tuple[ast.AST, str]]:
+    """Every node with the name of the function whose body it is in, "" outside of all."""
+    for inner in ast.iter_child_nodes(node):
+        yield inner, function
+        yield from _within(inner, inner.name if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) else function)
 
 
 def _stands(text: str, node: ast.expr) -> bool:
@@ -124,40 +146,75 @@ def _stands(text: str, node: ast.expr) -> bool:
     return False
 
 
-def failing(copy: Path, places: Sequence[str]) -> str:
+class Calls:
+    """A plugin of pytest: test → the functions of the rooms that it calls, as file:name."""
+
+    def __init__(self, copy: Path, file: Path) -> None:
+        self._copy, self._file = f"{copy}/", file
+        self._of: dict[str, set[str]] = {}
+        self._now: set[str] = set()
+        self._names = {str(copy / mutant.file) for room in ROOMS for mutant, _ in sites(room)}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """What is called from now on, fixtures included, is this test's."""
+        self._now = self._of.setdefault(nodeid, set())
+
+    def pytest_sessionstart(self) -> None:
+        """Begin."""
+        sys.settrace(self._called)
+        threading.settrace(self._called)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what was seen."""
+        sys.settrace(None)
+        self._file.write_text(json.dumps({test: sorted(called) for test, called in self._of.items()}))
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if code.co_filename in self._names:
+            self._now.add(f"{code.co_filename.removeprefix(self._copy)}:{code.co_name}")
+
+
+def failing(copy: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> str:
     """The first of these tests that fails in this copy of the repository, or how else they ended; "" when all pass."""
-    env = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    for at, tests in enumerate(places):
-        run = subprocess.Popen(
-            [sys.executable, *FAST, tests, *(f"--ignore={earlier}" for earlier in places[:at])],
-            cwd=copy,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            said, _ = run.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            return "time-out"
-        finally:
-            with suppress(ProcessLookupError):  # what a killed test left, too
-                os.killpg(run.pid, signal.SIGKILL)
-            run.wait()
-        if run.returncode:
-            named = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
-            return named[1] if named else f"{tests} ends with {run.returncode}: {said[-300:]}"
+    log = copy.parent / "log"
+    child = os.fork()
+    if not child:
+        with log.open("w") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        os.setsid()
+        os.chdir(copy)
+        os.environ.update(PYTHONPATH=str(copy), OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+        sys.dont_write_bytecode, sys.path[0] = True, str(copy)
+        code = pytest.main([*FAST, *tests], plugins=list(plugins))
+        sys.stdout.flush()
+        os._exit(code)
+    late = time.monotonic() + SECONDS
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < late:
+        time.sleep(0.05)
+    with suppress(ProcessLookupError):  # what a killed test left, too
+        os.killpg(child, signal.SIGKILL)
+    if not ended[0]:
+        os.waitpid(child, 0)
+        return "time-out"
+    if ended[1]:
+        said = log.read_text(errors="replace")
+        named = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+        return named[1] if named else f"status {ended[1]}: {said[-300:]}"
     return ""
 
 
-def caught(copy: Path, mutant: Mutant, text: str) -> str:
-    """What fails on the broken file; "" when nothing does."""
-    file = copy / mutant.file
-    whole = file.read_text(encoding="utf-8")
+def caught(copy: Path, mutant: Mutant, text: str, calls: dict[str, list[str]]) -> str:
+    """What fails on the broken file; "" when nothing does. The room's nearest tests all run, then those further away that
+    call the broken function; all of them for what is in none."""
+    file, (near, *far) = copy / mutant.file, ROOMS[mutant.room][1]
+    whole, called = file.read_text(encoding="utf-8"), f"{mutant.file}:{mutant.function}"
+    those = [test for test, names in calls.items() if called in names and not mutant.function == ""]
+    those = [test for test in those if test.startswith(tuple(far)) and not test.startswith(near)]
     file.write_text(text, encoding="utf-8")
     try:
-        return failing(copy, ROOMS[mutant.room][1])
+        return failing(copy, [near]) or (failing(copy, those or far) if far and (those or not mutant.function) else "")
     finally:
         file.write_text(whole, encoding="utf-8")
 
@@ -167,39 +224,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, help="a file for the survivors")
+    parser.add_argument("--calls", type=Path, help="a file for which test calls what: read where it is, else made")
     args = parser.parse_args()
     drawn = random.Random(args.seed).sample([one for room in ROOMS for one in sites(room)], args.count)
+    os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    survivors: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="ssp-mutants-") as place:
-        copies: Queue[Path] = Queue()
-        for number in range(args.jobs):
-            copy = Path(place) / str(number)
-            shutil.copytree(
-                REPO, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".mypy_cache", "runs", "__pycache__")
-            )
-            copies.put(copy)
-        every = {tests for _, places in ROOMS.values() for tests in places}
-        if already := failing(copy, sorted(tests for tests in every if str(Path(tests).parent) not in every)):
-            print(f"the tests do not pass on an unbroken copy: {already}", file=sys.stderr)
-            return 1
-
-        def one(drawn: tuple[Mutant, str]) -> str:
-            copy, began = copies.get(), time.monotonic()
-            found = caught(copy, *drawn)
-            copies.put(copy)
-            mutant = drawn[0]
+        copy, notes = Path(place) / "copy", args.calls or Path(place) / "calls.json"
+        ignored = shutil.ignore_patterns(".git", ".venv", ".mypy_cache", "runs", "__pycache__")
+        shutil.copytree(REPO, copy, ignore=ignored)
+        if not notes.is_file():
+            every = {tests for _, places in ROOMS.values() for tests in places}
+            whole = sorted(tests for tests in every if str(Path(tests).parent) not in every)
+            if found := failing(copy, whole, [Calls(copy, notes)]):
+                notes.unlink(missing_ok=True)
+                print(f"the tests do not pass on an unbroken copy: {found}", file=sys.stderr)
+                return 1
+        calls = json.loads(notes.read_text())
+        for mutant, text in drawn:
+            began, found = time.monotonic(), caught(copy, mutant, text, calls)
             said = f"{mutant.file}:{mutant.line} {mutant.rule}: {mutant.before!r} -> {mutant.after!r}"
             seconds = f"{time.monotonic() - began:.0f} s"
             print(f"caught   {said}  by {found}, {seconds}" if found else f"SURVIVED {said}  {seconds}", flush=True)
-            return found
-
-        with ThreadPoolExecutor(args.jobs) as pool:
-            found = list(pool.map(one, drawn))
-    survivors = [asdict(mutant) for (mutant, _), hit in zip(drawn, found, strict=True) if not hit]
-    if args.out:
-        args.out.write_text(json.dumps(survivors, indent=1))
-    print(f"{sum(map(bool, found))} of {len(found)} caught")
+            survivors += [] if found else [asdict(mutant)]
+            if args.out:
+                args.out.write_text(json.dumps(survivors, indent=1))
+    print(f"{args.count - len(survivors)} of {args.count} caught")
     return 0
 
 
