@@ -28,16 +28,17 @@ def search(query: str) -> str:
 
 
 class Books:
-    """Every query finds the same `documents`; `calls` are the queries of each request."""
+    """Every query finds the same `documents`; `calls` are the queries of each request. `down`: all is out of order, or the
+    corpus of that name."""
 
     def __init__(
         self, documents: Sequence[Document] = (Document("1", '"Paris"\nParis is the capital of France.'),)
     ) -> None:
-        self.documents, self.calls, self.down = list(documents), [], False
+        self.documents, self.calls, self.down = list(documents), [], False  # type: ignore[var-annotated]
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         self.calls.append(list(queries))
-        if self.down:
+        if self.down in (True, corpus):
             raise Fault("retriever_down")
         return [self.documents[:k] for _ in queries]
 
@@ -52,8 +53,9 @@ def scripted(turns: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase 
     return ScriptedEngine(lambda history, seed, turn: encode(tokenizer, turns[seed][turn]), version=7)
 
 
-def tasks(n: int, field: str = "question", role: str = "solver") -> list[Task]:
-    return [Task(f"t{i}", f"g{i}", role, i, i, {field: "Which city is it?"}) for i in range(n)]
+def tasks(n: int, field: str = "question", role: str = "solver", corpora: Sequence[str] = ()) -> list[Task]:
+    asked = {field: "Which city is it?"}
+    return [Task(f"t{i}", f"g{i}", role, i, i, asked, *corpora[i : i + 1]) for i in range(n)]
 
 
 def play(
@@ -62,12 +64,13 @@ def play(
     renderer: Renderer = SEARCH_R1,
     limits: LimitsConfig = LIMITS,
     engine: Engine | None = None,
+    corpora: Sequence[str] = (),
     **options: object,
 ) -> list[Episode]:
     """Episodes of a script, one a list of turns."""
     made = engine or scripted(turns, renderer.tokenizer)
     settings = Settings(limits, 0.0, 3, **options)  # type: ignore[arg-type]
-    return rollout(made, renderer, books, tasks(len(turns)), settings)[0]
+    return rollout(made, renderer, books, tasks(len(turns), corpora=corpora), settings)[0]
 
 
 def pieces(episode: Episode, tokenizer: PreTrainedTokenizerBase = QWEN) -> list[tuple[str, str]]:

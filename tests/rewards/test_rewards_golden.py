@@ -59,6 +59,7 @@ def box(answer: str) -> str:
         (f"<answer>\\boxed{{x}}</answer>{T}", ["x"], {}, 1.0),
         (box("{x} y"), ["x y"], {}, 1.0),
         (box(""), ["x"], {}, 0.1),
+        (box("{x"), ["x"], {}, 0.0),
         ("<answer>\\boxed{x}</answer>", ["x"], {}, 0.0),
         (f"{T}<answer>x</answer>", ["x"], {}, 0.0),
         (f"{T}<answer>\\boxed{{x</answer>", ["x"], {}, 0.0),

@@ -40,6 +40,7 @@ def test_the_mask_is_the_policys_text_and_nothing_else() -> None:
     ]
     masked = [id_ for id_, mask in zip(episode.log.ids, episode.log.mask, strict=True) if mask]
     assert masked == [id_ for turn in turns for id_ in encode(QWEN, turn)]
+    assert {v for v, mask in zip(episode.log.versions, episode.log.mask, strict=True) if mask} == {7}
     assert (episode.final, episode.invalid, episode.stopped) == ("Paris", 2, "final")
     assert episode.response == "".join(text for _, text in pieces(episode)[1:])
 
@@ -111,6 +112,8 @@ def test_research_stops_at_a_search_and_ends_with_its_own_end_of_turn() -> None:
     assert (episode.final, episode.stopped, books.calls) == ("Pa{r}is", "final", [["city"]])
     (endless,) = play([[answer + " and so on" * 500]], books, spoken)
     assert (endless.final, endless.stopped) == (None, "tokens"), "who does not end the turn has handed in nothing"
+    (asked,) = play([["<question> Which? </question><|im_end|>"]], books, spoken, limits(retries=0))
+    assert (asked.final, asked.stopped) == (None, "malformed"), "another role's result is none"
 
 
 @pytest.mark.covers("RS-05")
