@@ -94,22 +94,13 @@ BAD = [
     ("{", "line 3"),
     ("[]", "line 3"),
     ('{"id": "c"}', "line 3, field contents"),
-    ('{"contents": "x"}', "line 3, field id"),
-    ('{"id": "c", "contents": " "}', "line 3, field contents"),
-    ('{"id": "c", "contents": 7}', "line 3, field contents"),
-    ('{"id": "c", "title": "t", "text": ""}', "line 3, field text"),
-    ('{"id": "c", "title": 3, "text": "x"}', "line 3, field title"),
-    ('{"id": "c", "text": "x"}', "line 3, field title"),
-    ('{"id": true, "contents": "x"}', "line 3, field id"),
-    ('{"id": 1.5, "contents": "x"}', "line 3, field id"),
-    ('{"id": "c", "contents": "\\ud800"}', "line 3, field contents"),
     (b'{"id": "c", "contents": "\xff"}', "line 3, byte"),
     ('{"id": "b", "contents": "x"}', "line 3, field id.*also on .*line 2"),
     ("x" * 1_000_001, "line 3"),
 ]
 
 
-@pytest.mark.covers("SR-50")
+@pytest.mark.covers("SR-50")  # each field's rules: tests/data
 @pytest.mark.parametrize("line, place", BAD)
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "jsonl.zst"])
 def test_a_bad_row_is_refused_with_its_line(tmp_path, line, place, suffix):

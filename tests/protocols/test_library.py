@@ -37,6 +37,15 @@ def test_there_is_no_golden_file_too_many() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(golden())
 
 
+def test_unknown_ids_missing_fields_and_unknown_roles_are_refused() -> None:
+    with pytest.raises(InputError, match="mini"):
+        protocols.get("minni")
+    with pytest.raises(InputError, match="question"):
+        protocols.get("mini").render("solver", {"target": "x"})
+    with pytest.raises(InputError, match="referee"):
+        protocols.get("mini").render("referee", {})
+
+
 @pytest.mark.covers("SR-20")
 def test_a_question_mark_is_appended_once() -> None:
     def said(question: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 
 import bm25s
@@ -27,21 +28,6 @@ queries = st.lists(st.one_of(st.sampled_from(WORDS), texts, st.text(max_size=8))
 def same(a: Hits, b: Hits) -> bool:
     """Bit for bit."""
     return np.array_equal(a.rows, b.rows) and np.array_equal(a.scores, b.scores)
-
-
-def world(n: int, seed: int = 0) -> list[Document]:
-    rng = np.random.default_rng(seed)
-    names = [f"e{i}" for i in range(n)]
-    out = []
-    for name in names:
-        others = [names[int(i)] for i in rng.integers(0, n, 3)]
-        facts = " ".join(f"{name} rel{j} {o} ." for j, o in enumerate(others))
-        out.append(Document(name, f'"{name}"\n{name} a company . {facts}'))
-    return out
-
-
-def contents(documents: list[Document]) -> list[str]:
-    return [document.contents for document in documents]
 
 
 def zipf(n: int, length: int, vocabulary: int, seed: int = 0) -> list[str]:
@@ -172,6 +158,20 @@ def test_tokeniser_keeps_every_script_and_is_stable():
     assert tokenise("e\u0301") == tokenise("\u00e9")
 
 
+def plainly(text):
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    kinds = [(c, unicodedata.category(c)) for c in folded]
+    return "".join(" " if kind[0] in "PSZ" or kind in ("Cc", "Cs") else c for c, kind in kinds).split()
+
+
+@given(
+    st.text(st.characters(exclude_categories=[]), max_size=60)
+    | st.text("aB é–.,'\u2028\u0301東\ud800ﬁ\t-", max_size=40)
+)
+def test_tokens_are_folded_and_cut_at_what_is_no_letter_mark_or_digit(text):
+    assert tokenise(text) == plainly(text)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=1, max_size=700), st.integers(1, 40))
 def test_top_is_exact_at_ties(values, k):
@@ -190,13 +190,14 @@ def test_shards_cover_the_rows_once():
     for total, n in [(10, 3), (2, 5), (390, 2)]:
         spans = [shard_rows(total, i, n) for i in range(n)]
         assert [r for a, b in spans for r in range(a, b)] == list(range(total))
-    whole = build(contents(world(10)))
+    documents = [Document(f"d{i}", f"word{i}") for i in range(10)]
+    whole = build(document.contents for document in documents)
     with pytest.raises(InputError):
         whole.shard(3, 3)
     with pytest.raises(ValueError):
         whole.shard(0, 2).shard(0, 2)
     with pytest.raises(IndexError):
-        in_memory(world(10), shards=2)[0].fetch(np.array([7]))
+        in_memory(documents, shards=2)[0].fetch(np.array([7]))
 
 
 @pytest.mark.parametrize("corpus, k1, b", [([], 1.2, 0.25), (["..", ""], 1.2, 0.25), (["a"], -1, 0.2), (["a"], 1, 2)])

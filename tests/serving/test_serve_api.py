@@ -169,6 +169,7 @@ def test_rerank_orders_each_querys_own_documents(reranking: str) -> None:
         ({"documents": [[{"document": "text"}]]}, "documents.0.0"),
         ({"documents": [[{"id": [], "contents": "a"}]]}, "documents.0.0.id"),
         ({"documents": [[{"contents": "\ud800"}]]}, "documents.0.0.contents"),
+        ({"documents": [[{"id": "\ud800", "contents": "a"}]]}, "documents.0.0.id"),
         ({"rerank_topk": 0}, "rerank_topk"),
         ({"queries": "q"}, "queries"),
     ],
@@ -203,12 +204,13 @@ def test_a_fault_is_a_503_and_a_fault_again_at_the_client() -> None:
         reply = post(base, json={"queries": ["a"]})
         assert (reply.status_code, reply.json()["detail"]) == (503, "retriever_down: shard 1")
         assert (reply.json()["cause"], int(reply.headers["retry-after"]) > 0) == ("retriever_down", True)
+        assert post(base, "/search", json={"query": "a"}).status_code == 503
         client = HttpSearch(base, tries=1)
         with pytest.raises(Fault, match="retriever_down"):
             client.search(["a"], 3, "train")
         client.close()
-        assert get(base, "/status").json()["faults"] == 2
-        assert 'ssp_faults_total{cause="retriever_down"} 2.0' in get(base, "/metrics").text
+        assert get(base, "/status").json()["faults"] == 3
+        assert 'ssp_faults_total{cause="retriever_down"} 3.0' in get(base, "/metrics").text
 
 
 class Half(LocalFleet):
