@@ -26,7 +26,7 @@ EXACT = 1 << 53
 
 def trace(path: Path) -> dict[str, list[dict[str, Any]]]:
     """Spans of every track in the order of their starts. Fails where the file breaks a rule."""
-    events = _events(path.read_text(encoding="utf-8"))
+    events = read(path)
     names: dict[tuple[int, int], set[str]] = defaultdict(set)
     processes: dict[int, set[str]] = defaultdict(set)
     spans: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
@@ -68,7 +68,9 @@ def _is_line(track: str, actor: str) -> bool:
     return stem == actor and (not line or line.isdigit())
 
 
-def _events(text: str) -> list[dict[str, Any]]:
+def read(path: Path) -> list[dict[str, Any]]:
+    """The events of a timeline, also of one whose writer was killed."""
+    text = path.read_text(encoding="utf-8")
     assert text.startswith("["), "an array of events"
 
     def not_json(word: str) -> None:

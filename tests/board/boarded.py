@@ -100,37 +100,14 @@ def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = 
     games: list[dict[str, Any]] = []
     episodes: list[dict[str, Any]] = []
     for at, question in enumerate(questions):
-        valid = at % 7 != 6
-        games.append(
-            {
-                "id": f"g{at:07d}-i1",
-                "target": target,
-                "question": question,
-                "verdict": "valid" if valid else "rejected",
-                "rule": "" if valid else "leakage",
-                "proposer_version": 1 + at // 100,
-                "attempts": 4,
-                "round": 1,
-                "kind": "proposed",
-                "incarnation": 1,
-                "win_rate": rates(at) if valid else None,
-            }
-        )
+        valid, version = at % 7 != 6, 1 + at // 100
+        game = {"id": f"g{at:07d}-i1", "target": target, "question": question, "proposer_version": version}
+        told = {"verdict": "valid", "win_rate": rates(at)} if valid else {"verdict": "rejected", "rule": "leakage"}
+        games.append({**game, **told, "attempts": 4, "round": 1, "kind": "proposed", "incarnation": 1})
+        versions = {f"{who}_version_{end}": version for who in ("policy", "opponent") for end in ("min", "max")}
         for attempt in range(4 if valid else 0):
-            versions = {
-                f"{who}_version_{end}": 1 + at // 100 for who in ("policy", "opponent") for end in ("min", "max")
-            }
-            id = f"s{at:07d}-i1a{attempt}-i1.0"
-            episodes.append(
-                {
-                    "id": id,
-                    "game_id": games[-1]["id"],
-                    "role": "solver",
-                    "state": "created",
-                    "kind": "attempt",
-                    **versions,
-                }
-            )
+            row = {"id": f"s{at:07d}-i1a{attempt}-i1.0", "game_id": game["id"], "role": "solver", "state": "created"}
+            episodes.append({**row, "kind": "attempt", **versions})
     ledger.create_games(games)
     ledger.create(episodes)
     ledger.advance([{"id": e["id"], "state": "kept", "outcome": "scored", "reward": 1.0} for e in episodes])

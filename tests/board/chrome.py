@@ -22,32 +22,11 @@ import aiohttp
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-extensions",
-    "--disable-dev-shm-usage",
-    "--remote-debugging-port=0",
-    "--window-size=1440,900",
-)
-CODES = {
-    "ArrowDown": 40,
-    "ArrowUp": 38,
-    "ArrowLeft": 37,
-    "ArrowRight": 39,
-    "End": 35,
-    "Home": 36,
-    "PageDown": 34,
-    "Enter": 13,
-    "Tab": 9,
-    "Escape": 27,
-}
+FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --disable-extensions --disable-dev-shm-usage --remote-debugging-port=0
+    --window-size=1440,900""".split()
+CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "PageDown": 34, "End": 35, "Home": 36}
+CODES |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
 class Chrome:
@@ -112,15 +91,6 @@ class Chrome:
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 
-    def move(self, selector: str, across: float = 0.5, down: float = 0.5) -> None:
-        """The mouse over it."""
-        box = self.run(
-            f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
-            " return [b.x, b.y, b.width, b.height]; })()"
-        )
-        at = {"x": box[0] + across * box[2], "y": box[1] + down * box[3]}
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", **at)
-
     def key(self, name: str) -> None:
         """One key, pressed and let go."""
         text = {"text": name} if len(name) == 1 else {"text": "\r"} if name == "Enter" else {}
@@ -137,27 +107,18 @@ class Chrome:
         self.run("new Promise(d => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(d, 0))))")
 
 
-def binary() -> str | None:
-    """Where the browser is."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
-
-
 @contextmanager
 def chrome() -> Iterator[Chrome]:
     """A browser with one empty tab."""
-    found = binary()
+    found = next((found for name in NAMES if (found := shutil.which(name))), None)
     if found is None:
         pytest.skip("no Chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         port = Path(folder) / "DevToolsActivePort"
         log = Path(folder) / "log"
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [found, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-            )
+            command = [found, *FLAGS, f"--user-data-dir={folder}", "about:blank"]
+            process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
         try:
             end = time.monotonic() + 60
             while not (port.is_file() and port.read_text().count("\n")):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,27 +203,6 @@ def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
     assert tail.lines() == ["other"]
 
 
-def test_who_plays_is_seen_and_not_disturbed(tmp_path: Path) -> None:
-    """The lock is another process's: a process never sees its own."""
-    run = by_hand(tmp_path / "run", ["why ?"])
-    board = looked(run)
-    assert rows(board)["run", ""]["live"] is False
-    program = "import sys; from ssp.record.runfolder import RunFolder; RunFolder(sys.argv[1]).hold(); print(); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(run.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None and other.stdout.readline()
-        board.look()
-        assert rows(board)["run", ""]["live"] is True
-        with pytest.raises(InputError):
-            run.check_idle()
-        assert other.stdin is not None
-        other.stdin.close()
-        other.wait(30)
-    board.look()
-    assert rows(board)["run", ""]["live"] is False
-
-
 def test_an_exchanged_ledger_is_read_anew(tmp_path: Path) -> None:
     """On a network file system the folder's ledger is a copy, exchanged at each checkpoint."""
     run = by_hand(tmp_path / "run", ["one ?", "two ?"])
@@ -242,10 +219,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a run's folder holds"):
         Board(RunFolder(tmp_path / "nowhere"))
     run = by_hand(tmp_path / "run", ["one ?"])
-    run.metrics.write_text('{"step": 1, "role": "game", "time": 1.0}\nnonsense\n')
-    with pytest.raises(InputError, match=r"finished line of a metrics file.*nonsense"):
-        looked(run)
-    run.metrics.unlink()
     run.ledger.write_text("torn")
     with pytest.raises(InputError, match="SQLite"):
         looked(run)

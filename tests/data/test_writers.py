@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -58,7 +57,8 @@ def test_search_r1_parquet_has_the_five_columns_and_their_types(tmp_path):
         "reward_model": {"style": "rule", "ground_truth": {"target": ["x1", "y z"]}},
         "extra_info": {"split": "test", "index": 1},
     }
-    assert read_questions(path) == NQ + HOTPOT
+    assert read_questions(path) == NQ + HOTPOT  # whose ids stay apart though the index begins anew with each source
+    assert [row["extra_info"]["index"] for row in table.to_pylist()] == [0, 1, 2, 0, 1]
     assert [p.name for p in path.parent.iterdir()] == ["train.parquet"]
 
 
@@ -79,16 +79,6 @@ def test_a_right_answer_to_a_row_is_scored_by_search_r1(tmp_path):
         assert all(tag in said for tag in ("<think>", "<search>", "<information>")), "its trainer adds no instructions"
     assert scored("Question: who?<answer> x1 </answer>", ["x1"]) == 0.0, "which no example stands before"
     assert {row["data_source"] for row in pq.read_table(tmp_path / "q.parquet").to_pylist()} <= set(SCORED)
-
-
-@pytest.mark.covers("SR-62")
-def test_rows_of_merged_sources_keep_ids_apart(tmp_path):
-    """The index alone repeats in every source: the id does not."""
-    path = tmp_path / "train.jsonl"
-    write_search_r1(path, NQ + HOTPOT, training_prompt())
-    index = [json.loads(line)["extra_info"]["index"] for line in path.read_text().splitlines()]
-    assert index == [0, 1, 2, 0, 1]
-    assert len({q.id for q in read_questions(path)}) == 5
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -81,13 +81,6 @@ def test_a_key_of_nobodys_is_refused_as_ever() -> None:
     assert migration.PAGE not in said
 
 
-def test_an_option_of_researchs_is_refused_with_ours(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--dry-run", "--rollout_n", "4", "--lr=1e-6"]) == 2
-    said = capsys.readouterr().err
-    assert "--rollout_n is game.attempts" in said
-    assert "--lr is solver.learner.lr" in said
-
-
 @pytest.mark.parametrize("typed", [["--wandb_api_key=SENTINEL"], ["--wandb_api_key", "SENTINEL"]])
 def test_what_is_typed_for_an_unknown_option_is_not_printed(
     typed: list[str], capsys: pytest.CaptureFixture[str]
@@ -99,14 +92,6 @@ def test_what_is_typed_for_an_unknown_option_is_not_printed(
     assert "--wandb_api_key has none: the variable `WANDB_API_KEY`" in said and "--lr is solver.learner.lr" in said
     assert main(["board", "one", "two"]) == 2
     assert "two" in capsys.readouterr().err
-
-
-def test_a_kl_of_theirs_is_the_same_kl_of_ours() -> None:
-    """EMA-PG's exact KL has a direction, and who leaves the loss without one differs by system."""
-    notes = {key.name: key.note for key in KEYS}
-    topk = notes["actor_rollout_ref.actor.kl_topk_tokens"]
-    assert "full_reverse `kl.kind=full`" in topk and "full_forward `kl.kind=topk_forward` and `kl.topk`" in topk
-    assert "in Search-R1 `reward`; in EMA-PG and SSP no KL" in notes["actor_rollout_ref.actor.use_kl_loss"]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, list[str]]:

@@ -20,19 +20,13 @@ from launch import train
 from ssp.config import own
 
 SMALL = {
-    "quickstart": [
-        *("proposer.batch=8", "solver.batch=8", "game.attempts=4", "retriever.shards=1", "eval.every=0"),
-        *("data.eval=[]", f"defaults.model={POLICY}"),
-    ],
-    "search-r1-qwen2.5-3b-grpo": [
-        *(
-            "solver.batch=3",
-            "game.attempts=2",
-            "data.eval=[]",
-            "solver.limits.searches=1",
-            "solver.limits.turn_tokens=64",
-        ),
-    ],
+    "quickstart": (
+        "proposer.batch=8 solver.batch=8 game.attempts=4 retriever.shards=1 eval.every=0 data.eval=[]".split()
+        + [f"defaults.model={POLICY}"]
+    ),
+    "search-r1-qwen2.5-3b-grpo": (
+        "solver.batch=3 game.attempts=2 data.eval=[] solver.limits.searches=1 solver.limits.turn_tokens=64".split()
+    ),
 }
 """What makes a block's run still smaller here, by its config; what the page types comes later and wins."""
 EXAMPLES = {block.heading: block for block in blocks(ROOT / "docs" / "own.md", "bash")}
@@ -145,11 +139,8 @@ def test_own_files_reach_the_workers(newcomer: Path) -> None:
     for name in ("Protocol", "Reward", "Algorithm"):
         for file, text in EXAMPLES[name].files.items():
             (newcomer / file).write_text(text, encoding="utf-8")
-    code = [
-        "solver.reward=my_reward.py:brief",
-        "solver.algorithm=my_algorithm.py:Median",
-        "solver.loss=my_algorithm.py:smooth",
-    ]
+    code = ["solver.reward=my_reward.py:brief", "solver.algorithm=my_algorithm.py:Median"]
+    code.append("solver.loss=my_algorithm.py:smooth")
     started = Run(newcomer / "own-ray", "protocol=my-protocol.yaml", *code, recipe="search-r1-qwen2.5-3b-grpo")
     started.ends_well()
     state = json.loads((started.folder / "checkpoints" / "state.json").read_text())

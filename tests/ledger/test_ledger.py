@@ -59,14 +59,6 @@ def test_a_final_state_stays(ledger, final):
         ledger.advance([{"id": "a", "state": other, "cause": "x"}])
 
 
-def test_backwards_is_refused_and_the_whole_call_is_undone(ledger):
-    play(ledger, ["a"], state="grading")
-    play(ledger, ["b"], state="created")
-    with pytest.raises(InvariantError, match="a: state grading may not become running"):
-        ledger.advance([{"id": "b", "state": "running"}, {"id": "a", "state": "running"}])
-    assert ledger.get(["b"])[0]["state"] == "created"
-
-
 def test_every_call_twice_is_once(ledger):
     calls = [
         lambda: ledger.create_games([{"id": "g", "target": "bino", "attempts": 2}]),
@@ -131,13 +123,9 @@ def test_a_void_has_no_reward_and_no_way_into_a_batch(ledger):
     with pytest.raises(InvariantError, match="a may not become trained"):
         ledger.commit("solver", 1, 1, 1, ["a", "b"])
     assert ledger.get(["b"])[0]["state"] == "queued"
+    play(ledger, ["v"], state="created")
     with pytest.raises(InvariantError, match="a void has no reward"):
-        ledger.advance([_void_with_reward(ledger)])
-
-
-def _void_with_reward(ledger: Ledger) -> dict[str, object]:
-    ledger.create([{"id": "v", "game_id": "g", "role": "solver"}])
-    return {"id": "v", "state": "queued", "outcome": "void", "reward": 0.0}
+        ledger.advance([{"id": "v", "state": "queued", "outcome": "void", "reward": 0.0}])
 
 
 @pytest.mark.parametrize(
@@ -156,9 +144,7 @@ def test_final_states_need_their_facts(ledger, change, message):
         ledger.advance([{"id": "a", **change}])
 
 
-def test_unknown_episodes_and_foreign_ids_are_bugs(ledger):
-    with pytest.raises(InvariantError, match="never created, the first is ghost"):
-        ledger.advance([{"id": "ghost", "state": "running"}])
+def test_foreign_ids_are_bugs(ledger):
     play(ledger, ["a"])
     with pytest.raises(InvariantError, match="another game or role"):
         ledger.create([{"id": "a", "game_id": "other", "role": "solver"}])

@@ -14,27 +14,12 @@ from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 STEPS, BOUND = 8, 1
-SLEEPING = [
-    f"steps={STEPS}",
-    "schedule.preset=one-step-off",
-    "schedule.in_flight=true",
-    "defaults.engine.kind=simulated",
-    "defaults.engine.sequences=8",
-    "defaults.engine.simulated.tokens=200",
-    "defaults.engine.simulated.step_ms=1",
-    "defaults.learner.kind=simulated",
-    "defaults.limits.searches=1",
-    "defaults.limits.turn_tokens=600",
-    "defaults.limits.total_tokens=1400",
-    "proposer.algorithm=grpo",
-    "proposer.loss=ppo_clip",
-    "solver.reward=ssp.learning.tiny.reward:letters",
-    "referee.verifier=none",
-    "referee.evidence=none",
-    "referee.rules=[malformed, empty, leakage]",
-    "health.on_collapse=warn",
-    "health.on_collapse=warn",
-]
+SLEEPING = f"""steps={STEPS} schedule.preset=one-step-off schedule.in_flight=true health.on_collapse=warn
+    defaults.engine.kind=simulated defaults.engine.sequences=8 defaults.engine.simulated.tokens=200
+    defaults.engine.simulated.step_ms=1 defaults.learner.kind=simulated defaults.limits.searches=1
+    defaults.limits.turn_tokens=600 defaults.limits.total_tokens=1400 proposer.algorithm=grpo proposer.loss=ppo_clip
+    solver.reward=ssp.learning.tiny.reward:letters referee.verifier=none referee.evidence=none
+    referee.rules=[malformed,empty,leakage]""".split()
 
 
 def test_a_run_of_sleeping_engines_goes_as_it_was_planned(tmp_path: Path) -> None:

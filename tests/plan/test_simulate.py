@@ -21,28 +21,12 @@ STEP, EACH, TOKEN = 0.006, 0.00007, 0.00016
 
 def config(*typed: str) -> Config:
     """One role that answers given questions: 8 x 8 attempts of 1000 tokens, engines of 64, costs of docs/plan.md."""
-    return load(
-        "simulated",
-        [
-            "game.questions=dataset",
-            "data.questions=world:train",
-            "schedule.preset=",
-            "schedule.in_flight=false",
-            "solver.batch=8",
-            "game.attempts=8",
-            "solver.engine.sequences=64",
-            "solver.engine.simulated.tokens=1000",
-            "solver.engine.simulated.sigma=0",
-            "solver.engine.simulated.step_ms=6",
-            "solver.engine.simulated.sequence_ms=0.07",
-            "solver.learner.token_ms=0.16",
-            "solver.limits.searches=0",
-            "solver.limits.turn_tokens=16000",
-            "solver.limits.total_tokens=16100",
-            "queue.bytes=20000000000",
-            *typed,
-        ],
-    )
+    usual = """game.questions=dataset data.questions=world:train schedule.preset= schedule.in_flight=false solver.batch=8
+        game.attempts=8 solver.engine.sequences=64 solver.engine.simulated.tokens=1000 solver.engine.simulated.sigma=0
+        solver.engine.simulated.step_ms=6 solver.engine.simulated.sequence_ms=0.07 solver.learner.token_ms=0.16
+        solver.limits.searches=0 solver.limits.turn_tokens=16000 solver.limits.total_tokens=16100
+        queue.bytes=20000000000"""
+    return load("simulated", [*usual.split(), *typed])
 
 
 def stale(bound: int, *typed: str) -> Config:

@@ -43,18 +43,7 @@ def test_every_episode_comes_out_of_its_record_again(run: RunFolder) -> None:
     assert (seen[PROPOSER], seen[SOLVER], seen[EVAL]) == (32, 30, 21)
     assert seen["proposer verdict"] == 32
     for role in (PROPOSER, SOLVER, EVAL):
-        for what in (
-            "log-probs",
-            "ids",
-            "mask",
-            "drops",
-            "searches",
-            "stopped",
-            "outcome",
-            "versions",
-            "reward",
-            "queries",
-        ):
+        for what in "log-probs ids mask drops searches stopped outcome versions reward queries".split():
             assert seen[f"{role} {what}"] == seen[role], (role, what)
     assert 0 < largest < BOUNDS["float32"] / 5
 

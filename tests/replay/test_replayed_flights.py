@@ -11,18 +11,9 @@ from trainruns import ledger_is_sound, run
 
 from ssp.views.replay.forced import BOUNDS
 
-IN_FLIGHT = [
-    "steps=6",
-    "proposer.batch=24",
-    "solver.batch=12",
-    "proposer.algorithm=grpo",
-    "proposer.loss=tis",
-    "schedule.max_staleness.proposer=2",
-    "schedule.max_staleness.solver=2",
-    "schedule.in_flight=true",
-    "defaults.engine.continuous=true",
-    "ray.dashboard=false",
-]
+IN_FLIGHT = """steps=6 proposer.batch=24 solver.batch=12 proposer.algorithm=grpo proposer.loss=tis
+    schedule.max_staleness.proposer=2 schedule.max_staleness.solver=2 schedule.in_flight=true
+    defaults.engine.continuous=true ray.dashboard=false""".split()
 
 
 @pytest.mark.ray

@@ -36,13 +36,6 @@ def test_one_plain_line_a_step_on_a_pipe():
     assert lines[-1] == "run: /long/" + "x" * 300
 
 
-def test_the_table_shows_start_end_and_change():
-    text = run(io.StringIO())
-    row = next(line for line in text.splitlines() if "2-hop accuracy" in line)
-    assert [part in row for part in ("50.0%", "75.0%", "+25.0%")] == [True] * 3
-    assert next(line for line in text.splitlines() if "│ hops" in line).count("-") == 2
-
-
 def test_a_terminal_shows_what_goes_on_now_also_before_the_first_step(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from timelines import read
-from traces import trace
+from traces import read, trace
 
 from ssp.base.errors import InputError
 from ssp.telemetry.timeline import Timeline

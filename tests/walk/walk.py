@@ -1,6 +1,6 @@
 """A newcomer's walk: every ```bash block of the pages, command by command, in a fresh clone with a home of its own.
 
-    python tests/walk/walk.py [README.md docs/bank.md ...] [--venv PATH] [--tree] [--keep DIR] [--list]
+    python tests/walk/walk.py [README.md docs/bank.md ...] [--venv PATH] [--keep DIR]
 
 Owns the order (README.md, then docs/*.md by name), the shells, and the table at the end: one row a command. Promises that a
 block is run as it stands: lines of one page share a shell, and nothing of this checkout or of the caller's settings is seen
@@ -80,15 +80,9 @@ class Shell:
         self._read, write = os.pipe()
         os.set_blocking(self._read, False)
         self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"],
-            cwd=self.clone,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(write,),
-            start_new_session=True,
-        )
+            ["bash", "--noprofile", "--norc"], cwd=self.clone, env=self.environment, stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(write,), start_new_session=True,
+        )  # fmt: skip
         os.close(write)
         self._fd = write
         self._number = 0
@@ -223,14 +217,12 @@ class Rules:
 class Walk:
     """A clone, its environment, and the rows so far."""
 
-    def __init__(self, folder: Path, venv: Path | None, tree: bool) -> None:
+    def __init__(self, folder: Path, venv: Path | None) -> None:
         self.clone, self.log, self.mark = folder / "clone", folder / "log", uuid.uuid4().hex
         self.rows: list[Row] = []
         for name in ("home", "log"):
             (folder / name).mkdir(parents=True)
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(self.clone)], check=True)
-        if tree:
-            _overlay(self.clone)
         kept = {
             k: v for k, v in os.environ.items() if k in KEPT or k.startswith("PIP_") or k.lower().endswith("_proxy")
         }
@@ -336,17 +328,6 @@ def _first(command: str) -> str:
     return f"{line[:90]} ..." if len(line) > 90 or "\n" in command else line
 
 
-def _overlay(clone: Path) -> None:
-    """This working tree's files over the clone: what is not committed yet."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-mo", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, clone / name)
-
-
 def _borrow(clone: Path, venv: Path, environment: dict[str, str]) -> None:
     """A `.venv` for the clone that reads the packages of `venv`, with the clone's own code, and the stamps of setup.sh."""
     made = clone / ".venv"
@@ -374,17 +355,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pages", nargs="*", type=Path, help="README.md docs/bank.md ...; default: all, in order")
     parser.add_argument("--venv", type=Path, help="an environment whose packages the clone may read")
-    parser.add_argument("--tree", action="store_true", help="with what is not committed yet")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave clone, home and logs there")
-    parser.add_argument("--list", action="store_true", help="show the commands, run none")
     args = parser.parse_args(argv)
     chosen = [page.resolve() for page in args.pages] or pages()
-    if args.list:
-        for block in (block for page in chosen for block in blocks(page, WALKED)):
-            print(f"{block.name}\n" + "\n".join(f"    {_first(command)}" for command in commands(block.text)))
-        return 0
     folder = args.keep.absolute() if args.keep else Path(tempfile.mkdtemp(prefix="walk-", dir="/tmp"))
-    walk = Walk(folder, args.venv, args.tree)
+    walk = Walk(folder, args.venv)
     try:
         for page in chosen:
             try:
