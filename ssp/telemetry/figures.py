@@ -28,32 +28,13 @@ UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
 """Ours → Grafana's; others are plain numbers."""
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_BOARD: dict[str, Any] = {
-    "title": "Search self-play",
-    "uid": "ssp-selfplay",
-    "tags": ["ssp"],
-    "schemaVersion": 39,
-    "version": 1,
-    "editable": True,
-    "refresh": "10s",
-    "time": {"from": "now-1h", "to": "now"},
-    "templating": {
-        "list": [
-            {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
-            {
-                "name": "run",
-                "type": "query",
-                "label": "run",
-                "datasource": _SOURCE,
-                "query": {"query": "label_values(ray_ssp_step, run)", "refId": "run"},
-                "refresh": 2,
-                "multi": True,
-                "includeAll": True,
-                "allValue": ".*",
-                "current": {"text": "All", "value": "$__all"},
-            },
-        ]
-    },
+_RUN: dict[str, Any] = {"name": "run", "type": "query", "label": "run", "datasource": _SOURCE, "refresh": 2}
+_RUN |= {"query": {"query": "label_values(ray_ssp_step, run)", "refId": "run"}, "multi": True, "includeAll": True}
+_RUN |= {"allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+_BOARD: dict[str, Any] = {"title": "Search self-play", "uid": "ssp-selfplay", "tags": ["ssp"], "schemaVersion": 39}
+_BOARD |= {"version": 1, "editable": True, "refresh": "10s", "time": {"from": "now-1h", "to": "now"}}
+_BOARD["templating"] = {
+    "list": [{"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}, _RUN]
 }
 
 _PART = re.compile(r"<(\w+)>")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from statistics import NormalDist
 from typing import Any
 
 from ssp.base.episode import PROPOSER
@@ -172,11 +173,7 @@ def capped(mean: float, sigma: float, cap: float) -> float:
     """Mean of a lognormal with this mean and spread, cut at `cap`: E[min(X, cap)]."""
     if sigma == 0:
         return min(mean, cap)
-    z = (math.log(cap / mean) + sigma**2 / 2) / sigma
-
-    def below(x: float) -> float:
-        return 0.5 * math.erfc(-x / math.sqrt(2))
-
+    z, below = (math.log(cap / mean) + sigma**2 / 2) / sigma, NormalDist().cdf
     return mean * below(z - sigma) + cap * (1 - below(z))
 
 

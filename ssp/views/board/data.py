@@ -117,30 +117,16 @@ class Board:
         if cfg.data.eval:
             first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
             elsewhere = not nowhere and first.corpus != cfg.data.corpus  # training never searches there
-            evaluation = {
-                "name": first.name,
-                "corpus": None if nowhere else origin(first.corpus),
-                "elsewhere": elsewhere,
-            }
-        return {
-            "name": self.run.name,
-            "called": called(self.run.path),
-            "live": self.run.held,
-            "steps": cfg.steps,
-            "attempts": cfg.game.attempts,
-            "roles": list(cfg.roles),
-            "bounds": {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles},
-            "evaluation": evaluation,
-            "settings": {
-                "seed": cfg.seed,
-                "protocol": cfg.protocol,
-                "questions": cfg.game.questions,
-                "verifier": cfg.referee.verifier,
-                "judge": cfg.judge.kind,
-                **{f"{role}: {key}": getattr(b, key) for role, b in blocks.items() for key in ("algorithm", "loss")},
-                **{f"{role}: policy": b.policy for role, b in blocks.items()},
-            },
-        }
+            place = None if nowhere else origin(first.corpus)
+            evaluation = {"name": first.name, "corpus": place, "elsewhere": elsewhere}
+        settings = {"seed": cfg.seed, "protocol": cfg.protocol, "questions": cfg.game.questions}
+        settings |= {"verifier": cfg.referee.verifier, "judge": cfg.judge.kind}
+        settings |= {f"{role}: {key}": getattr(b, key) for role, b in blocks.items() for key in ("algorithm", "loss")}
+        settings |= {f"{role}: policy": block.policy for role, block in blocks.items()}
+        about = {"name": self.run.name, "called": called(self.run.path), "live": self.run.held, "steps": cfg.steps}
+        bounds = {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles}
+        about |= {"attempts": cfg.game.attempts, "roles": list(cfg.roles), "bounds": bounds}
+        return {**about, "evaluation": evaluation, "settings": settings}
 
     def _figures(self) -> None:
         for text in self._metrics.lines():
@@ -250,11 +236,7 @@ def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[
 
     return {
         record.id: {
-            "id": record.id,
-            "question": record.question,
-            "target": record.target,
-            "difficulty": record.difficulty,
-            "history": record.history,
+            **{name: getattr(record, name) for name in ("id", "question", "target", "difficulty", "history")},
             "games": len(record.plays),
             "plays": [shown(PROPOSER, one) for one in record.plays if one.game in newest[record.id]],
             "attempts": [shown(SOLVER, one) for one in record.attempts if one.game in newest[record.id]],

@@ -153,15 +153,7 @@ def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
         met = {(SOLVER, pair[0]), (PROPOSER, pair[1])}
         linked = [group for group in groups if group & met]
         groups = [group for group in groups if not group & met] + [met.union(*linked)]
-    return {
-        "solvers": small.versions(SOLVER),
-        "proposers": small.versions(PROPOSER),
-        "cells": cells,
-        "ratings": {
-            role: [[version, *map(short, fitted.elo(role, version))] for version in small.versions(role)]
-            for role in both
-        },
-        "groups": len(groups),
-        "mixed": mixed,
-        "left": sum(len(both[role]) - len(kept[role]) for role in both),
-    }
+    rated = {role: [[v, *map(short, fitted.elo(role, v))] for v in small.versions(role)] for role in both}
+    left = sum(len(both[role]) - len(kept[role]) for role in both)
+    told = {"solvers": small.versions(SOLVER), "proposers": small.versions(PROPOSER), "cells": cells, "ratings": rated}
+    return {**told, "groups": len(groups), "mixed": mixed, "left": left}
