@@ -45,8 +45,7 @@ def is_loopback(url: str) -> bool:
 
 
 def key_from(variable: str) -> str:
-    """The key in an environment variable, "" when no variable is named. InputError when it is named and not set, or is
-    more than one word of ASCII."""
+    """The key in an environment variable, "" when none is named. InputError when it is not set, or no word of ASCII."""
     if sealed(variable):
         rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
         raise InputError(rule, variable.removeprefix(SEALED), "look where it would go, then add --trust-code")

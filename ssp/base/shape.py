@@ -56,15 +56,14 @@ class Shape:
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
         """Linear layers of one block: name → (inputs, outputs)."""
-        h = self.hidden
+        h, mlp = self.hidden, self.mlp
+        attention = {"q_proj": (h, self.query), "k_proj": (h, self.key), "v_proj": (h, self.key)}
         return {
-            "q_proj": (h, self.query),
-            "k_proj": (h, self.key),
-            "v_proj": (h, self.key),
+            **attention,
             "o_proj": (self.query, h),
-            "gate_proj": (h, self.mlp),
-            "up_proj": (h, self.mlp),
-            "down_proj": (self.mlp, h),
+            "gate_proj": (h, mlp),
+            "up_proj": (h, mlp),
+            "down_proj": (mlp, h),
         }
 
     def tensors(self) -> dict[str, tuple[int, ...]]:

@@ -151,12 +151,8 @@ def _titled(title: str, text: str) -> str:
 def _target(row: Row, seen: dict[str, str]) -> Target:
     key, extra, searches, least = str(row.index), row, 0, 1
     if "reward_model" in row.fields:
-        place, name, extra, least = (
-            row.inside("reward_model").inside("ground_truth"),
-            "target",
-            row.maybe("extra_info"),
-            0,
-        )
+        place, name = row.inside("reward_model").inside("ground_truth"), "target"
+        extra, least = row.maybe("extra_info"), 0
         answers = place.texts(name, one=True)
         if len(answers) != 1:
             place.fail(name, "a target row names exactly one answer", f"{len(answers)} answers")
@@ -180,10 +176,8 @@ def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: 
     key = row.key("id") if row.has("id") else extra.key("index") if extra.has("index") else str(row.index)
     scope = "".join(f"{part}/" for part in (source, split) if part)
     id = row.claim(key if key.startswith(scope) else scope + key, seen)
-    place, name = (
-        row,
-        next((name for name in ("golden_answers", "answers", "answer") if row.has(name)), "golden_answers"),
-    )
+    place = row
+    name = next((name for name in ("golden_answers", "answers", "answer") if row.has(name)), "golden_answers")
     if row.has("reward_model"):
         model = row.inside("reward_model")
         if isinstance(model.fields.get("ground_truth"), dict):

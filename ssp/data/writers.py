@@ -80,13 +80,9 @@ def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
         row = _verl_row(SSP_SOURCE, user, [target.answer], "train", number)
         row["prompt"].insert(0, {"role": "system", "content": system})
         call = {"data_source": SSP_SOURCE, "ground_truth": {"target": [target.answer]}, "question": "dummy"}
-        row["extra_info"] |= {
-            "question": "dummy",
-            "need_tools_kwargs": True,
-            "tools_kwargs": {"search": {"create_kwargs": call}},
-            "search_turns": target.searches,
-            "sys_question_example": target.examples,
-        }
+        tools = {"need_tools_kwargs": True, "tools_kwargs": {"search": {"create_kwargs": call}}}
+        asked = {"search_turns": target.searches, "sys_question_example": target.examples}
+        row["extra_info"] |= {"question": "dummy", **tools, **asked}
         rows.append({**row, "metadata": None})
     _write(path, rows, {})
 
@@ -119,13 +115,9 @@ def _known(question: Question) -> dict[str, Any]:
 
 
 def _verl_row(source: str, said: str, golds: Iterable[str], split: str, index: int) -> dict[str, Any]:
-    return {
-        "data_source": source,
-        "prompt": [{"role": "user", "content": said}],
-        "ability": ABILITY,
-        "reward_model": {"style": "rule", "ground_truth": {"target": list(golds)}},
-        "extra_info": {"split": split, "index": index},
-    }
+    prompt, reward = [{"role": "user", "content": said}], {"style": "rule", "ground_truth": {"target": list(golds)}}
+    row = {"data_source": source, "prompt": prompt, "ability": ABILITY, "reward_model": reward}
+    return {**row, "extra_info": {"split": split, "index": index}}
 
 
 def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: dict[str, Any] | None = None) -> None:

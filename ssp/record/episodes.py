@@ -45,15 +45,7 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
     """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
     logs = [e.log.packed() for e in episodes]
     offsets = pa.array(np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32))
-    rows = [
-        {
-            **vars(e),
-            "outcome": e.outcome and e.outcome.value,
-            "documents": [d.id for d in e.documents],
-            "drops": e.log.drops,
-        }
-        for e in episodes
-    ]
+    rows = [{**vars(e), "documents": [d.id for d in e.documents], "drops": e.log.drops} for e in episodes]
     columns = []
     for field in SCHEMA:
         if field.name in _TOKENS:

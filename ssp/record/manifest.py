@@ -53,8 +53,7 @@ def seal(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def sound(folder: Path, **entries: Any) -> bool:
-    """Whether `folder` holds what `seal` was told, with these `entries`: every file as it was written, and a tokenizer that
-    `AutoTokenizer` can read."""
+    """Whether `folder` is as `seal` left it, with these `entries`, and has a tokenizer that `AutoTokenizer` can read."""
     try:
         check_files(folder, whole=True)
     except InputError:
@@ -89,8 +88,7 @@ def state_digest(state: Mapping[str, Any]) -> str:
 
 
 def read_state(path: Path, run: Path) -> dict[str, Any]:
-    """The state in `path`, of the run folder `run`. InputError when it is broken, or names a folder that is missing or
-    outside of the run."""
+    """The state in `path`, of the folder `run`. InputError when it is broken, or names a folder missing or outside."""
     try:
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         named = [*dict.values(state["folders"])]

@@ -71,8 +71,7 @@ class RunReader:
         return episodes.columns(self.run.episodes / file, names)
 
     def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Episode → these columns (`id` is one), of those that have a transcript. InputError for a file that is missing or
-        is not the ledger's."""
+        """Episode with a transcript → these columns (`id` is one). InputError for a file that is not the ledger's."""
         found: dict[str, dict[str, Any]] = {}
         files: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:

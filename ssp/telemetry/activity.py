@@ -18,8 +18,7 @@ Span = Callable[[str, str, float, float, dict[str, float] | None], None]
 
 @dataclass
 class _Line:
-    """Calls that follow each other. `sent`: what is under way, oldest first: when it was sent, and what it is; `last`: when
-    the one before ended."""
+    """Calls that follow each other. `sent`: what is under way, oldest first, by time; `last`: when the one before ended."""
 
     track: str
     last: float
@@ -28,8 +27,7 @@ class _Line:
 
 @dataclass
 class _Actor:
-    """`lines`: one, and one more for each call that it makes beside others. `done`: busy seconds until it was last idle;
-    `since`: when it was not any more."""
+    """`lines`: one, and one more a call beside others. `done`: busy seconds before `since`, when it was set to work."""
 
     kind: str
     lines: list[_Line]
@@ -102,8 +100,7 @@ class Activity:
         return min(told, default=-1)
 
     def idle(self) -> dict[str, float]:
-        """`time/idle_share_<kind>`: share of the time since the last such call in which actors of that kind had nothing to
-        do, their mean."""
+        """`time/idle_share_<kind>`: mean share of the time since the last such call in which its actors had no work."""
         now, busy = time.perf_counter(), self.busy()
         wall, self._cut = max(now - self._cut, 1e-9), now
         spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in busy.items()}

@@ -27,8 +27,7 @@ SHOWN = {
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy is of the last evaluation, voids are all so
-far."""
+"""Key of `update` → (label, form). Rewards are of the step, accuracy of the last evaluation, voids are all so far."""
 
 LONGEST = 20
 """Characters of the bar."""

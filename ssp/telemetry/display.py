@@ -97,12 +97,8 @@ class Display:
             if name in self._last:
                 (began, first), (ended, last) = self._first[name], self._last[name]
                 rows.append((label, first if began < ended else None, last, form))
-        paths = {
-            "run folder": self._folder.path,
-            "figures": self._folder.metrics,
-            "ledger": self._folder.ledger,
-            "policies": self._folder.checkpoints,
-        }
+        run = self._folder
+        paths = {"run folder": run.path, "figures": run.metrics, "ledger": run.ledger, "policies": run.checkpoints}
         self._console.finish(rows, paths)
 
     def close(self) -> None:

@@ -1,5 +1,4 @@
-"""Every figure of a run, from figures.json (name, roles, unit, meaning and, where it is no gauge, kind), and the Grafana
-dashboard of them all."""
+"""Every figure of a run, from figures.json (name, roles, unit, meaning, kind), and the Grafana dashboard of them all."""
 
 from __future__ import annotations
 

@@ -80,8 +80,7 @@ class RunLog:
 
 class QueueLog:
     """Writer of queues.jsonl, which goes on in the file that is there. A line is {"time", queue: {"items", "bytes",
-    "leased", "age"}, ...}; of a queue that did not answer, what it said before; one with no queue: none from then on,
-    since a process had ended."""
+    "leased", "age"}, ...}: what a queue said last; a line without any stands where a process had ended."""
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path, self._say, self._failed, self._begun = path, say, False, False
@@ -120,8 +119,7 @@ def cut_half_line(path: Path) -> None:
 
 
 def _summary_writer() -> Any:
-    """tensorboardX's writer. It takes torch along wherever that is installed: 130 MB that a run's main process needs for
-    nothing else."""
+    """tensorboardX's writer, without torch, which it takes along where it can: 130 MB that nothing else here needs."""
     modules: dict[str, Any] = sys.modules
     hidden = "torch" not in modules
     if hidden:

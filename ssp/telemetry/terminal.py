@@ -61,8 +61,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: 
 
 @contextmanager
 def followed(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """How far `total` episodes are, on stderr: a bar on a terminal, elsewhere a line now and then; at the end how long they
-    took. Yields what is told how many are over."""
+    """How far `total` episodes are, on stderr: a bar, or a line now and then. Yields what is told how many are over."""
     started = told = time.perf_counter()
     with bar(disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(name, total=total)

@@ -29,8 +29,7 @@ class Timeline:
     def span(
         self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
     ) -> None:
-        """One piece of work on `track` (a line in the picture); those that differ in their last number only stand
-        together."""
+        """One piece of work on `track`, a line in the picture; those that differ in their last number stand together."""
         if self._file.closed:
             return  # of a call that the end of the run cut short
         # Ends are rounded as starts are, so that a span which begins where another ends does not overlap it: Perfetto drops

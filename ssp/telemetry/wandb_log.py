@@ -33,17 +33,10 @@ class WandbLog:
         if not mark.exists():
             mark.parent.mkdir(exist_ok=True)
             mark.write_text(secrets.token_hex(6), encoding="utf-8")
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "ssp"),
-            name=folder.name,
-            id=mark.read_text(encoding="utf-8"),
-            resume="allow",
-            dir=str(folder),
-            mode=cfg.telemetry.wandb,
-            settings=wandb.Settings(
-                console="off", quiet=True, disable_git=True, save_code=False, x_disable_meta=True, x_disable_stats=True
-            ),
-        )
+        off = {"disable_git": True, "save_code": False, "x_disable_meta": True, "x_disable_stats": True}
+        where = {"project": os.environ.get("WANDB_PROJECT", "ssp"), "name": folder.name, "dir": str(folder)}
+        again = {"id": mark.read_text(encoding="utf-8"), "resume": "allow", "mode": cfg.telemetry.wandb}
+        self._run = wandb.init(**where, **again, settings=wandb.Settings(console="off", quiet=True, **off))
         # Steps are a figure of their own: those that a resume plays again are told again, which its own counter refuses.
         self._run.define_metric("*", step_metric="step")
 

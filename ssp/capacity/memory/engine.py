@@ -25,8 +25,7 @@ CPU_KV = 256 * MB
 
 @dataclass(frozen=True)
 class EngineNeeds:
-    """Needs of one engine, what to know of its cache, and what is short ("" = nothing): an engine whose cache holds no
-    whole episode could not even start."""
+    """Needs of one engine, what to know of its cache, and what is short of one episode, without which none starts."""
 
     needs: tuple[Need, ...] = ()
     note: str = ""
@@ -34,8 +33,7 @@ class EngineNeeds:
 
 
 def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters: int = 0) -> EngineNeeds:
-    """An engine of `role` that plays so many episodes at a time, on GPUs of `gpu` bytes (0 = on CPUs). `adapters`: numbers
-    in vLLM's room for them."""
+    """An engine of `role` with so many episodes, on GPUs of `gpu` bytes (0: CPUs). `adapters`: numbers in vLLM's room."""
     if role.engine.kind in ("endpoint", *ACTED):  # no model in this process
         return EngineNeeds()
     if role.engine.kind == "vllm":

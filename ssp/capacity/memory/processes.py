@@ -123,8 +123,7 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
 
 
 def shard(cfg: Config) -> tuple[Need, ...]:
-    """A shard's share of what is searched: the arrays of an index folder (its documents stay on disk), or a corpus file,
-    which each process reads and indexes whole."""
+    """A shard's share of an index folder's arrays (its documents stay on disk), or a corpus file, indexed whole."""
     size = 0.0
     for path in corpora.paths(cfg):
         if path.is_dir():

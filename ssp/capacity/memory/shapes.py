@@ -24,8 +24,7 @@ PUBLIC = {
 
 @dataclass(frozen=True)
 class Model:
-    """A model's size. `shape` is None for what is no such decoder; `note` says what is not known, "" for nothing;
-    `narrow`: its files hold numbers of 16 bits."""
+    """A model's size. `shape` None: no such decoder; `note`: what is not known; `narrow`: files of 16-bit numbers."""
 
     name: str
     parameters: int
@@ -35,8 +34,7 @@ class Model:
 
 
 def find(name: str) -> Model:
-    """The model that a setting names: one of ours, a folder or model of the hub that is here, or a public one. InputError
-    when its files are broken."""
+    """The model that a setting names: one of ours, one that is here, or a public one. InputError for broken files."""
     folder = _ARTEFACT if name in OWN else models.find(name, "model")
     if folder is not None:
         shape = _config_shape(folder / "config.json")

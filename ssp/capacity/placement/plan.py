@@ -51,8 +51,7 @@ class Unit:
 
 
 def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
-    """Every unit that needs GPUs, in the order of the processes; those that need none go anywhere. InputError where a
-    learner has more ranks than there are GPUs to share."""
+    """Every unit that needs GPUs, in order. InputError where a learner has more ranks than there are GPUs to share."""
     layout, place, taught = cfg.placement.layout, cfg.placement, learners(cfg)
     shares = layout == COLOCATE or (layout == SHARED_BASE and place.engine_gpus < 1)
     made: dict[str, list[Unit]] = {}
@@ -145,8 +144,7 @@ class Plan:
 
 
 def beside(cfg: Config, first: bool = True) -> dict[str, int]:
-    """Bytes on a node beside the actors: Ray, its store; on the `first` one also the coordinator, and weights on their way
-    to players in shared files."""
+    """Bytes on a node beside the actors: Ray, its store; on the `first` also the coordinator, and weights on their way."""
     store = cfg.ray.object_store_mb * 10**6
     found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": store}
     if first:
@@ -202,8 +200,7 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slo
 
 
 def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
-    """Give out a GPU of a node for each bundle, in order, the fullest that has room; [] and nothing given when they do not
-    all fit."""
+    """Give out a GPU of a node for each bundle, the fullest that has room; [] and nothing given unless all fit."""
     left, chosen = list(free), []
     for share in wanted:
         room = [i for i, part in enumerate(left) if part >= share - SLACK]

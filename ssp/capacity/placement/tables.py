@@ -1,5 +1,4 @@
-"""The plan as tables: what is on each node and GPU, what each process and each GPU needs; and whether their memory suffices:
-else what is missing, the table, and one thing to type."""
+"""The plan as tables, whether its memory suffices, and else what is missing, in a table, with what to type."""
 
 from __future__ import annotations
 

@@ -111,15 +111,9 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
         computed = (1e3 * reads[0] / BANDWIDTH, 1e3 * reads[1] / BANDWIDTH, 1e3 * work / FLOPS)
     typed = (costs.step_ms, costs.sequence_ms, costs.token_ms)
     step, each, token = (has if said is None else said for has, said in zip(computed, typed, strict=True))
-    return RoleCosts(
-        Pace(step / 1e3, each / 1e3, engine.sequences),
-        tokens,
-        engine.simulated.sigma if own else costs.sigma,
-        (least_searches(cfg, role), limits.searches),
-        limits.turn_tokens,
-        token / 1e3,
-        engine.tensor_parallel,
-    )
+    pace, searches = Pace(step / 1e3, each / 1e3, engine.sequences), (least_searches(cfg, role), limits.searches)
+    sigma = engine.simulated.sigma if own else costs.sigma
+    return RoleCosts(pace, tokens, sigma, searches, limits.turn_tokens, token / 1e3, engine.tensor_parallel)
 
 
 @dataclass(frozen=True)

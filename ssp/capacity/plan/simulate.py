@@ -72,8 +72,7 @@ class Measured:
 
 
 def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None) -> Measured:
-    """Play `rounds` measured rounds of `cfg` on `split`; by default three times as many as may be in flight. Where engines
-    and learners take turns, both bounds are 0."""
+    """Play `rounds` measured rounds (default: three times those in flight). Where learners take turns, bounds are 0."""
     cfg = copy.deepcopy(cfg)
     if split.shared:
         cfg.schedule.in_flight = False
@@ -230,23 +229,10 @@ class _Player:
             self.searches += 1
             await asyncio.sleep(self._costs.search_s)
             last = await self._engine.turn(tokens)
-        return Brief(
-            id=task.id,
-            game=task.game,
-            role=task.role,
-            attempt=task.attempt,
-            final=f"{task.id} ?",
-            outcome=None,
-            cause="",
-            stopped="final",
-            searches=len(lengths) - 1,
-            tokens=sum(lengths),
-            length=sum(lengths),
-            version_min=first.first,
-            version_max=last.last,
-            file="",
-            row=0,
-        )
+        told: dict[str, Any] = {"final": f"{task.id} ?", "outcome": None, "cause": "", "stopped": "final"}
+        told |= {"searches": len(lengths) - 1, "tokens": sum(lengths), "length": sum(lengths)}
+        told |= {"version_min": first.first, "version_max": last.last, "file": "", "row": 0}
+        return Brief(task.id, task.game, task.role, task.attempt, **told)
 
 
 @functools.lru_cache(maxsize=500_000)

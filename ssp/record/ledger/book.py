@@ -1,6 +1,5 @@
 """The ledger: every game and every episode of a run, in one SQLite file (law 3). A state goes one way; a fact once written
-never changes; a call repeated after a lost reply changes nothing; one that breaks a law raises InvariantError and writes
-nothing."""
+never changes; a repeated call changes nothing; one that breaks a law raises InvariantError and writes nothing."""
 
 from __future__ import annotations
 
@@ -17,17 +16,7 @@ from typing import Any
 from ssp.base.episode import State
 from ssp.base.errors import InvariantError
 from ssp.record.ledger.reading import LedgerReader
-from ssp.record.ledger.rows import (
-    EPISODE_COLUMNS,
-    FACTS,
-    GAME_COLUMNS,
-    GAME_FACTS,
-    MOVED,
-    Row,
-    facts_of,
-    move,
-    write_once,
-)
+from ssp.record.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_FACTS, MOVED, Row, facts_of, move, write_once
 
 
 class Ledger(LedgerReader):
@@ -63,7 +52,7 @@ class Ledger(LedgerReader):
                     rows[row["id"]] = fresh[row["id"]] = row
                 elif write_once(known, facts):
                     raise InvariantError(f"game {game['id']} exists with other facts: {known}")
-            self._insert("games", GAME_COLUMNS, list(fresh.values()))
+            self._insert("games", ("id", *GAME_FACTS), list(fresh.values()))
         return len(fresh)
 
     def judge_games(self, games: Sequence[Mapping[str, Any]]) -> int:
@@ -75,8 +64,7 @@ class Ledger(LedgerReader):
         return len(changed)
 
     def create(self, episodes: Sequence[Mapping[str, Any]]) -> int:
-        """Issue episodes: `id`, `game_id`, `role`, `state` (created, or running for those that are played at once), and any
-        fact known already. Returns how many are new."""
+        """Issue episodes: `id`, `game_id`, `role`, `state` (created or running), any fact. Returns how many are new."""
         now = time.time()
         with self._transaction() as db:
             rows = self._known("episodes", [episode["id"] for episode in episodes], there=False)

@@ -121,8 +121,7 @@ class HomeLedger(Ledger):
 
 
 def _copies(file: Path) -> tuple[int, int]:
-    """Who writes a ledger (a number drawn whenever one goes on from a copy), and how many copies were made of it until it
-    was this; -1 without a file."""
+    """A number drawn whenever one goes on from a copy, and how many copies were made until this one; -1 without a file."""
     if not file.is_file():
         return 0, -1
     with closing(sqlite3.connect(f"file:{file.absolute()}?mode=ro", uri=True, timeout=10.0)) as db:

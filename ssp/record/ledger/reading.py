@@ -121,8 +121,7 @@ class LedgerReader:
             return game_rows(found), episode_rows(self._select(sql, named))
 
     def earned(self, role: str, least: float) -> list[EpisodeRow]:
-        """Scored episodes of `role` with a transcript and a reward of at least `least`, by id; of the proposer those whose
-        question some attempt answered."""
+        """Scored episodes of `role` with a transcript and such a reward, by id; of the proposer those that were answered."""
         sql = (
             "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND e.outcome = 'scored' "
             "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"

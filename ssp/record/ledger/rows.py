@@ -81,7 +81,6 @@ EPISODE_COLUMNS = ("id", "game_id", "role", "state", *FACTS, "created", "finishe
 MOVED = ("state", "outcome", "cause", "reward", "finished")
 """Columns that entering a state may set by itself."""
 
-GAME_COLUMNS = ("id", *GAME_FACTS)
 Row = dict[str, Any]
 
 

@@ -73,8 +73,7 @@ class Board:
             self._set("queues", "", parts.queues(self.run.queues))
 
     def since(self, number: int, most: int | None = MOST) -> Row:
-        """The rows that changed after `number`, oldest change first, at most `most`: {form, seq, more, rows: [kind, key,
-        value]}. With `more` there are others, after `seq`."""
+        """At most `most` rows that changed after `number`, oldest first; with `more` there are others, after `seq`."""
         new = []
         for (kind, key), (seq, value) in reversed(self._rows.items()):
             if seq <= number:
@@ -82,12 +81,8 @@ class Board:
             new.append((seq, [kind, key, value]))
         new.reverse()
         sent = new[:most]
-        return {
-            "form": FORM,
-            "seq": sent[-1][0] if sent else self._seq,
-            "more": len(sent) < len(new),
-            "rows": [row for _, row in sent],
-        }
+        last, shown = sent[-1][0] if sent else self._seq, [row for _, row in sent]
+        return {"form": FORM, "seq": last, "more": len(sent) < len(new), "rows": shown}
 
     def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The ledger's rows of all games about these questions (by id), and of their episodes; of unknown ones none."""
@@ -95,8 +90,7 @@ class Board:
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
 
     def chosen(self, most: int) -> list[str]:
-        """At most so many questions, for a page that has not room for all: the newest duels, then others evenly over the
-        run, those that were played first."""
+        """At most so many questions: the newest duels, then others evenly over the run, those that were played first."""
         others = sorted(
             self._questions, key=lambda name: (name not in self._scores, self._rows["questions", name][1][5])
         )

@@ -1,5 +1,4 @@
-"""Parts of the document: episodes under way, queues, spans of the timeline, where the versions stand; bounded for any
-run."""
+"""Parts of the document, bounded for any run: episodes under way, queues, spans of the timeline, ratings of versions."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ def _highest(times: np.ndarray, depth: np.ndarray, first: float, last: float) ->
 
 
 def queues(path: Path) -> dict[str, Any]:
-    """Of queues.jsonl, which is short: {from, to: seconds since the epoch; items: queue → the most that it held, leased ones
-    included, in each of `BINS` equal parts}."""
+    """Of queues.jsonl: {from, to: seconds since the epoch; items: queue → the most that it held in each of `BINS` parts}."""
     lines = read_queues(path) or [{"time": 0.0}]
     times = np.array([line["time"] for line in lines])
     items = {}

@@ -1,6 +1,5 @@
 """The board over HTTP, and as one file. The page asks nobody but this server, which answers only who names it by an
-address of this machine; a question's text can never become script; a saved page is whole or absent and needs nothing
-else."""
+address of this machine; a question's text can never become script; a saved page is whole and needs nothing else."""
 
 from __future__ import annotations
 

@@ -118,8 +118,7 @@ class Run:
         return found
 
     def nearest(self, step: int) -> Kept | None:
-        """The solver's checkpoint of `step`, else the one of the nearest step that is there; of two the later one. The
-        policy that the run started from is none."""
+        """The solver's checkpoint of `step`, else of the nearest step that is there (of two the later); not the start's."""
         weights, found = Weights(self.folder, self.records.cfg, self.records.versions), {}
         for version, path in weights.kept(SOLVER).items():
             made = weights.step(SOLVER, version)

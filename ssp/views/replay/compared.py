@@ -44,8 +44,7 @@ def untold(what: str, why: str) -> Result:
 
 
 def lists(what: str, recorded: Sequence[object], now: Sequence[object]) -> Result:
-    """Two lists of tokens' properties: both lengths when they are equal, else the first place where they are not (None:
-    one ends there)."""
+    """Two lists of tokens' properties: the lengths of equal ones, else the first difference (None: one ends there)."""
     at = first(recorded, now)
     if at == len(recorded) == len(now):
         return compared(what, at, at)

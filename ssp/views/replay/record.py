@@ -95,8 +95,7 @@ def named(run: RunFolder, id: str) -> Found:
 
 
 class Records:
-    """The episodes of one run; its own code, where it is `trusted`, may price them again. InputError for a folder that is no
-    run, or one that has played nothing."""
+    """The episodes of one run; its own code, where `trusted`, may price them again. InputError for what is no played run."""
 
     def __init__(self, run: RunFolder, trusted: bool = False) -> None:
         self.run, self.reader = run, RunReader(run, trusted)
@@ -171,8 +170,7 @@ class Weights:
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
 
     def folder(self, role: str, version: int) -> Path | None:
-        """Where the weights of the role's `version` are; None when they are gone (`save.keep`), or never were on disk
-        (those of an anchor)."""
+        """Where the weights of the role's `version` are; None: gone (`save.keep`), or never on disk (an anchor's)."""
         at: tuple[int, int] | None = self._versions.get(role, {}).get(version)
         if version >= ANCHORS:
             return None
