@@ -19,13 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ssp", "actors", "launch")
 ARTEFACT = ROOT / "ssp" / "learning" / "coldstart" / "artefact"  # a model folder, whose tokenizer comes with its class
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path.parent != ARTEFACT)
-METHODS = {
-    node.name: {method.name for method in node.body if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)}
-    for path in FILES
-    for node in ast.parse(path.read_text(encoding="utf-8")).body
-    if isinstance(node, ast.ClassDef)
-}
-"""Class of the package → its methods."""
 SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
 FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 39_150
 WINGS = 12 + 3
@@ -122,15 +115,10 @@ def test_every_module_and_every_public_name_has_a_docstring() -> None:
 
 
 def public(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, ast.ClassDef | Function]]:
-    """Public names; a body of `...` is a field of an interface, which its class describes, and what a base class of the
-    package describes needs no words in its heirs."""
-    bases = tree.bases if isinstance(tree, ast.ClassDef) else []
-    inherited = set().union(*(METHODS.get(ast.unparse(base), set()) for base in bases))
+    """Public names; a body of `...` is a field of an interface, which its class describes."""
     for node in tree.body:
         stub = isinstance(node, Function) and ast.unparse(node.body[-1]) == "..."
-        if isinstance(node, ast.ClassDef | Function) and not (
-            node.name.startswith("_") or stub or node.name in inherited
-        ):
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_") and not stub:
             yield prefix + node.name, node
             if isinstance(node, ast.ClassDef):
                 yield from public(node, f"{prefix}{node.name}.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
@@ -60,18 +60,6 @@ def load_model(folder: Path) -> PreTrainedModel:
         if not bool(torch.isfinite(parameter).all()):
             raise InputError("weights must be finite numbers", f"{name} in {folder} is not", "use another checkpoint")
     return model.eval()
-
-
-def shapes(folder: Path) -> dict[str, list[int]]:
-    """The shape of every tensor in the folder's model files, which are not read any further."""
-    found: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="pt") as file:
-                found |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise InputError("weights must be readable", f"{path}: {error}", "use another checkpoint") from error
-    return found
 
 
 def require(path: Path) -> None:

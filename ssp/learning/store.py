@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LearnerConfig, RoleConfig
+from ssp.engines.folder import shapes
 from ssp.learning import backends, checkpoint, lora
 from ssp.learning.backends.backend import named
 from ssp.learning.backends.ranks import SOLO, Ranks
@@ -45,7 +46,7 @@ class Policy(nn.Module):
         self._bare = None if isinstance(reference, nn.Module) else reference
         names = dict(model.named_parameters())
         self.shapes = {
-            n.replace(".base_layer.", "."): list(p.shape) for n, p in names.items() if not lora.is_adapter(n)
+            n.replace(".base_layer.", "."): tuple(p.shape) for n, p in names.items() if not lora.is_adapter(n)
         }
         self.adapted = any(map(lora.is_adapter, names))
 
@@ -231,8 +232,8 @@ class Stored:
             if found != name:
                 rule = f"the checkpoint must be of algorithm {name}"
                 raise InputError(rule, f"{folder} is of {found}", f"set algorithm={found}")
-        shapes = checkpoint.shapes(folder)
-        if any(shapes.get(name) != shape for name, shape in self.policy.shapes.items()):
+        found = shapes(folder)
+        if any(found.get(name) != shape for name, shape in self.policy.shapes.items()):
             raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")
         return record
 

@@ -18,8 +18,8 @@ from ssp.capacity.memory.learner import rank
 from ssp.capacity.memory.shapes import PUBLIC, find
 from ssp.config.cluster import RayConfig
 from ssp.config.role import EngineConfig, RoleConfig
+from ssp.engines.folder import shapes
 from ssp.learning.batch import Batch
-from ssp.learning.checkpoint import shapes
 from ssp.learning.learner import Learner
 
 MFU, MEMORY = 0.45, 0.10

@@ -43,6 +43,9 @@ def test_it_is_halved_and_the_update_is_the_same(model_dir, make_batch, role, er
     assert got.pop("token_budget") == 100 and "token_budget" not in want
     for key in set(want) - {"seconds", "mfu"}:
         assert got[key] == pytest.approx(want[key], abs=1e-5), key
+    # The gradient's sum differs by its rounding alone; Adam divides by its size, and so makes that of a tiny one larger.
+    for one, other in zip(whole.optimizer.state.values(), short.optimizer.state.values(), strict=True):
+        np.testing.assert_allclose(other["exp_avg"], one["exp_avg"], atol=1e-8, rtol=1e-5)
     for name, weight in whole.weights().items():
         np.testing.assert_allclose(short.weights()[name], weight, atol=1e-5, rtol=0)
 

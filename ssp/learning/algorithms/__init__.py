@@ -1,5 +1,5 @@
-"""The registry of advantage estimators. A further one is a class in `estimators` and a name in `_ALGORITHMS`; a user's
-own is a class at a place."""
+"""The registry of advantage estimators. A further one is a class in `estimators` that has a name; a user's own is a
+class at a place."""
 
 from __future__ import annotations
 
@@ -14,17 +14,8 @@ from ssp.learning.batch import Batch
 
 _ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name: kind
-    for kind in (
-        estimators.DrGrpo,
-        estimators.Gae,
-        estimators.Grpo,
-        estimators.Rae,
-        estimators.Reinforce,
-        estimators.ReinforcePP,
-        estimators.ReinforcePPBaseline,
-        estimators.Remax,
-        estimators.Rloo,
-    )
+    for kind in vars(estimators).values()
+    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind.name
 }
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError
 from ssp.learning.algorithms.base import (
     Algorithm,
     ends,
@@ -37,6 +34,7 @@ class Grpo(Algorithm):
     spread = True
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each episode against its group."""
         rewards = episode_rewards(batch)
         return over_tokens(standardise(rewards, batch.valid, batch.groups, self.spread, lone=True), batch.mask)
 
@@ -60,6 +58,7 @@ class Rloo(Algorithm):
     name, needs_group, baseline = "rloo", True, "group"
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each episode against the others of its group."""
         scored = batch.valid.bool()
         same = (batch.groups[:, None] == batch.groups[None, :]) & scored[None, :]
         n = same.sum(dim=1).double()
@@ -85,27 +84,20 @@ class Reinforce(Algorithm):
             step = f"set baseline to one of: {', '.join(BASELINES)}"
             raise InputError("baseline must be a known name", baseline, step)
         self.baseline = baseline
-        self._total = self._weight = 0.0
+        self.state = {"total": 0.0, "weight": 0.0} if baseline == "running" else {}
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each episode against the baseline, which then takes the batch in where it runs."""
         rewards = episode_rewards(batch)
         if self.baseline == "batch":
             return over_tokens(standardise(rewards, batch.valid, torch.zeros_like(batch.groups)), batch.mask)
         valid = batch.valid.bool()
-        out = torch.where(valid, rewards - (self._total / self._weight if self._weight else 0.0), 0.0)
-        if self.baseline == "running" and bool(valid.any()):
-            self._total = self.decay * self._total + float(rewards[valid].mean())
-            self._weight = self.decay * self._weight + 1.0
+        total, weight = self.state.get("total", 0.0), self.state.get("weight", 0.0)
+        out = torch.where(valid, rewards - (total / weight if weight else 0.0), 0.0)
+        if self.state and bool(valid.any()):
+            mean = float(rewards[valid].mean())
+            self.state = {"total": self.decay * total + mean, "weight": self.decay * weight + 1.0}
         return over_tokens(out, batch.mask)
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the running baseline is made of; nothing for the others."""
-        return {"total": self._total, "weight": self._weight} if self.baseline == "running" else {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if set(state) != set(self.state_dict()) or not all(isinstance(value, float) for value in state.values()):
-            raise InvariantError(f"baseline={self.baseline} keeps {sorted(self.state_dict())}, not {dict(state)}")
-        self._total, self._weight = state.get("total", 0.0), state.get("weight", 0.0)
 
 
 class ReinforcePP(Algorithm):
@@ -118,6 +110,7 @@ class ReinforcePP(Algorithm):
     name, baseline = "reinforce_pp", "batch"
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each token's return, over the batch."""
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         return whiten(returns(self.earned(batch, on), batch.mask, self.gamma), on)
 
@@ -137,6 +130,7 @@ class ReinforcePPBaseline(ReinforcePP):
     name, needs_group = "reinforce_pp_baseline", True
 
     def earned(self, batch: Batch, on: Tensor) -> Tensor:
+        """With the group's mean taken off the last token."""
         rewards = episode_rewards(batch)
         centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
         return token_rewards(batch) - torch.where(ends(on), (rewards - centred)[:, None], 0.0)
@@ -152,6 +146,7 @@ class Remax(Algorithm):
     name, baseline = "remax", "greedy"
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each token's return against the greedy answer; 0 where that is void."""
         baseline = required(batch, "baseline_rewards", self.name).double()
         on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
         earned = returns(token_rewards(batch), batch.mask, self.gamma)
@@ -170,25 +165,18 @@ class Rae(Algorithm):
 
     def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
         super().__init__(gamma, lam)
-        self._mean = 0.0
+        self.state = {"baseline": 0.0}
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each row against the baseline, which then follows it."""
         rewards = episode_rewards(batch)
-        out = torch.zeros_like(rewards)
+        out, mean = torch.zeros_like(rewards), self.state["baseline"]
         for row in torch.nonzero(batch.valid).squeeze(1).tolist():
             reward = float(rewards[row])
-            out[row] = reward - self._mean
-            self._mean = self.decay * self._mean + (1 - self.decay) * reward
+            out[row] = reward - mean
+            mean = self.decay * mean + (1 - self.decay) * reward
+        self.state = {"baseline": mean}
         return over_tokens(out, batch.mask)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The baseline."""
-        return {"baseline": self._mean}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if set(state) != {"baseline"} or not isinstance(state["baseline"], float):
-            raise InvariantError(f"rae keeps one baseline but got {dict(state)}")
-        self._mean = state["baseline"]
 
 
 class Gae(Algorithm):
@@ -201,6 +189,7 @@ class Gae(Algorithm):
     name, needs_values, baseline = "gae", True, "values"
 
     def advantages(self, batch: Batch) -> Tensor:
+        """Of each token, from the row's last one backwards."""
         values, rewards = required(batch, "values", self.name).double(), token_rewards(batch)
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         out = torch.zeros_like(rewards)

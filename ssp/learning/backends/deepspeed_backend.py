@@ -47,6 +47,7 @@ class DeepSpeedBackend(Backend):
 
     @property
     def layout(self) -> dict[str, Any]:
+        """ZeRO stage, ranks and type, too."""
         config = self._config
         return {"kind": "deepspeed", "zero": config.zero, "ranks": self.ranks.world, "dtype": config.dtype}
 
@@ -54,10 +55,11 @@ class DeepSpeedBackend(Backend):
         return self._engine(*self._moved(args), **options)
 
     def zero(self) -> None:
-        # What is already in its buffers DeepSpeed cannot forget: then this learner trains no more.
+        """Of a gradient that was begun: DeepSpeed cannot forget it, so this learner trains no more."""
         self._spoiled = self._spoiled or self._pending
 
     def backward(self, loss: Tensor, last: bool) -> None:
+        """As of `Backend`. InvariantError after an update that failed half-way."""
         if self._spoiled:
             raise InvariantError("an update failed half-way, so this learner must start again from a checkpoint")
         self._pending = True
@@ -65,6 +67,7 @@ class DeepSpeedBackend(Backend):
         self._engine.backward(loss * self.ranks.world)
 
     def step(self, lr: float) -> float:
+        """DeepSpeed's own, which reduces, clips and casts."""
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         self._engine.step()
@@ -72,21 +75,26 @@ class DeepSpeedBackend(Backend):
         return float(self._engine.get_global_grad_norm())
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
+        """ZeRO 3 gathers them."""
         return self._gather(list(parameters)) if self.parted else super().whole(parameters)  # type: ignore[no-any-return]
 
     def count(self, parameter: nn.Parameter) -> int:
+        """Also of one that is cut up."""
         return int(getattr(parameter, "ds_numel", parameter.numel()))
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """Of ZeRO 3 this rank's shards."""
         for own, tensor in super().local_tensors(name):
             yield own, getattr(tensor, "ds_tensor", tensor)
 
     def write(self, path: Path, weights: bool) -> None:
+        """Every rank its shards, the weights always among them."""
         self._engine.save_checkpoint(
             str(path.parent / SHARDS), tag=path.name, save_latest=False, exclude_frozen_parameters=True
         )
 
     def read(self, path: Path, weights: bool) -> None:
+        """Every rank its shards. InputError where they are not all there."""
         found, _ = self._engine.load_checkpoint(
             str(path.parent / SHARDS), tag=path.name, load_module_strict=False, load_lr_scheduler_states=False
         )
