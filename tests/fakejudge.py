@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests import httpfakes
 
 HANG = "hang"
 
@@ -80,38 +81,14 @@ def serving(answer: Callable[[dict[str, Any], int], Reply | str]) -> Iterator[Fa
     """The judge, listening; `judge.url` is its base address."""
     judge = FakeJudge(answer)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
+    def reply(asked: httpfakes.Asked) -> tuple[int, dict[str, str], bytes]:
+        assert asked.path == "/v1/chat/completions"
+        found = judge.reply(json.loads(asked.body), asked.headers.get("Authorization"))
+        return found.status, {"Content-Type": "application/json", **found.headers}, found.body()
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            assert self.path == "/v1/chat/completions"
-            found = judge.reply(body, self.headers.get("Authorization"))
-            content = found.body()
-            try:
-                self.send_response(found.status)
-                for name, value in {"Content-Type": "application/json", **found.headers}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-                self.wfile.flush()
-            except OSError:  # the client gave up
-                self.close_connection = True
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-    thread.start()
-    judge.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    try:
-        yield judge
-    finally:
-        judge.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with httpfakes.server(reply) as base:
+        judge.url = f"{base}/v1"
+        try:
+            yield judge
+        finally:
+            judge.over.set()

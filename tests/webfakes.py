@@ -6,9 +6,11 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+import httpfakes
 
 KEY = "SENTINEL-5f2c+/="
 WEB = 27
@@ -85,74 +87,37 @@ def google_cse(asked: Fields, count: int) -> tuple[int, Any]:
     return 200, {**head, "items": items} if items else head
 
 
-ANSWERS: dict[str, Answer] = {
-    "serper": serper,
-    "serpapi": serpapi,
-    "google_cse": google_cse,
-}
-VARIABLES = {
-    "serper": "SERPER_API_KEY",
-    "serpapi": "SERPAPI_API_KEY",
-    "google_cse": "GOOGLE_API_KEY",
-}
+ANSWERS: dict[str, Answer] = {"serper": serper, "serpapi": serpapi, "google_cse": google_cse}
+VARIABLES = {"serper": "SERPER_API_KEY", "serpapi": "SERPAPI_API_KEY", "google_cse": "GOOGLE_API_KEY"}
 _HEADERS = {"serper": "x-api-key"}
 _PARAMETERS = {"serpapi": "api_key", "google_cse": "key"}
 
 
-class Server(ThreadingHTTPServer):
+@dataclass
+class Server:
     """One engine. `asked`: the fields of each request, without the key; a request without it is answered 401."""
 
-    request_queue_size = 64  # as many connect at once
-
-    def __init__(self, name: str, answer: Answer) -> None:
-        self.name, self.answer = name, answer
-        self.asked: list[Fields] = []
-        self.lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/search"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        self._reply(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-
-    def do_GET(self) -> None:
-        self._reply(dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True)))
-
-    def _reply(self, fields: Fields) -> None:
-        name = self.server.name
-        assert (self.command == "POST") == (name == "serper") and urlsplit(self.path).path == "/search"
-        key = fields.pop(_PARAMETERS[name], "") if name in _PARAMETERS else self.headers.get(_HEADERS[name], "")
-        with self.server.lock:
-            self.server.asked.append(fields)
-            count = len(self.server.asked)
-        status, reply = self.server.answer(fields, count) if key == KEY else (401, {"message": "Unauthorized."})
-        if status == 0:  # no HTTP: these bytes, then the end
-            self.wfile.write(reply)
-            self.close_connection = True
-            return
-        content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    url: str = ""
+    asked: list[Fields] = field(default_factory=list)
 
 
 @contextmanager
 def serving(name: str, answer: Answer | None = None) -> Iterator[Server]:
     """The engine `name`, answering as it does, or as told."""
-    server = Server(name, answer or ANSWERS[name])
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+    made, lock = Server(), threading.Lock()
+
+    def reply(asked: httpfakes.Asked) -> tuple[int, dict[str, str], bytes]:
+        place = urlsplit(asked.path)
+        assert (asked.method == "POST") == (name == "serper") and place.path == "/search"
+        posted = asked.method == "POST"
+        fields = json.loads(asked.body) if posted else dict(parse_qsl(place.query, keep_blank_values=True))
+        key = fields.pop(_PARAMETERS[name], "") if name in _PARAMETERS else asked.headers.get(_HEADERS[name], "")
+        with lock:
+            made.asked.append(fields)
+            count = len(made.asked)
+        status, said = (answer or ANSWERS[name])(fields, count) if key == KEY else (401, {"message": "Unauthorized."})
+        return status, {}, said if isinstance(said, bytes) else json.dumps(said).encode()
+
+    with httpfakes.server(reply) as base:
+        made.url = f"{base}/search"
+        yield made

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpfakes
 import httpx
 import pytest
 from webfakes import KEY, serving
@@ -35,29 +34,12 @@ def site(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """A site on loopback: its base address, and the paths and Host headers it was asked for."""
     asked: list[tuple[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append((self.path, self.headers["host"]))
-            status, headers, body = answer(self.path)
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            try:
-                self.wfile.write(body)
-            except OSError:  # the reader had enough
-                pass
+    def reply(request: httpfakes.Asked) -> tuple[int, dict[str, str], bytes]:
+        asked.append((request.path, request.headers["host"]))
+        return answer(request.path)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with httpfakes.server(reply) as base:
+        yield base, asked
 
 
 HTML = {"content-type": "text/html; charset=utf-8"}
