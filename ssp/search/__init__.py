@@ -6,17 +6,5 @@ from ssp.search.router import Corpus, LocalFleet, Options, Router, local
 from ssp.search.shard import Shard, in_memory
 from ssp.search.source import HttpSearch
 
-__all__ = [
-    "Answers",
-    "Corpus",
-    "Hits",
-    "HttpSearch",
-    "Knobs",
-    "LocalFleet",
-    "Options",
-    "Router",
-    "Shard",
-    "fingerprint",
-    "in_memory",
-    "local",
-]
+__all__ = ["Answers", "Corpus", "Hits", "HttpSearch", "Knobs", "LocalFleet", "Options", "Router", "Shard"]
+__all__ += ["fingerprint", "in_memory", "local"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import BACKOFF, TRIES, Service
-from ssp.search.hits import Answers, Search, added
+from ssp.search.hits import Answers, Search
 from ssp.search.known import sendable
 from ssp.search.router import DOWN, NO_CORPUS
 
@@ -63,7 +63,7 @@ class HttpSearch:
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query
         that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the policy's
-        doing, not a fault (law 2). Coverage and seconds as the server says, if it does."""
+        doing, not a fault (law 2). Coverage as the server says, if it does."""
         return _joined([self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)])
 
     def close(self) -> None:
@@ -85,16 +85,16 @@ class HttpSearch:
 
 
 def _joined(parts: Sequence[Answers]) -> Answers:
-    """Answers to different queries, one after the other: the lowest coverage, all seconds."""
+    """Answers to different queries, one after the other: the lowest coverage."""
     coverage = min((part.coverage for part in parts), default=1.0)
-    return Answers([found for part in parts for found in part], coverage, added(part.seconds for part in parts))
+    return Answers([found for part in parts for found in part], coverage)
 
 
 def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
     """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, with
-    `coverage` (0 to 1) and `timings` (seconds by stage) where the server sends them, as ours does. A document without
-    an id gets one made from its contents; it may be its text alone; a reply without any score is in rank order, and a
-    score is 1 / rank. Anything else that differs from the contract raises Fault(retriever_schema)."""
+    `coverage` (0 to 1) where the server sends it, as ours does. A document without an id gets one made from its
+    contents; it may be its text alone; a reply without any score is in rank order, and a score is 1 / rank. Anything
+    else that differs from the contract raises Fault(retriever_schema)."""
     if not 200 <= status < 300:
         raise Fault(SCHEMA, f"status {status}")
     try:
@@ -104,17 +104,15 @@ def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
         raise Fault(SCHEMA, "the answer is not a JSON object with a result") from error
     if not isinstance(result, list) or len(result) != queries or not all(isinstance(found, list) for found in result):
         raise Fault(SCHEMA, f"result is not a list of {queries} lists")
-    coverage, timings = reply.get("coverage", 1.0), reply.get("timings")
+    coverage = reply.get("coverage", 1.0)
     if not _number(coverage) or not 0 <= coverage <= 1:
         raise Fault(SCHEMA, "coverage is not a number from 0 to 1")
-    timings = timings if isinstance(timings, dict) else {}
-    seconds = {stage: float(spent) for stage, spent in timings.items() if _number(spent)}
     ranked = not any(isinstance(item, dict) and "score" in item for found in result for item in found)
     documents = [
         [_document(item, 1 / rank if ranked else None) for rank, item in enumerate(found[:k], start=1)]
         for found in result
     ]
-    return Answers(documents, float(coverage), seconds)
+    return Answers(documents, float(coverage))
 
 
 def _number(value: Any) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from ssp.base.errors import InputError
 from ssp.game import rewards
+from ssp.game.rewards import match
 
 # answer, golds, EM, subEM, F1
 LABELLED = [
@@ -90,3 +91,8 @@ def test_a_gold_that_normalises_to_nothing_is_refused(name: str, golds: list[str
 def test_the_answer_is_the_last_block_that_the_policy_wrote(response: str, value: float) -> None:
     assert rewards.get("em")(response, ["pota"]) == value
     assert rewards.get("em")(response, ["vure", "Pota"]) == max(value, "vure" in response)
+
+
+def test_what_the_policy_said_is_all_but_closed_observations() -> None:
+    assert match.spoken("a<information>b</information>c<result>d</result>e<result>f") == "a c e<result>f"
+    assert match.spoken("a<result>b</result>", ["information"]) == "a<result>b</result>"

@@ -169,10 +169,10 @@ def test_parts_of_a_long_request_add_up(monkeypatch):
 
     def said(body):
         whole = body["queries"] == ["a"]
-        return {**good(body), "coverage": 1.0 if whole else 0.5, "timings": {"search": 1.0 if whole else 2.0}}
+        return {**good(body), "coverage": 1.0 if whole else 0.5}
 
     answers = server(said).search(["a", "b"], 1, "train")
-    assert (len(answers), answers.coverage, answers.seconds) == (2, 0.5, {"search": 3.0})
+    assert (len(answers), answers.coverage) == (2, 0.5)
 
 
 @pytest.mark.parametrize(("header", "pause"), [("0.5", 0.5), ("1e9", 5.0), ("", 0.25)])

@@ -46,6 +46,8 @@ def test_the_stock_request(address: str) -> None:
     assert result[0][0]["document"] == plain(0) and set(result[0][0]) == {"document", "score"}
     assert result[0][0]["score"] > result[0][1]["score"] > 0
     assert set(reply.json()) == {"result"} and "x-coverage" not in reply.headers, "nothing else when all was searched"
+    timed = post(address, json={"queries": ["pota"], "timings": True}).json()
+    assert {"wait", "search", "total"} <= set(timed["timings"]) and timed["timings"]["total"] > 0
 
 
 @pytest.mark.covers("SR-40")

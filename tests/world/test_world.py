@@ -60,7 +60,7 @@ def test_oracle_on_malformed_text() -> None:
 def test_files_are_in_the_known_formats(tmp_path: Path) -> None:
     made = files.ensure(5, tmp_path)
     world = World(5)
-    rows = {name: [json.loads(line) for line in getattr(made, name).open()] for name in ("corpus", "targets", "eval")}
+    rows = {name: [json.loads(line) for line in made[name].open()] for name in ("corpus", "targets", "eval")}
     assert [set(row) for row in rows["corpus"]] == [{"id", "contents"}] * 390
     assert rows["corpus"][0]["contents"].startswith(f'"{world.entities[0]}"\n')
     assert [row["ground_truth"] for row in rows["targets"]] == world.targets()
@@ -71,24 +71,24 @@ def test_files_are_in_the_known_formats(tmp_path: Path) -> None:
     hops = [row["metadata"]["hops"] for row in rows["eval"]]
     assert {k: hops.count(k) for k in (1, 2, 3, 4)} == dict.fromkeys((1, 2, 3, 4), 512)
     assert all([world.answer(row["question"])] == row["golden_answers"] for row in rows["eval"])
-    spare = [json.loads(line) for line in made.questions.open()]
+    spare = [json.loads(line) for line in made["questions"].open()]
     assert not {row["question"] for row in spare} & {row["question"] for row in rows["eval"]}
 
 
 def test_files_are_cached_and_an_altered_one_is_made_anew(tmp_path: Path) -> None:
     made = files.ensure(6, tmp_path)
-    text, stamp = made.corpus.read_text(), made.corpus.stat().st_mtime_ns
-    assert files.ensure(6, tmp_path).corpus.stat().st_mtime_ns == stamp
-    made.corpus.write_text("{}\n")
-    assert files.ensure(6, tmp_path).corpus.read_text() == text
-    (made.corpus.parent / "world.json").write_text("{")
+    text, stamp = made["corpus"].read_text(), made["corpus"].stat().st_mtime_ns
+    assert files.ensure(6, tmp_path)["corpus"].stat().st_mtime_ns == stamp
+    made["corpus"].write_text("{}\n")
+    assert files.ensure(6, tmp_path)["corpus"].read_text() == text
+    (made["corpus"].parent / "world.json").write_text("{")
     assert files.ensure(6, tmp_path) == made
     assert [path.name for path in (tmp_path / "worlds").iterdir()] == ["v1-6"]
 
 
 def test_resolve_names_worlds_and_leaves_paths_alone(tmp_path: Path) -> None:
     assert files.resolve("data/x.jsonl", "corpus", tmp_path) == "data/x.jsonl"
-    assert files.resolve("world:train", "corpus", tmp_path) == str(files.ensure(11, tmp_path).corpus)
+    assert files.resolve("world:train", "corpus", tmp_path) == str(files.ensure(11, tmp_path)["corpus"])
     assert files.world_seed("world:heldout") == 12 and files.world_seed("world:77") == 77
     with pytest.raises(InputError, match="world:train"):
         files.resolve("world:tran", "corpus", tmp_path)
@@ -113,8 +113,7 @@ def test_files_with_aliases_stand_beside_those_without(tmp_path: Path) -> None:
     world = World(11, aliases=True)
     corpus, plain = (files.resolve(name, "corpus", tmp_path) for name in ("world:train+aliases", "world:train"))
     assert corpus != plain and len(Path(corpus).read_text().splitlines()) == 512
-    assert files.ensure(11, tmp_path).aliases is False
-    rows = [json.loads(line) for line in files.ensure(11, tmp_path, aliases=True).eval.open()]
+    rows = [json.loads(line) for line in files.ensure(11, tmp_path, aliases=True)["eval"].open()]
     assert all(row["golden_answers"] == list(world.names(world.answer(row["question"]) or "")) for row in rows)
     oracle = files.oracle("world:train+aliases")
     assert oracle is not None and oracle.facts == world.facts and oracle.aliases

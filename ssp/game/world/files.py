@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ssp.base import cache
@@ -22,29 +21,21 @@ TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
 PREFIX, ALIASES = "world:", "+aliases"
 SEEDS = {"train": 11, "heldout": 12}
 """Worlds that have a name."""
-_NAMES = ("corpus.jsonl", "targets.jsonl", "eval.jsonl", "questions.jsonl")
+KINDS = ("corpus", "targets", "eval", "questions")
+"""What a world's folder holds, a file each."""
 _MANIFEST = "world.json"
 
 
-@dataclass(frozen=True)
-class WorldFiles:
-    """Paths of one world's files; `seed` and `aliases` make its oracle: `World(seed, aliases)`."""
-
-    corpus: Path
-    targets: Path
-    eval: Path
-    questions: Path
-    seed: int
-    aliases: bool = False
-
-
-def ensure(seed: int, cache_root: Path | None = None, aliases: bool = False) -> WorldFiles:
-    """The files of a world, made under `cache_root` (default: `ssp.base.cache.root()`) when absent or altered."""
+def ensure(seed: int, cache_root: Path | None = None, aliases: bool = False) -> dict[str, Path]:
+    """The files of a world by kind, made under `cache_root` (default: `ssp.base.cache.root()`) when absent or altered."""
     folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}{ALIASES if aliases else ''}"
     if not _sound(folder):
         cache.put(folder, lambda made: _write(made, World(seed, aliases)), _sound)
-    corpus, targets, evaluation, questions = (folder / name for name in _NAMES)
-    return WorldFiles(corpus, targets, evaluation, questions, seed, aliases)
+    return _files(folder)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {kind: folder / f"{kind}.jsonl" for kind in KINDS}
 
 
 def world_seed(path: str) -> int | None:
@@ -68,7 +59,7 @@ def oracle(path: str) -> World | None:
 def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
     seed = world_seed(path)
-    return path if seed is None else str(getattr(ensure(seed, cache_root, path.endswith(ALIASES)), kind))
+    return path if seed is None else str(ensure(seed, cache_root, path.endswith(ALIASES))[kind])
 
 
 def _sound(folder: Path) -> bool:
@@ -77,7 +68,7 @@ def _sound(folder: Path) -> bool:
         sums = json.loads((folder / _MANIFEST).read_text())["sha256"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False  # none, or a torn or foreign one: the entry is made anew
-    return all((folder / name).is_file() and digest(folder / name) == sums.get(name) for name in _NAMES)
+    return all(file.is_file() and digest(file) == sums.get(file.name) for file in _files(folder).values())
 
 
 def _write(folder: Path, world: World) -> None:
@@ -89,9 +80,9 @@ def _write(folder: Path, world: World) -> None:
         spare += drawn[EVAL_PER_HOP:]
     corpus = [{"id": document.id, "contents": document.contents} for document in world.documents()]
     rows = (corpus, _targets(world), _questions(world, "eval", kept), _questions(world, "train", spare))
-    for name, lines in zip(_NAMES, rows, strict=True):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    sums = {name: digest(folder / name) for name in _NAMES}
+    for file, lines in zip(_files(folder).values(), rows, strict=True):
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    sums = {file.name: digest(file) for file in _files(folder).values()}
     (folder / _MANIFEST).write_text(json.dumps({"seed": world.seed, "format": FORMAT_VERSION, "sha256": sums}))
 
 

@@ -1,1 +1,1 @@
-"""The HTTP face of search: api.py is the ASGI app, forms.py its bodies and replies, connection.py bounds a connection."""
+"""The HTTP face of search: api.py is the ASGI app, forms.py its bodies and replies."""
