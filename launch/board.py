@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.cli import Parser, bind, end_politely, run, whole
+from launch.cli import Parser, bind, end_politely, run, whole, writable
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.base.printable import say
@@ -36,7 +35,8 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
     from ssp.views.board import server
     from ssp.views.board.data import Board
 
-    try:
+    rule = "--save names a file that can be made, --grafana one that is not there yet"
+    with writable(rule, save or dashboard):
         if dashboard is not None:
             with dashboard.open("x", encoding="utf-8") as made:
                 made.write(grafana())
@@ -45,11 +45,6 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
             board = Board(RunFolder(existing(run)))
             board.look()
             say(f"{save}: {server.save(board, save)} questions with their transcripts")
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        rule = "--save names a file that can be made, --grafana one that is not there yet"
-        raise InputError(rule, f"{save or dashboard}: {error}", "give another") from error
     return 0
 
 

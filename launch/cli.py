@@ -13,7 +13,8 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -69,6 +70,17 @@ def _mended(error: Exception) -> InputError | None:
     if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
         return InputError("a path that is typed can be used", error, "give another path, or the rights to it")
     return None
+
+
+@contextmanager
+def writable(rule: str, what: object) -> Iterator[None]:
+    """Around the writing of a file that was typed: InputError with `rule` where that path will not do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        raise InputError(rule, f"{what}: {error}", "give another path") from error
 
 
 class Parser(argparse.ArgumentParser):

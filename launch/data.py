@@ -71,30 +71,12 @@ def _parser() -> Parser:
     add("action", choices=["convert"])
     add("src", nargs="+", type=Path, help="jsonl (also .gz, .zst), parquet, or a folder NAME/{train,dev,test}.jsonl")
     add("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
-    add(
-        "--found",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="traces: what POST /retrieve answered, in order",
-    )
+    add("--found", nargs="+", type=Path, default=[], metavar="FILE", help="traces: answers of POST /retrieve, in order")
     add("--protocol", default="", metavar="ID", help="traces: whose prompt and answer they are")
-    add(
-        "--topk",
-        type=whole(1),
-        default=rag.TOPK,
-        metavar="K",
-        help=f"traces: documents in a prompt (default {rag.TOPK})",
-    )
+    add("--topk", type=whole(1), default=rag.TOPK, metavar="K", help=f"traces: documents in a prompt ({rag.TOPK})")
     add("--out", required=True, type=Path, help="file to make: .jsonl, .jsonl.gz or .parquet")
     add("--source", default="", metavar="A,B", help="one name a SRC, for rows without data_source")
-    add(
-        "--split",
-        default="",
-        metavar="A,B",
-        help="of rows that name none; of a folder the first there (test,dev,train)",
-    )
+    add("--split", default="", metavar="A,B", help="of rows without one; of a folder the first of test, dev, train")
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
     return parser
 

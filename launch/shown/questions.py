@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from launch.cli import writable
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.data.writers import SCORED, fits_search_r1
@@ -133,15 +133,11 @@ def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) ->
         kept = reader.told(run, kept)
     changed = {"license": args.license, "data_source": args.source}
     kept = [replace(record, **{name: text for name, text in changed.items() if text}) for record in kept]
-    try:
+    with writable("an export can be written", args.export):
         if args.export.suffix:
             files.WRITERS[args.format](args.export, kept)
         else:
             files.write_folder(args.export, kept, args.format)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise InputError("an export can be written", f"{args.export} ({error})", "give another path") from error
     lost = {"no referee accepted": len(records) - len(accepted), "such a row would change": len(accepted) - len(kept)}
     said = "".join(f" ({number:,} left out, which {why})" for why, number in lost.items() if number)
     say(f"{args.export}: {len(kept):,} questions, {args.format}{said}")

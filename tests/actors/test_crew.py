@@ -117,7 +117,7 @@ def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(
 
 def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
     few = ["placement.proposers=1", "placement.judges=1", "retriever.replicas=2"]
-    cfg = concrete(load("quickstart", [f"defaults.model={POLICY}", *few]))
+    cfg = concrete(load("simulated", [f"defaults.model={POLICY}", *few]))
     bystander = Worker.remote()
     program = Program(
         cfg, "named", Sites(dict.fromkeys(("proposer", "solver"), POLICY), tmp_path / "l.db", tmp_path), print

@@ -93,9 +93,8 @@ EFFECTS = {"interrupted", "too_few_attempts", "retriever_down", "payload_lost", 
 
 
 @pytest.fixture
-def unhurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster of its own, whose memory is looked at, and whose workers are not behind all else on the machine."""
-    monkeypatch.setenv("RAY_worker_niceness", "0")
+def unhurried() -> Iterator[Cluster]:
+    """A cluster of its own, whose memory is looked at."""
     folder = Path(f"/tmp/ssp-soak-{os.getpid()}")  # short: Ray puts socket files below it
     cluster = Cluster(folder)
     yield cluster

@@ -26,15 +26,14 @@ def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
     start = load_file(POLICY / "model.safetensors")
     for role in ROLES:
         kept = state["league"]["kept"][role]
-        assert [*kept][0] == "0" and len(kept) >= 3
+        assert [*kept] == [str(step) for step in range(5)]
         found = [
             load_file(made.folder / "members" / role / f"v{version}" / "model.safetensors") for version in kept.values()
         ]
         assert all(np.array_equal(found[0][name], tensor) for name, tensor in start.items())
         assert any(not np.array_equal(found[0][name], found[1][name]) for name in start)
         rows = made.rows(role)
-        pools = [row["league/pool"] for row in rows]
-        assert pools[0] == 1 and pools == sorted(pools) and pools[-1] >= 3
+        assert [row["league/pool"] for row in rows] == [1, 2, 3, 4, 5]
         assert max(row.get("league/past", 0.0) for row in rows) > 0
         assert max(row["staleness/max"] for row in rows) == 0  # an old opponent is not stale
     older = "opponent_version_min < policy_version_min AND state = 'trained'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from trainruns import PAIRS, ledger_is_sound, run
+from trainruns import ledger_is_sound, run
 
 pytestmark = pytest.mark.ray
 
@@ -13,9 +13,6 @@ DEFAULT_SIZES = [
     "proposer.batch=96",
     "solver.batch=48",
     "game.attempts=6",
-    *PAIRS,
-    "placement.proposers=2",
-    "placement.judges=2",
     "eval.final_questions_per_hop=128",
     "ray.dashboard=false",
 ]

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from launch.cli import Parser
+from launch.cli import Parser, run, writable
 from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.base.printable import printable, say
@@ -105,9 +105,10 @@ def _write(out: Path, name: str, settings: Sequence[str]) -> None:
     """The recipe with the settings over it. InputError where they do not go together, and nothing is written then."""
     load(name, settings)
     text = yaml.safe_dump(layered(name, settings), sort_keys=False, allow_unicode=True)
-    try:
-        with whole(out) as aside:
-            aside.write_text(f"# Written by ssp migrate over --config {name}.\n{text}", encoding="utf-8")
-            load(str(aside.absolute()), trusted=True)
-    except OSError as error:
-        raise InputError("the config can be written", f"{out}: {error.strerror}", "choose another --out") from error
+    with writable("the config can be written", out), whole(out) as aside:
+        aside.write_text(f"# Written by ssp migrate over --config {name}.\n{text}", encoding="utf-8")
+        load(str(aside.absolute()), trusted=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run(main))
