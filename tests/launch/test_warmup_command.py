@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import lessons
@@ -24,6 +25,8 @@ from launch.main import COMMANDS
 from launch.main import main as console
 from ssp.game import protocols
 
+Taught = Callable[[signal.Signals], tuple[Path, str]]
+"""The folder after that signal and the command that went on, and what this one said."""
 CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "solver.learner.lr=2e-3"]
 
 
@@ -50,37 +53,33 @@ def command(cluster: Cluster, data: Path, out: Path, *settings: str) -> Iterator
         end_marked(mark)
 
 
-def taught(cluster: Cluster, data: Path, out: Path, *settings: str) -> str:
-    with command(cluster, data, out, *settings) as process:
-        said, _ = process.communicate(timeout=2 * PATIENCE)
-        assert process.returncode == 0, said
-        return said
-
-
 @pytest.fixture(scope="module")
-def policy(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What three updates of the torch learner make."""
-    out = tmp_path_factory.mktemp("warm") / "torch"
-    said = taught(ray_cluster, data, out)
-    before, after = said.split("held-out ")[1].split(" nats")[0].split(" -> ")
-    assert "3 updates on 19 episodes" in said and float(after) < float(before)
-    return out
+def interrupted(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Taught:
+    """A policy that is there after a signal, and to which the same command has gone on."""
 
+    def taught(told: signal.Signals) -> tuple[Path, str]:
+        out, settings = tmp_path_factory.mktemp("warm") / "torch", "warmup.epochs=40"
+        with command(ray_cluster, data, out, settings) as process:
+            assert process.stdout is not None
+            heard = ""
+            while "step 4/" not in heard:
+                line = process.stdout.readline()
+                assert line, heard
+                heard += line
+            assert "ETA" in heard.splitlines()[-1], heard
+            process.send_signal(told)
+            rest, _ = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 130 and "Traceback" not in rest and "interrupted" in rest, rest
+            assert f"the policy so far is {out}" in rest
+            until("its learner has ended", lambda: not ray_cluster.actors(f"warmup-{process.pid}"), 60.0)
+        assert list(out.parent.iterdir()) == [out]
+        assert AutoTokenizer.from_pretrained(out).encode("<search>") and AutoModelForCausalLM.from_pretrained(out)
+        with command(ray_cluster, data, out, settings) as process:
+            said, _ = process.communicate(timeout=2 * PATIENCE)
+            assert process.returncode == 0, said
+        return out, said
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.covers("SR-08")
-def test_an_evaluation_and_a_run_start_from_the_written_folder(
-    policy: Path, ray_cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = json.loads((policy / "ssp.json").read_text())
-    assert record["role"] == "solver" and {**record, **protocols.get("mini").mark} == record
-    assert evaluate.main(["--policy", str(policy), "--per-hop", "4"]) == 0
-    assert str(policy) in capsys.readouterr().out
-    with run(tmp_path / "run", "steps=1", f"solver.model={policy}", env=ray_cluster.env) as made:
-        made.ends_well()
-        assert made.steps() == 1
+    return cache(taught)
 
 
 @pytest.mark.ray
@@ -90,28 +89,29 @@ def test_an_evaluation_and_a_run_start_from_the_written_folder(
     "told",
     [signal.SIGINT, *(pytest.param(other, marks=pytest.mark.nightly) for other in (signal.SIGTERM, signal.SIGHUP))],
 )
-def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(
-    ray_cluster: Cluster, data: Path, tmp_path: Path, told: signal.Signals
+def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(interrupted: Taught, told: signal.Signals) -> None:
+    out, said = interrupted(told)
+    before, after = said.split("held-out ")[1].split(" nats")[0].split(" -> ")
+    assert "it goes on from update" in said and "120 updates on 19 episodes" in said and float(after) < float(before)
+    assert list(out.parent.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.covers("SR-08")
+def test_an_evaluation_and_a_run_start_from_the_written_folder(
+    interrupted: Taught, ray_cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, long = tmp_path / "warm", "warmup.epochs=40"
-    with command(ray_cluster, data, out, long) as process:
-        assert process.stdout is not None
-        heard = ""
-        while "step 4/" not in heard:
-            line = process.stdout.readline()
-            assert line, heard
-            heard += line
-        assert "ETA" in heard.splitlines()[-1], heard
-        process.send_signal(told)
-        rest, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130 and "Traceback" not in rest and "interrupted" in rest, rest
-        assert f"the policy so far is {out}" in rest
-        until("its learner has ended", lambda: not ray_cluster.actors(f"warmup-{process.pid}"), 60.0)
-    assert list(tmp_path.iterdir()) == [out]
-    assert AutoTokenizer.from_pretrained(out).encode("<search>") and AutoModelForCausalLM.from_pretrained(out)
-    said = taught(ray_cluster, data, out, long)
-    assert "it goes on from update" in said and "120 updates on 19 episodes" in said
-    assert list(tmp_path.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
+    policy, _ = interrupted(signal.SIGINT)
+    record = json.loads((policy / "ssp.json").read_text())
+    assert record["role"] == "solver" and {**record, **protocols.get("mini").mark} == record
+    assert evaluate.main(["--policy", str(policy), "--per-hop", "4"]) == 0
+    assert str(policy) in capsys.readouterr().out
+    given = ("steps=1", "game.questions=dataset", "data.questions=world:train", f"solver.model={policy}")
+    with run(tmp_path / "run", *given, env=ray_cluster.env) as made:
+        made.ends_well()
+        assert made.steps() == 1
 
 
 def test_what_it_refuses_before_anything_starts(
