@@ -58,18 +58,17 @@ def _losses(cfg: Config, role: str) -> Checks:
     marked = ", or give your function the attribute trust_region = True once it uses tokens.behaviour" * own.is_own(
         loss
     )
-    yield (
-        bound > 0 and not _trusted(loss),
-        f"{role}.loss must be one of {known} when schedule.max_staleness.{role} is above 0",
-        f"{role}.loss={loss} with a bound of {bound}",
-        f"add {role}.loss=tis, or set the bound to 0{marked}",
-    )
-    yield (  # from the second optimizer step of a batch on its policy is not the one that sampled
-        block.learner.minibatch > 0 and not _trusted(loss),
-        f"{role}.loss must be one of {known} when {role}.learner.minibatch is above 0",
-        f"{role}.loss={loss} with minibatch={block.learner.minibatch}",
-        f"add {role}.loss=ppo_clip, or set {role}.learner.minibatch=0{marked}",
-    )
+    # From the second optimizer step of a batch on its policy is not the one that sampled, as with a bound.
+    for key, value, better in (
+        (f"schedule.max_staleness.{role}", bound, "tis"),
+        (f"{role}.learner.minibatch", block.learner.minibatch, "ppo_clip"),
+    ):
+        yield (
+            value > 0 and not _trusted(loss),
+            f"{role}.loss must be one of {known} when {key} is above 0",
+            f"{role}.loss={loss} with {key}={value}",
+            f"add {role}.loss={better}, or set {key}=0{marked}",
+        )
     yield (
         kl.place != "loss" and bool(own.says(kl.kind, "distributions")),
         f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions",

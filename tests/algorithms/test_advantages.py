@@ -142,12 +142,18 @@ def test_token_rewards_say_all_that_a_row_earned():
     assert estimate("dr_grpo", batch)[:, 1].tolist() == [0.375, -0.375]
 
 
-@pytest.mark.parametrize("name", algorithms.names())
-def test_state_survives_and_foreign_state_is_refused(name):
-    algorithm = algorithms.get(name)
-    algorithm.load_state_dict(algorithm.state_dict())
-    with pytest.raises(InvariantError, match="keeps"):
-        algorithm.load_state_dict({"mean": 1.0})
+def test_state_survives_and_foreign_state_is_refused():
+    running = algorithms.get("reinforce", baseline="running")
+    for algorithm in (running, *map(algorithms.get, algorithms.names())):
+        state = algorithm.state_dict()
+        algorithm.load_state_dict(state)
+        for foreign in ({"mean": 1.0}, {"total": 1.0}, {"total": 1.0, "weight": "2"}, {"baseline": 1}):
+            with pytest.raises(InvariantError, match=f"baseline={algorithm.baseline} keeps"):
+                algorithm.load_state_dict(foreign)
+        assert algorithm.state_dict() == state
+    for one, other in ((running, {}), (algorithms.get("reinforce"), running.state_dict())):
+        with pytest.raises(InvariantError, match=f"baseline={one.baseline} keeps"):
+            one.load_state_dict(other)
 
 
 @pytest.mark.parametrize("attribute", ["needs_group", "baseline", "trust_region", "distributions"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError
 from ssp.learning import algorithms
 
 NAN = float("nan")
@@ -226,12 +226,3 @@ def test_a_baseline_belongs_to_reinforce():
         if name != "reinforce":
             with pytest.raises(InputError, match="baseline is a setting of algorithm=reinforce"):
                 algorithms.get(name, baseline="running")
-
-
-def test_the_state_of_another_baseline_is_refused():
-    running = algorithms.get("reinforce", baseline="running")
-    for state in ({}, {"total": 1.0}, {"total": 1.0, "weight": "2"}):
-        with pytest.raises(InvariantError, match="baseline=running keeps"):
-            running.load_state_dict(state)
-    with pytest.raises(InvariantError, match="baseline=batch keeps"):
-        algorithms.get("reinforce").load_state_dict(running.state_dict())

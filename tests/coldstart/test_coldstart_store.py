@@ -28,7 +28,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def train(cfg: ColdStartConfig, gates: dict[str, float], progress: sft.Progress | None = None) -> sft.Trained:
         calls.append(cfg.seed)
-        return sft.Trained(sft.build(cfg.seed), 0, 0.0, {"accuracy_1hop": 0.0}, False, False)
+        return sft.build(cfg.seed), {"gate_passed": False, "held_out": {"accuracy_1hop": 0.0}}
 
     monkeypatch.setattr(sft, "train", train)
     return calls

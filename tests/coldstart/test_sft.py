@@ -73,12 +73,12 @@ def test_training_is_deterministic_and_tells(monkeypatch: pytest.MonkeyPatch) ->
     small(monkeypatch, steps=12)
     told: list[float] = []
     cfg, never = ColdStartConfig(), {"1hop": 2.0}
-    first = sft.train(cfg, never, lambda done, message: told.append(done))
-    again = sft.train(cfg, never)
-    assert first.steps == 12 and not first.passed and not first.capped
+    first, record = sft.train(cfg, never, lambda done, message: told.append(done))
+    again, _ = sft.train(cfg, never)
+    assert (record["steps"], record["gate_passed"], record["capped"]) == (12, False, False)
     assert told and all(0 <= done <= 1 for done in told)
-    for name, weight in first.model.state_dict().items():
-        assert torch.equal(weight, again.model.state_dict()[name]), name
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
 
 
 def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_the_gate_and_the_cap_begin_the_end(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sft, "GATE_FROM", 4)
     monkeypatch.setattr(sft, "GATE_EVERY", 2)
     monkeypatch.setattr(sft, "COOL_DOWN", 3)
-    passed = sft.train(ColdStartConfig(), dict.fromkeys(GATES, 0.0))
-    assert passed.steps == 7 and passed.passed and not passed.capped
-    capped = sft.train(made(ColdStartConfig, max_seconds=0.01), {"1hop": 2.0})
-    assert capped.capped and capped.steps < 40
+    _, record = sft.train(ColdStartConfig(), dict.fromkeys(GATES, 0.0))
+    assert (record["steps"], record["gate_passed"], record["capped"]) == (7, True, False)
+    _, record = sft.train(made(ColdStartConfig, max_seconds=0.01), {"1hop": 2.0})
+    assert record["capped"] and record["steps"] < 40

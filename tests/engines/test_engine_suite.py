@@ -1,4 +1,4 @@
-"""What every engine of ours must do, against transformers: the same tests for all of them (`factories.py`)."""
+"""What every engine of ours must do, against transformers: the same tests for all of them (`KINDS`)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from factories import FACTORIES
 from suite_models import STOP, VOCAB, after_switch, arrays, greedy, logprobs, network, save
 from vllmfactory import needs_vllm
 
 from ssp.base.errors import Fault, InvariantError
+from ssp.config.role import EngineConfig
 from ssp.engines import Engine, Generation, Sampling, StopWords
 from ssp.engines.base import LiveEngine
+from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
 MODEL = "qwen2-tied"  # tied: an engine that packs its output head apart must pack it again
 CLOSE = 1e-4
 COLD = 1e-5
+KINDS = {"torch": TorchEngine, "continuous": ContinuousEngine, "vllm": None}
+"""By name; vLLM's, which is imported where it is made, always has a prefix cache."""
 _VLLM = (pytest.mark.ray, needs_vllm)
-EACH = [pytest.param(name, marks=_VLLM if name == "vllm" else ()) for name in FACTORIES]
-LIVE = [pytest.param(name, marks=_VLLM if name == "vllm" else ()) for name in FACTORIES if FACTORIES[name].live]
+EACH = [pytest.param(name, marks=_VLLM if name == "vllm" else ()) for name in KINDS]
+LIVE = EACH[1:]
 
 
 class Garage:
@@ -56,7 +59,12 @@ class Garage:
             folder = self._folder / f"{model}-{seed}"
             if not folder.exists():
                 save(network(model, seed), folder)
-            self._engines[key] = FACTORIES[kind].make(folder, prefix_cache)
+            if (embedded := KINDS[kind]) is None:
+                from ssp.engines.vllm.engine import VllmEngine
+
+                self._engines[key] = VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64))
+            else:
+                self._engines[key] = embedded(folder, prefix_cache=prefix_cache)
         return self._engines[key]
 
     def stop(self) -> None:

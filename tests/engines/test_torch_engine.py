@@ -11,8 +11,7 @@ from suite_models import STOP, VOCAB, arrays, logprobs, network
 from transformers import PreTrainedModel
 
 from ssp.base.errors import InputError
-from ssp.config.role import EngineConfig
-from ssp.engines import Sampling, create
+from ssp.engines import Sampling
 from ssp.engines.torch_engine import TorchEngine
 
 NAME = "qwen2-tied"
@@ -129,13 +128,6 @@ def test_the_context_ends_a_slot_without_a_stop() -> None:
     assert (len(short.ids), short.stopped) == (12, False)
     assert (over.ids, over.stopped) == ([], False)
     assert close(net, [20] * 35 + full.ids, full.logprobs)
-
-
-def test_a_folder_is_read_like_transformers_reads_it(tmp_path: Path) -> None:
-    net, sampling = network("qwen2-own", 13), Sampling(1.0, 8, ())
-    net.save_pretrained(tmp_path)
-    engine, same = create(EngineConfig(), tmp_path), engine_of(net)
-    assert engine.step(engine.open([5]), [[20]], sampling) == same.step(same.open([5]), [[20]], sampling)
 
 
 def test_bfloat16_is_close() -> None:

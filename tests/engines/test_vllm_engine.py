@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from suite_models import VOCAB, arrays, save
+from suite_models import VOCAB, arrays, logprobs, save
 from trainruns import REPO
 from vllmfactory import engine, model, needs_vllm
 
@@ -36,21 +35,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield living
 
 
-def full_logprobs(net: torch.nn.Module, ids: list[int], drawn: int, temperature: float = 1.0) -> np.ndarray:
-    """Log-probs of the last `drawn` ids by one forward pass of transformers."""
-    with torch.no_grad():
-        logits = net(torch.tensor([ids])).logits[0, :-1] / temperature
-    chosen = torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
-    return chosen[-drawn:].numpy()
-
-
-def worst(living: Any, net: torch.nn.Module) -> float:
+def worst(living: Any, net: Any) -> float:
     """Largest difference of log-probs between one long turn of two slots and `net`."""
     slots = living.open([1, 2])
     turns = living.step(slots, [PROMPT, PROMPT[:50]], Sampling(1.0, 12))
     living.close(slots)
     return max(
-        float(np.abs(np.array(turn.logprobs) - full_logprobs(net, ids + turn.ids, len(turn.ids))).max())
+        float(np.abs(np.array(turn.logprobs) - logprobs(net, ids + turn.ids)[-len(turn.ids) :]).max())
         for ids, turn in zip((PROMPT, PROMPT[:50]), turns, strict=True)
     )
 
@@ -185,5 +176,5 @@ def test_two_ranks_have_a_head_of_the_tied_model_each(tmp_path: Path) -> None:
     done = subprocess.run(typed, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
-    for net, (ids, logprobs) in zip(nets, told["drawn"], strict=True):
-        assert np.abs(np.array(logprobs) - full_logprobs(net, PROMPT + ids, 8)).max() < 1e-4
+    for net, (ids, found) in zip(nets, told["drawn"], strict=True):
+        assert np.abs(np.array(found) - logprobs(net, PROMPT + ids)[-8:]).max() < 1e-4

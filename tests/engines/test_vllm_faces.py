@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from suite_models import logprobs
 from vllmfactory import needs_vllm
 
 from ssp.base.errors import Fault, InputError, InvariantError
@@ -49,10 +50,7 @@ class Trained:
 
     def logprobs(self, ids: list[int], drawn: int) -> np.ndarray:
         """Log-probs of the last `drawn` ids by one forward pass of transformers."""
-        with torch.no_grad():
-            logits = self.net(torch.tensor([ids])).logits[0, :-1]
-        found = torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
-        return found[-drawn:].numpy()
+        return np.array(logprobs(self.net, ids)[-drawn:])
 
 
 @pytest.fixture(scope="module")

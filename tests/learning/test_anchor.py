@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from solo import SoloLearner
+from solo import SoloLearner, goes_on
 from torch import nn
 
 from ssp.base.errors import InputError, InvariantError
@@ -98,16 +98,8 @@ def anchored(role):
 @pytest.mark.covers("EP-10")
 def test_a_saved_anchor_goes_on_bit_for_bit_and_is_a_policy_folder(tmp_path, model_dir, make_batch, anchored):
     anchored.kl.target = 0.01
-    learner = SoloLearner(model_dir, anchored)
-    for seed in range(3):
-        learner.update(make_batch(seed=seed))
-    learner.save(tmp_path / "v3", {"role": "solver"})
-    resumed = SoloLearner(model_dir, anchored)
-    resumed.load(tmp_path / "v3")
+    learner, resumed = goes_on(tmp_path / "v3", model_dir, anchored, make_batch, first=3)
     assert resumed.divergence.coef == learner.divergence.coef != 0.05
-    for seed in range(3, 6):
-        batch = make_batch(seed=seed, noise=0.1)
-        assert {**learner.update(batch), "seconds": 0, "mfu": 0} == {**resumed.update(batch), "seconds": 0, "mfu": 0}
     ours, theirs = (dict(x.divergence.reference.named_parameters()) for x in (learner, resumed))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     alone = SoloLearner(tmp_path / "v3" / "anchor", anchored)

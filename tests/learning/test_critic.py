@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from solo import SoloLearner, solo_critic
+from solo import SoloLearner, goes_on, solo_critic
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.learning.figures import Figures
@@ -103,15 +103,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(model_dir, make_batch, ppo):
 
 
 def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, ppo):
-    learner = SoloLearner(model_dir, ppo)
-    for seed in range(2):
-        learner.update(make_batch(seed=seed))
-    learner.save(tmp_path / "v2", {"role": "solver"})
-    resumed = SoloLearner(model_dir, ppo)
-    resumed.load(tmp_path / "v2")
-    for seed in range(2, 5):
-        batch = make_batch(seed=seed, noise=0.1)
-        assert {**learner.update(batch), "seconds": 0, "mfu": 0} == {**resumed.update(batch), "seconds": 0, "mfu": 0}
+    learner, resumed = goes_on(tmp_path / "v2", model_dir, ppo, make_batch)
     ours, theirs = learner.critic.net.state_dict(), resumed.critic.net.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     (tmp_path / "v2" / "critic.pt").write_bytes(b"no critic")

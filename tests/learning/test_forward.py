@@ -6,12 +6,11 @@ import copy
 
 import pytest
 import torch
+from solo import compare
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from ssp.learning import kl
 from ssp.learning.forward import score
-from ssp.learning.kl import TopK
 
 
 class Largest(TorchDispatchMode):
@@ -36,13 +35,6 @@ def pair(model_dir):
     for parameter in reference.parameters():
         parameter.add_(0.05)
     return model, reference
-
-
-def compare(kind):
-    def run(policy, reference, sampled, behaviour):
-        return kl.get(kind)(policy, reference, sampled, behaviour, TopK(3))
-
-    return run
 
 
 @pytest.mark.covers("EP-03", "SR-10")

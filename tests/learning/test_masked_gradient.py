@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from solo import compare
 from transformers import AutoModelForCausalLM
 
 from ssp.config.role import CorrectionConfig
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.batch import Batch
 from ssp.learning.forward import score, states
-from ssp.learning.kl import TopK
 from ssp.learning.objective import estimate
 from tests.blocks import made
 
@@ -82,15 +82,8 @@ def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, pla
 @pytest.mark.parametrize("kind", kl.names())
 def test_no_kl_and_no_bonus_reaches_an_observation(model, model_dir, batch, kind):
     on = batch.mask & batch.valid[:, None]
-    estimator = kl.get(kind)
-
-    def compare(policy, reference, sampled, behaviour):
-        if hasattr(estimator, "distributions"):
-            return estimator(policy, reference, sampled, behaviour, TopK(3))
-        return estimator(policy.gather(1, sampled[:, None])[:, 0], reference.gather(1, sampled[:, None])[:, 0])
-
-    reference = AutoModelForCausalLM.from_pretrained(model_dir).requires_grad_(False)
-    scores = score(model, batch.ids, on, 0.7, compare, batch.logprobs[on], reference=reference, entropy_gradient=True)
+    options = {"reference": AutoModelForCausalLM.from_pretrained(model_dir).requires_grad_(False)}
+    scores = score(model, batch.ids, on, 0.7, compare(kind), batch.logprobs[on], **options, entropy_gradient=True)
     (hidden,) = model.seen
     assert_only_at(scores.kl.sum(), hidden, on[:, 1:])
     assert_only_at(scores.entropy.sum(), hidden, on[:, 1:])

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from solo import compare
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -18,10 +19,8 @@ from transformers import (
 )
 
 from ssp.base.errors import InputError
-from ssp.learning import kl
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score
-from ssp.learning.kl import TopK
 from ssp.learning.packing import Segments, attend, enable_packing, lay_out, packs, rotate
 
 VOCAB = 50
@@ -99,16 +98,9 @@ def test_packed_is_padded(name, kind):
         reference = copy.deepcopy(padded).requires_grad_(False)
         for parameter in reference.parameters():
             parameter.add_(0.004)
-
-        def compare(policy, other, sampled, behaviour):
-            if not hasattr(kl.get(kind), "distributions"):
-                policy, other = (x.gather(1, sampled[:, None]).squeeze(1) for x in (policy, other))
-                return kl.get(kind)(policy, other)
-            return kl.get(kind)(policy, other, sampled, behaviour, TopK(3))
-
         twin = copy.deepcopy(reference)
         enable_packing(twin)
-        against = {padded: (reference, compare), packed: (twin, compare)}
+        against = {padded: (reference, compare(kind)), packed: (twin, compare(kind))}
     same(outcome(padded, ids, mask, *against[padded]), outcome(packed, ids, mask, *against[packed]))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -62,20 +61,9 @@ CORPUS, TOPK = "exam", 3
 _IDS = {word: i for i, word in enumerate(VOCABULARY)}
 
 Progress = Callable[[float, str], None]
+Trained = tuple[Qwen2ForCausalLM, dict[str, Any]]
 Sample = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 """Ids [T] and mask [T], true where a policy wrote."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """`accuracy`: held-out, by `Examiner.accuracy`. `capped`: the time cap began its end. `passed`: an exam passed."""
-
-    model: Qwen2ForCausalLM
-    steps: int
-    seconds: float
-    accuracy: dict[str, float]
-    capped: bool
-    passed: bool
 
 
 def build(seed: int) -> Qwen2ForCausalLM:
@@ -158,9 +146,8 @@ def batches(samples: Sequence[Sample], rng: np.random.Generator) -> Iterator[tup
         order = rng.permutation(len(samples))
         for first in range(0, len(order), WINDOW):
             groups: list[list[Sample]] = [[]]
-            for i in sorted(
-                order[first : first + WINDOW], key=lambda i: len(samples[i][0])
-            ):  # the newest is the longest
+            window = order[first : first + WINDOW]
+            for i in sorted(window, key=lambda i: len(samples[i][0])):  # the newest is the longest
                 if groups[-1] and (len(groups[-1]) + 1) * len(samples[i][0]) > BATCH_TOKENS:
                     groups.append([])
                 groups[-1].append(samples[i])
@@ -189,7 +176,9 @@ def rate(step: int, last: int, from_step: int | None) -> float:
 def train(cfg: ColdStartConfig, gates: Mapping[str, float], progress: Progress | None = None) -> Trained:
     """Train from first weights to the `gates` (accuracies by hops), the end of the schedule or about `cfg.max_seconds`.
 
-    Runs on one torch thread, whatever the process has set: faster at this size, and the same weights every time.
+    The model, and what is recorded of it: `held_out`, by `Examiner.accuracy`; `capped`, whether the time cap began its
+    end; `gate_passed`, whether an exam passed. Runs on one torch thread, whatever the process has set: faster at this
+    size, and the same weights every time.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -235,5 +224,6 @@ def _train(cfg: ColdStartConfig, gates: Mapping[str, float], tell: Progress) -> 
         if step >= last:
             break
     accuracy = examiner.accuracy(model, GATE_QUESTIONS)
-    passed = passes(accuracy) or (cooling is not None and not capped)
-    return Trained(model, step, time.process_time() - began, accuracy, capped, passed)
+    passed, spent = passes(accuracy) or (cooling is not None and not capped), time.process_time() - began
+    record = {"steps": step, "cpu_seconds": round(spent, 1), "capped": capped, "gate_passed": passed}
+    return model, {**record, "held_out": accuracy}

@@ -74,20 +74,11 @@ def _train(cfg: ColdStartConfig, folder: Path, progress: sft.Progress | None) ->
     from ssp.game.world import tokenizer
     from ssp.learning.coldstart import sft
 
-    made = sft.train(cfg, GATES, progress)
-    if not made.passed:
-        _log.warning("cold start of seed %d never passed its gate (%s); play goes on with it", cfg.seed, made.accuracy)
+    model, record = sft.train(cfg, GATES, progress)
+    if not record["gate_passed"]:
+        found = record["held_out"]
+        _log.warning("cold start of seed %d never passed its gate (%s); play goes on with it", cfg.seed, found)
     transformers_logging.disable_progress_bar()  # a half-megabyte file needs none
-    made.model.save_pretrained(folder)
+    model.save_pretrained(folder)
     tokenizer.save(tokenizer.build(), folder)
-    record = {
-        "protocol": PROTOCOL,
-        "recipe": recipe_hash(cfg),
-        "coldstart": recipe(cfg),
-        "steps": made.steps,
-        "cpu_seconds": round(made.seconds, 1),
-        "capped": made.capped,
-        "gate_passed": made.passed,
-        "held_out": made.accuracy,
-    }
-    seal(folder, record)
+    seal(folder, {"protocol": PROTOCOL, "recipe": recipe_hash(cfg), "coldstart": recipe(cfg), **record})
