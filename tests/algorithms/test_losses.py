@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ssp.base.errors import InputError
-from ssp.config.role import CorrectionConfig
+from ssp.config.role import CorrectionConfig, RoleConfig
 from ssp.learning import losses
 from tests.blocks import made
 
@@ -212,3 +212,7 @@ def test_a_mask_looks_at_the_start_of_the_update_and_not_at_the_drift_since():
     tokens = losses.Tokens(leaf, torch.zeros(2), torch.ones(2), torch.zeros(2).long(), torch.tensor(logs(1.0, 9.0)))
     _, masked = losses.corrected(leaf, tokens, CorrectionConfig("token"))
     assert masked.tolist() == [False, True]
+
+
+def test_options_that_nobody_sets_are_a_roles():
+    assert all(getattr(RoleConfig(), name) == value for name, value in vars(losses.LossOptions()).items())

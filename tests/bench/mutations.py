@@ -28,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -175,6 +175,17 @@ class Calls:
             self._now.add(f"{code.co_filename.removeprefix(self._copy)}:{code.co_name}")
 
 
+class Chosen:
+    """A plugin of pytest: only these tests are run, and those that `known` ones are not."""
+
+    def __init__(self, tests: Sequence[str], known: Container[str]) -> None:
+        self._tests, self._known = set(tests), known
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave the rest out."""
+        items[:] = [item for item in items if item.nodeid in self._tests or item.nodeid not in self._known]
+
+
 def failing(copy: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> str:
     """The first of these tests that fails in this copy of the repository, or how else they ended; "" when all pass."""
     log = copy.parent / "log"
@@ -198,7 +209,7 @@ def failing(copy: Path, tests: Sequence[str], plugins: Sequence[object] = ()) ->
     if not ended[0]:
         os.waitpid(child, 0)
         return "time-out"
-    if ended[1]:
+    if ended[1] and os.waitstatus_to_exitcode(ended[1]) != pytest.ExitCode.NO_TESTS_COLLECTED:
         said = log.read_text(errors="replace")
         named = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
         return named[1] if named else f"status {ended[1]}: {said[-300:]}"
@@ -210,11 +221,11 @@ def caught(copy: Path, mutant: Mutant, text: str, calls: dict[str, list[str]]) -
     call the broken function; all of them for what is in none."""
     file, (near, *far) = copy / mutant.file, ROOMS[mutant.room][1]
     whole, called = file.read_text(encoding="utf-8"), f"{mutant.file}:{mutant.function}"
-    those = [test for test, names in calls.items() if called in names and not mutant.function == ""]
-    those = [test for test in those if test.startswith(tuple(far)) and not test.startswith(near)]
+    those = [test for test, names in calls.items() if called in names or not mutant.function]
     file.write_text(text, encoding="utf-8")
     try:
-        return failing(copy, [near]) or (failing(copy, those or far) if far and (those or not mutant.function) else "")
+        further = [*far, f"--ignore={near}"]
+        return failing(copy, [near]) or (failing(copy, further, [Chosen(those, calls)]) if far else "")
     finally:
         file.write_text(whole, encoding="utf-8")
 

@@ -59,6 +59,13 @@ def test_a_final_state_stays(ledger, final):
         ledger.advance([{"id": "a", "state": other, "cause": "x"}])
 
 
+def test_a_void_loses_its_reward_old_or_new(ledger):
+    play(ledger, ["a"])
+    assert ledger.advance([{"id": "a", "state": "voided", "cause": "late", "reward": 0.5}]) == 1
+    (row,) = ledger.get(["a"])
+    assert (row["outcome"], row["cause"], row["reward"]) == ("void", "late", None)
+
+
 def test_every_call_twice_is_once(ledger):
     calls = [
         lambda: ledger.create_games([{"id": "g", "target": "bino", "attempts": 2}]),

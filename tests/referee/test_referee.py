@@ -11,9 +11,10 @@ from proposals import GOOD, MINI, NOISE, POTA, VURE, Broken, Line, behind, noise
 from ssp.base.episode import Document, Grade, Verdict
 from ssp.base.errors import Fault, InvariantError
 from ssp.config.schema import RefereeConfig
-from ssp.engines import ScriptedEngine
+from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.referee import CHECKS, RULES, Referee
+from tests.blocks import made
 
 VALID = Verdict(valid=True)
 
@@ -104,6 +105,18 @@ def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
 def test_a_quote_from_a_noise_document_is_no_evidence() -> None:
     judge = referee(lambda prompt: "<think> noise0 a person </think> <answer> vure </answer>")
     assert judge.check([proposal("a")], ["vure"], noise) == [rejected("unquoted_evidence")]
+
+
+def test_an_engine_is_asked_greedily_for_so_many_tokens() -> None:
+    seen: list[Sampling] = []
+
+    class Watched(ScriptedEngine):
+        def step(self, slots: list[int], pending: list[list[int]], sampling: Sampling) -> list[Generation]:
+            seen.append(sampling)
+            return super().step(slots, pending, sampling)
+
+    on(Watched(lambda ids, seed, turn: []), made(RefereeConfig, answer_tokens=9)).answers([("", [1])], [0])
+    assert [(sampling.temperature, sampling.max_tokens) for sampling in seen] == [(0.0, 9)]
 
 
 def test_a_longer_prompt_than_the_limit_loses_noise_and_a_longer_answer_is_cut() -> None:
