@@ -216,3 +216,9 @@ def test_a_mask_looks_at_the_start_of_the_update_and_not_at_the_drift_since():
 
 def test_options_that_nobody_sets_are_a_roles():
     assert all(getattr(RoleConfig(), name) == value for name, value in vars(losses.LossOptions()).items())
+
+
+def test_a_ratio_at_the_cap_is_not_bounded():
+    for name in ("tis", "decoupled"):
+        _, clipped, _ = run(name, [0.0, 0.0], logs(0.5, 0.25), [1.0, 1.0], tis_cap=math.exp(-math.log(0.5)))
+        assert clipped.tolist() == [False, True], name

@@ -81,12 +81,12 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason_and_counted() -
         "unlinked_evidence": '<quote id="d2">vure a city</quote> <answer>pota</answer>',
     }
     assert set(crafted) == {*RULES, *CHECKS}
-    for id, made in crafted.items():
+    for id, changed in crafted.items():
         line = Line(lambda prompt, id=id: outputs.get(id, ""))
         asked = ["too_many_relations"] if id == "too_many_relations" else rules
         judge = behind(line, evidence="quoted", rules=asked, min_searches=2)
-        made = {"queries": ["vure", "city of vure"], "hits": [1, 1], "documents": documents, **made}
-        assert judge.check([proposal(**made)], ["Pota"], noise) == [rejected(id)], id
+        changed = {"queries": ["vure", "city of vure"], "hits": [1, 1], "documents": documents, **changed}
+        assert judge.check([proposal(**changed)], ["Pota"], noise) == [rejected(id)], id
         assert judge.counts == {id: 1}
 
 

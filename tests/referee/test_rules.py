@@ -7,6 +7,7 @@ from proposals import MINI, proposal
 
 from ssp.config.schema import RefereeConfig
 from ssp.game.referee.rules import broken_rule
+from tests.blocks import made
 
 CFG = RefereeConfig()
 
@@ -38,14 +39,29 @@ def test_the_first_broken_rule_is_named(final: str | None, target: str, rule: st
 
 def test_only_searches_that_showed_a_document_count() -> None:
     def rule(hits: list[int], fewest: int) -> str:
-        made = proposal(queries=[f"query {i}" for i in range(len(hits))], hits=hits)
+        asked = proposal(queries=[f"query {i}" for i in range(len(hits))], hits=hits)
         cfg = RefereeConfig(rules=["no_evidence", "no_search"], min_searches=fewest)
-        return broken_rule(made, "vure", cfg, MINI)
+        return broken_rule(asked, "vure", cfg, MINI)
 
     assert rule([3], 1) == rule([0, 1, 2], 2) == ""
     assert rule([3], 2) == rule([3, 0, 0], 2) == "no_search"
     assert rule([0, 0], 2) == rule([], 1) == rule([], 0) == "no_evidence"
     assert broken_rule(proposal(queries=[], hits=[]), "vure", RefereeConfig(min_searches=0), MINI) == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "bound", "inside", "outside"),
+    [
+        ("too_short", "min_chars", 9, "pota seat", "pota sea"),
+        ("too_long", "max_chars", 9, "pota seat", "pota seats"),
+        ("too_few_words", "min_words", 3, "a b c", "a b"),
+        ("too_many_relations", "max_relations", 2, "pota seat nation ?", "pota seat nation of ?"),
+        ("not_a_question", "max_relations", 2, "pota seat ?", "pota ?"),
+    ],
+)
+def test_the_bound_itself_is_inside(rule: str, key: str, bound: int, inside: str, outside: str) -> None:
+    cfg = made(RefereeConfig, rules=[rule], **{key: bound})
+    assert [broken_rule(proposal(final=text), "vure", cfg, MINI) for text in (inside, outside)] == ["", rule]
 
 
 def test_the_config_chooses_the_rules_and_their_order() -> None:

@@ -80,6 +80,9 @@ def test_length_is_what_a_reader_sees() -> None:
         ("nothing", "", True),
         ("a ? b", "?", True),
         ("New pota York", "New York", False),
+        ("two cars", "car", True),
+        ("a gas leak", "ga", False),
+        ("the mass", "mas", False),
     ],
 )
 def test_what_names_a_target(text: str, target: str, named: bool) -> None:

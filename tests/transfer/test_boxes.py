@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import threading
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from ssp.base.errors import Fault, InputError
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
-from ssp.selfplay.transfer import files
+from ssp.selfplay.transfer import files, loader
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import Inbox, Loader
 from ssp.selfplay.transfer.parcel import Parcel, Place, Plan, WeightsDiffer, check_arrived, digests
@@ -79,7 +80,9 @@ def test_every_kind_brings_the_same_bits(tmp_path: Path, kind: str, verify: bool
     for version, seed in ((5, 0), (9, 1)):
         parcel, figures = out.pack(weights(seed))
         travelled = pickle.loads(pickle.dumps(parcel))
-        assert figures["serial"] == seed and figures["sync/bytes"] == 4 * 41 and 0 < figures["time/sync_pack"] < PATIENCE
+        assert (
+            figures["serial"] == seed and figures["sync/bytes"] == 4 * 41 and 0 < figures["time/sync_pack"] < PATIENCE
+        )
         if kind == "broadcast":
             took = together(*[partial(box.arrive, version, travelled) for box in boxes], partial(out.send, seed))
             assert all(isinstance(seconds, float) and 0 < seconds < PATIENCE for seconds in took), took
@@ -187,21 +190,36 @@ def test_a_kind_that_cannot_work_is_refused() -> None:
 def test_a_version_is_loaded_once() -> None:
     cfg, engine = Config(), ScriptedEngine(lambda ids, seed, turn: [])
     cfg.solver, cfg.transfer.verify = RoleConfig(), True
-    loader = Loader(cfg, "solver", engine)
+    made = Loader(cfg, "solver", engine)
     parcels = [
         Parcel("object_store", seed, 0, payload=weights(seed), digests=digests(weights(seed))) for seed in (0, 1)
     ]
-    seconds = loader.fit(1, parcels[0])
+    seconds = made.fit(1, parcels[0])
     assert set(seconds) == {"sync_transfer", "sync_load"} and all(0 <= found < PATIENCE for found in seconds.values())
-    assert loader.fit(1, parcels[0]) == {}
-    loader.fit(2, parcels[1])
-    assert engine.version == loader.version == 2
+    assert made.fit(1, parcels[0]) == {}
+    made.fit(2, parcels[1])
+    assert engine.version == made.version == 2
 
 
-def test_an_engine_without_a_gpu_is_in_no_gpus_memory() -> None:
+def test_an_engine_is_placed_on_a_gpu_where_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     class OnDevice(ScriptedEngine):
         def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None: ...
 
     cfg = Config()
-    cfg.solver = RoleConfig()
-    assert Loader(cfg, "solver", OnDevice(lambda ids, seed, turn: [])).place().gpu == ""
+    cfg.solver, script = RoleConfig(), lambda ids, seed, turn: []
+    place = Loader(cfg, "solver", OnDevice(script)).place()
+    assert (place.gpu, place.nbytes) == ("", 0)
+    monkeypatch.setattr(loader, "here", lambda host, gpu: gpu)
+    cfg.placement.engine_gpus = 1
+    assert [Loader(cfg, "solver", kind(script)).place() for kind in (OnDevice, ScriptedEngine)] == [True, False]
+
+
+def test_who_listens_anew_or_leaves_is_met_at_the_old_port_no_more(tmp_path: Path) -> None:
+    out = outbox(tmp_path, "broadcast")
+    held = [out.listen("127.0.0.1"), out._socket, out.listen("127.0.0.1"), out._socket]
+    out.leave()
+    for port in held[::2]:
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", port), 5.0).close()
+    for closed in held[1::2]:
+        assert closed.fileno() == -1

@@ -15,7 +15,9 @@ import safetensors.numpy
 from ssp.base import shared
 from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.shared import sweep
+from ssp.record.manifest import seal
 from ssp.selfplay.transfer.files import Shelf, disk_shelf, memory_shelf, read
+from ssp.selfplay.transfer.publisher import Publisher
 
 
 def weights(seed: int = 0) -> dict[str, np.ndarray]:
@@ -71,6 +73,19 @@ def test_a_torn_file_is_a_lost_payload(tmp_path: Path, left: int) -> None:
     os.truncate(path, left)
     with pytest.raises(Fault, match="payload_lost"):
         read(path)
+
+
+def test_a_model_folder_is_read_whole_and_as_its_record_has_it(tmp_path: Path) -> None:
+    publisher = Publisher()
+    publisher.exported = weights  # type: ignore[method-assign]
+    publisher.export(str(tmp_path / "v1"), {})
+    assert same(read(tmp_path / "v1"), weights())
+    seal(tmp_path / "v1", {})
+    (tmp_path / "v1" / "model.safetensors").write_bytes(
+        memory_shelf("r", "x", 1, tmp_path).put(0, weights(1)).read_bytes()
+    )
+    with pytest.raises(Fault, match="payload_lost.*sha256"):
+        read(tmp_path / "v1")
 
 
 def test_a_dtype_that_the_file_cannot_hold_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
