@@ -55,9 +55,6 @@ class FlatIndex:
     knobs: tuple[str, ...] = ()
 
     def __init__(self, vectors: Vectors, first: int = 0) -> None:
-        if vectors.ndim != 2 or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
-            found = f"{vectors.dtype} {vectors.shape}"
-            raise InputError("vectors are one float32 table, row by row", found, "build the index again")
         self.vectors: Vectors = vectors.view(np.ndarray)  # a slice of a plain array costs less than one of a memmap
         self.first = first
         self._norm: float | None = None

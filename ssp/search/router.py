@@ -99,8 +99,6 @@ class Router:
         cache: int = CACHE,
         patience: float | None = None,
     ) -> None:
-        if NO_CORPUS in corpora:
-            raise InputError("a corpus has a name of its own", NO_CORPUS, "that name means: search finds nothing")
         self.corpora, self._least, self._patience = dict(corpora), min_coverage, patience
         self._known: Known[tuple[str, str], Found] = Known(cache)
 
@@ -109,10 +107,8 @@ class Router:
         return self.ask(queries, k, corpus)
 
     def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
-        """As `search`, in the way that `options` say. InputError for an unknown corpus, k < 1, or a way that the corpus
-        cannot be searched."""
-        if k < 1:
-            raise InputError("documents a query (k) must be at least 1", k, "set retriever.topk to 1 or more")
+        """As `search`, in the way that `options` say, which the corpus can be searched in. InputError for an unknown
+        corpus."""
         if corpus == NO_CORPUS:
             return Answers([[] for _ in queries])
         known = self.corpora.get(corpus)
@@ -146,8 +142,7 @@ class Router:
         fleet, candidates, vectors = corpus.fleet, max(k, options.rerank), None
         depth = max(candidates, options.depth) if options.kind == HYBRID else candidates
         if options.kind != BM25:
-            if corpus.encoder is None:
-                raise InputError("a dense search has an encoder", corpus.retriever, "use an index with a dense part")
+            assert corpus.encoder is not None
             vectors, spent = corpus.encoder.encode_queries(queries)
             seconds.update(spent)
         with _stage(seconds, "search"):
@@ -166,8 +161,7 @@ class Router:
             if documents is not None:
                 break
         if options.rerank:
-            if corpus.reranker is None:
-                raise InputError("reranking needs a cross-encoder", corpus.retriever, "set retriever.reranker")
+            assert corpus.reranker is not None
             with _stage(seconds, "rerank"):
                 scores = corpus.reranker.scores(queries, documents)
             documents = [reranked(found, values) for found, values in zip(documents, scores, strict=True)]

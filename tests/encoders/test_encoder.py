@@ -263,7 +263,6 @@ def test_any_text_in_any_number_from_any_thread(tiny):
         ({"pooling": "decoder"}, "float32", "cpu"),
         ({"max_length": 65}, "float32", "cpu"),
         ({"max_length": 0}, "float32", "cpu"),
-        ({}, "int3", "cpu"),
         ({}, "float32", "warp"),
         pytest.param({}, "float32", "cuda", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it has one")),
     ],

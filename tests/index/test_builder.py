@@ -199,7 +199,6 @@ def test_an_index_file_that_does_not_fit_is_refused(source, tmp_path, rows, dim,
     [
         (IndexPlan(b=7), "k1"),
         (IndexPlan(k1=float("nan")), "k1"),
-        (IndexPlan(kind="x"), "x"),
         (IndexPlan(kind="dense"), "encoder"),
         (dense(kind="bm25"), "encoder"),
         (dense(parts=3), "any number of shards"),

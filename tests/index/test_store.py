@@ -78,8 +78,6 @@ def test_an_approximate_index_is_cut_by_parts(tmp_path_factory, n, fits, made):
     found = merge([shard.search(ASKED, vectors, 5, Knobs(nprobe=4), "dense")[0] for shard in shards], 5)
     exact = store.open_shard(made / "index", kind="dense").search(ASKED, vectors, 5, Knobs(), "dense")[0]
     assert found.rows.tolist() == exact.rows.tolist()
-    with pytest.raises(InputError, match="bm25 search"):
-        store.open_shard(folder, kind="bm25")
 
 
 FILES = ["documents.jsonl", "offsets.npy", *store.WORDS, "dense/vectors.npy"]
@@ -168,13 +166,9 @@ def test_a_broken_manifest_is_refused(folder, text):
         store.open_shard(folder)
 
 
-def test_a_missing_folder_and_a_missing_kind_are_refused(folder, tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"manifest\.json"):
         store.open_shard(tmp_path / "nothing")
-    with pytest.raises(InputError, match="other search"):
-        store.open_shard(folder, kind="other")
-    with pytest.raises(InputError, match="shard 2 of 2"):
-        store.open_shard(folder, 2, 2)
 
 
 def test_the_manifest_names_what_decides_the_answers(made, tmp_path):

@@ -191,11 +191,6 @@ def test_shards_cover_the_rows_once():
         spans = [shard_rows(total, i, n) for i in range(n)]
         assert [r for a, b in spans for r in range(a, b)] == list(range(total))
     documents = [Document(f"d{i}", f"word{i}") for i in range(10)]
-    whole = build(document.contents for document in documents)
-    with pytest.raises(InputError):
-        whole.shard(3, 3)
-    with pytest.raises(ValueError):
-        whole.shard(0, 2).shard(0, 2)
     with pytest.raises(IndexError):
         in_memory(documents, shards=2)[0].fetch(np.array([7]))
 

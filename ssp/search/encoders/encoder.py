@@ -136,9 +136,6 @@ class CrossEncoder:
 
         from ssp.search.encoders.forward import Forward
 
-        if batch < 1 or max_length < 16:
-            found = f"batch {batch}, max_length {max_length}"
-            raise InputError("a batch holds a pair or more, a pair 16 tokens or more", found, "set larger ones")
         self._forward = Forward(Path(folder), AutoModelForSequenceClassification, dtype, device)
         self._batch, self._length = batch, max_length
         self._outputs = int(self._forward.model.config.num_labels)

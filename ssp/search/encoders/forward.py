@@ -38,11 +38,9 @@ class Batch:
 
 class Forward:
     """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it may lack, unused then.
-    `limit`: most tokens that it reads at once. InputError for a folder, dtype or device that cannot be used."""
+    `limit`: most tokens that it reads at once. InputError for a folder or device that cannot be used."""
 
     def __init__(self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()) -> None:
-        if dtype not in DTYPES:
-            raise InputError("a model's dtype is known", dtype, f"choose one of {', '.join(DTYPES)}")
         try:
             self.device = torch.device(device)
         except RuntimeError:

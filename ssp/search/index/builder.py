@@ -23,7 +23,7 @@ from ssp.search.documents import MappedDocuments, Progress
 from ssp.search.encoders.encoder import EncoderSpec, TextEncoder
 from ssp.search.index import store
 from ssp.search.index.store import DensePart, Manifest
-from ssp.search.shard import BM25, DENSE, KINDS
+from ssp.search.shard import BM25, DENSE
 
 if TYPE_CHECKING:
     from ssp.search.index.vectors import Encode
@@ -59,8 +59,6 @@ class IndexPlan:
     def check(self) -> None:
         """InputError for settings that do not go together."""
         postings.check(self.k1, self.b)
-        if self.kind not in KINDS:
-            raise InputError(f"an index is one of {', '.join(KINDS)}", self.kind, "set --kind")
         if (self.kind == BM25) != (self.encoder is None):
             rule, found = "a dense or hybrid index has an encoder, a BM25 index none", f"--kind {self.kind}"
             raise InputError(rule, found, "set --kind and --encoder")

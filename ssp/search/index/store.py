@@ -25,7 +25,7 @@ from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import budget
 from ssp.search.index.budget import MB
 from ssp.search.postings import TOKENISER
-from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
+from ssp.search.shard import BM25, DENSE, Shard, retriever
 
 if TYPE_CHECKING:
     from ssp.search.dense import FaissIndex, FlatIndex
@@ -194,13 +194,10 @@ def _keep(stamp: Path) -> None:
 
 
 def open_shard(folder: str | Path, i: int = 0, n: int = 1, kind: str = BM25, gpu: bool = False) -> Shard:
-    """Shard `i` of `n` of an index folder, with what a search of `kind` needs: BM25 and Flat are cut by rows, other indexes
-    by parts. InputError for a broken folder, a kind that it has not, parts that `n` shards cannot share, too little
-    memory, a vector that is not finite."""
+    """Shard `i` of `n` of an index folder, with what a search of `kind`, which it has, needs: BM25 and Flat are cut by rows,
+    other indexes by parts. InputError for a broken folder, parts that `n` shards cannot share, too little memory, a
+    vector that is not finite."""
     folder, manifest = Path(folder), read_manifest(folder)
-    if kind not in (*manifest.kinds, HYBRID) or (kind == HYBRID and len(manifest.kinds) < 2):
-        found = f"{folder} has {' and '.join(manifest.kinds)}"
-        raise InputError(f"a {kind} search needs an index that has it", found, "build one: ssp index")
     first, last = shard_rows(manifest.rows, i, n)
     if kind != BM25:
         check_parts(folder, manifest, n)

@@ -76,9 +76,7 @@ _SERP = {
 
 
 def engine(name: str, site: str) -> WebEngine:
-    """The engine of this name. InputError for an unknown one, and where `site` is not what it needs."""
-    if name not in ENGINES:
-        raise InputError(f"an online engine is one of {', '.join(ENGINES)}", name, "use one of these")
+    """The engine of this name. InputError where `site` is not what it needs."""
     found = ENGINES[name]
     if found.site and not site:
         rule = f"this engine needs {found.site} in retriever.online.site"

@@ -46,7 +46,7 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 class OnlineSearch:
     """`Search` over the engine that `block` names; whatever the corpus, it is the web. Safe in several threads. `seed`:
     by which `block.vary` draws. `keep`: answers in memory, where `block.cache` names no file. InputError for an unknown
-    engine or site, an address with a query, and a key that is not set or, when searching, not taken."""
+    site, an address with a query, and a key that is not set or, when searching, not taken."""
 
     def __init__(
         self,
