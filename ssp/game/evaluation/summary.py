@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.game.evaluation.rows import Row
@@ -114,8 +113,6 @@ def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
 
 def pass_at(n: int, correct: int, k: int) -> float:
     """Chance that at least one of k samples, drawn from n of which `correct` are right, is right: 1 - C(n-c,k)/C(n,k)."""
-    if not 0 <= correct <= n or not 1 <= k <= n:
-        raise InvariantError(f"pass@{k} of {correct} right among {n}")
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from ssp.base.episode import Episode, Task
-from ssp.base.errors import Fault, InvariantError
+from ssp.base.errors import Fault
 from ssp.engines.base import Engine, FreeEngine, Generation
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout.table import Found, Seat, Settings, Table, Told
@@ -36,8 +36,6 @@ def rollout(
     of each piece of text at once."""
     if not tasks:
         return [], {"generate": 0.0, "search": 0.0}
-    if len({task.role for task in tasks}) > 1:
-        raise InvariantError("the tasks of one rollout belong to one role")
     table = Table(engine, renderer, search, tasks, settings, told)
     try:
         if isinstance(engine, FreeEngine):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ssp.base.episode import COVERAGE, STAGE, Document, Episode, Task
-from ssp.base.errors import Fault, InvariantError
+from ssp.base.errors import Fault
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig, SourceConfig
@@ -217,8 +217,6 @@ class Table:
             except Fault as fault:
                 found[corpus] = fault
                 continue
-            if len(answers) != len(queries):
-                raise InvariantError(f"search gave {len(answers)} answers to {len(queries)} queries")
             found[corpus] = dict(zip(queries, answers, strict=True))
             if isinstance(answers, Answers):
                 stages.append(answers)
