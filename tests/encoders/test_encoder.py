@@ -276,21 +276,9 @@ def torn(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
 
 
-def smaller(folder: Path) -> None:
-    write(folder / "config.json", json.loads((folder / "config.json").read_text()) | {"intermediate_size": 48})
-
-
-def deeper(folder: Path) -> None:
-    write(folder / "config.json", json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 3})
-
-
-def unknown(folder: Path) -> None:
-    write(folder / "config.json", {"model_type": "nobody-knows"})
-
-
-def foreign(folder: Path) -> None:
-    own = {"auto_map": {"AutoModel": "modeling_x.XModel"}, "architectures": ["XModel"]}
-    write(folder / "config.json", json.loads((folder / "config.json").read_text()) | own)
+def configured(**more: Any) -> Callable[[Path], object]:
+    """Changes config.json."""
+    return lambda folder: write(folder / "config.json", json.loads((folder / "config.json").read_text()) | more)
 
 
 def fewer_words(folder: Path) -> None:
@@ -305,10 +293,10 @@ BAD: dict[str, Callable[[Path], object]] = {
     "torn tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{"),
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "torn weights": torn,
-    "other dimensions": smaller,
-    "a layer without weights": deeper,
-    "unknown model": unknown,
-    "its own code": foreign,
+    "other dimensions": configured(intermediate_size=48),
+    "a layer without weights": configured(num_hidden_layers=3),
+    "unknown model": configured(model_type="nobody-knows"),
+    "its own code": configured(auto_map={"AutoModel": "modeling_x.XModel"}, architectures=["XModel"]),
     "more tokens than vectors": fewer_words,
     "nothing at all": shutil.rmtree,
 }

@@ -1,8 +1,16 @@
-"""What every protocol says, as files: the texts that golden/ holds byte by byte."""
+"""What every protocol says, as files: the texts that golden/ holds byte by byte.
+
+`python tests/protocols/golden_texts.py` writes them, after a change of a protocol's words that is meant. Raise the `version`
+of the protocols that changed, too: checkpoints are told apart by it.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 import families
 
@@ -70,3 +78,10 @@ def _chat(renderer: Renderer) -> dict[str, str]:
 
 def _sections(texts: dict[str, str]) -> str:
     return "".join(f"#### {name}\n{text}\n" for name, text in texts.items())
+
+
+if __name__ == "__main__":
+    for old in FOLDER.glob("*.txt"):
+        old.unlink()
+    for name, text in golden().items():
+        (FOLDER / name).write_bytes(text.encode())
