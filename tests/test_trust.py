@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.main import main
-from ssp.base.episode import Episode
+from ssp.base.episode import ROLES, Episode
 from ssp.base.errors import InputError
 from ssp.base.printable import printable
 from ssp.base.services import key_from
@@ -34,15 +34,8 @@ def reward(response, golds):
 def price(win_rate):
     return 1.0 - win_rate
 """
-PLACES = {
-    "defaults.reward": "reward",
-    "solver.reward": "reward",
-    "proposer.reward": "price",
-    "solver.loss": "loss",
-    "proposer.loss": "loss",
-    "solver.algorithm": "Estimator",
-    "proposer.algorithm": "Estimator",
-}
+PLACES = {"defaults.reward": "reward", "solver.reward": "reward", "proposer.reward": "price"}
+PLACES |= {f"{role}.{key}": name for role in ROLES for key, name in (("loss", "loss"), ("algorithm", "Estimator"))}
 
 
 @pytest.fixture(scope="module")
@@ -237,12 +230,7 @@ def test_models_bring_no_code_and_no_pickles() -> None:
             if not isinstance(node, ast.Call):
                 continue
             called, said = ast.unparse(node.func), ast.unparse(node)
-            needs = {
-                "torch.load": "weights_only=True",
-                "np.load": "",
-                "pickle.load": "never",
-                "yaml.load": "never",
-            }.get(called)
+            needs = {"torch.load": "weights_only=True", "pickle.load": "never", "yaml.load": "never"}.get(called)
             if called.endswith(".from_pretrained") and not called.startswith("PreTrainedTokenizerFast"):
                 needs = "trust_remote_code=False"
             if needs and needs not in said or "allow_pickle=True" in said:

@@ -4,7 +4,6 @@ at any moment, also after a kill (the format lets the closing bracket be missing
 from __future__ import annotations
 
 import json
-import os
 import time
 import zlib
 from collections.abc import Mapping
@@ -64,15 +63,11 @@ class Timeline:
 def _reopen(path: Path) -> None:
     """Make a file ready for more events: without half a line at its end, and without the closing bracket."""
     with path.open("rb+") as file:
-        if file.read(2) not in (b"[\n", b""):
+        content = file.read()
+        if content[:2] not in (b"[\n", b""):
             rule, found = "an existing timeline must be one that a run wrote", f"{path} (it does not begin as one)"
             raise InputError(rule, found, "move that file away")
-        start = max(0, file.seek(0, os.SEEK_END) - 65536)
-        file.seek(start)
-        tail = file.read()
-        kept = tail[: tail.rfind(b"\n") + 1]
-        closed = kept.endswith(b"}\n]\n")
-        file.truncate(start + len(kept) - (len("\n]\n") if closed else 0))
-        if closed:
-            file.seek(0, os.SEEK_END)
-            file.write(b",\n")
+        kept = content[: content.rfind(b"\n") + 1]
+        end = len(kept.removesuffix(b"\n]\n"))
+        file.truncate(file.seek(end))
+        file.write(b",\n" if end < len(kept) else b"")

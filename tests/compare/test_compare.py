@@ -86,13 +86,9 @@ def evaluate(
         [{"id": e.id, "file": file, "row": i, **end} for i, (e, end) in enumerate(zip(block, ends, strict=True))]
     )
     named = {f"eval/accuracy_{hops}hop": value for hops, value in shares.items()}
-    mean = float(np.mean(list(shares.values())))
+    named["eval/accuracy"] = named["eval/accuracy_mean123"] = float(np.mean(list(shares.values())))
     if not anchor:
-        log.write(
-            step,
-            "eval",
-            {**named, "eval/accuracy": mean, **({"eval/accuracy_mean123": mean} if len(shares) == 3 else {})},
-        )
+        log.write(step, "eval", named)
 
 
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
@@ -137,26 +133,19 @@ def test_the_best_checkpoint_is_named_where_it_is_else_the_nearest_one(
     runs = [made(tmp_path / name, curve, kept=kept) for name, kept in (("there", (2, 4)), ("gone", (1, 3)), ("no", ()))]
     assert compare.main([str(run) for run in runs]) == 0
     said = capsys.readouterr().out
-    assert (
-        f"there: best of 3 evaluations 0.800 at step 2; its checkpoint is v3, {runs[0]}/checkpoints/solver/v3" in said
-    )
+    there = f"there: best of 3 evaluations 0.800 at step 2; its checkpoint is v3, {runs[0]}/checkpoints/solver/v3"
+    assert there in said
     gone = f"its checkpoint is not there (save.every, save.keep); the nearest is step 3: v4, {runs[1]}/checkpoints/solver/v4"
     assert gone in said and "no: best of 3 evaluations 0.800 at step 2; no checkpoint of the solver is left" in said
 
 
 def test_runs_of_one_seed_and_start_are_paired_question_by_question(tmp_path: Path) -> None:
     better = {1: 1.0, 2: 0.8, 3: 0.7}
-    runs = [
-        Run(RunFolder(made(tmp_path / "own", {0: LOW, 3: MID}))),
-        Run(RunFolder(made(tmp_path / "clip", {0: LOW, 3: better}, ["solver.learner.lr=0.125"]))),
-        Run(RunFolder(made(tmp_path / "seeds", {0: LOW, 3: better}, ["solver.learner.lr=0.125", "seed=9"]))),
-        Run(
-            RunFolder(
-                made(tmp_path / "start", {0: LOW, 3: better}, ["solver.learner.lr=0.125", f"solver.model={tmp_path}"])
-            )
-        ),
-        Run(RunFolder(made(tmp_path / "again", {0: LOW, 3: MID}, ["seed=9", "save.keep=7"]))),
-    ]
+    lr = "solver.learner.lr=0.125"
+    asked = {"own": [], "clip": [lr], "seeds": [lr, "seed=9"], "start": [lr, f"solver.model={tmp_path}"]}
+    asked["again"] = ["seed=9", "save.keep=7"]
+    curves = {name: {0: LOW, 3: better if lr in typed else MID} for name, typed in asked.items()}
+    runs = [Run(RunFolder(made(tmp_path / name, curves[name], typed))) for name, typed in asked.items()]
     (versus,) = paired(runs)
     assert [(pair.ours.name, pair.theirs.name) for pair in versus.pairs] == [("clip", "own"), ("seeds", "again")]
     for pair in versus.pairs:
@@ -210,11 +199,8 @@ def test_json_says_what_the_tables_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert pair["questions"] == 20 and pair["difference"]["mean"] == pytest.approx(-0.2)
     assert compare.main([*runs, "--metric", "eval/accuracy_2hop"]) == 0
     said = capsys.readouterr().out
-    assert (
-        "b - a (same seed, same start): -0.200 [" in said
-        and "over 20 questions" in said
-        and "solver.learner.lr: " in said
-    )
+    assert "b - a (same seed, same start): -0.200 [" in said
+    assert "over 20 questions" in said and "solver.learner.lr: " in said
     assert "eval/accuracy_2hop, with 95 % intervals" in said
 
 

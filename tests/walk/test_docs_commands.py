@@ -8,13 +8,14 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from docpages import ROOT, SHOWN, WALKED, Block, blocks, pages
-from trainruns import MARK, marked
+from trainruns import MARK, REPO, marked
 from walk import Rules, Walk, commands
 
 from launch.cli import Parser
@@ -179,3 +180,15 @@ def test_a_walk_says_what_failed_and_leaves_nothing(tmp_path: Path) -> None:
     assert [row.result for row in walk.rows] == ["ok", "ok", "FAILED: exit code 1", "ok"]
     assert "no good" in walk.table() and "3 ran, 1 failed, 0 skipped" in walk.table()
     assert marked(walk.mark) == []
+
+
+HOURS = 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(HOURS * 3600)
+def test_a_newcomer_gets_through_every_page() -> None:
+    """With this environment's packages, so that nothing is installed; `python tests/walk/walk.py` alone installs too."""
+    command = [sys.executable, str(ROOT / "tests" / "walk" / "walk.py"), "--venv", sys.prefix]
+    done = subprocess.run(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout
