@@ -155,17 +155,16 @@ def test_a_gold_that_normalises_to_nothing(tmp_path, gold):
     assert str(path) in dropped[0]
 
 
+PROMPTS = ([{"role": "user", "content": "who?"}], [{"role": "system", "content": "Question: who?"}])
+PROMPTS += ([{"role": "user", "content": None}], "Question: who?")
+
+
 @pytest.mark.parametrize(
     "change, field",
     [
-        ({"prompt": [{"role": "user", "content": "who?"}]}, "prompt"),
-        ({"prompt": [{"role": "system", "content": "Question: who?"}]}, "prompt"),
-        ({"prompt": [{"role": "user", "content": None}]}, "prompt"),
-        ({"prompt": "Question: who?"}, "prompt"),
+        *[({"prompt": prompt}, "prompt") for prompt in PROMPTS],
         ({"prompt": None}, "question"),
-        ({"question": ""}, "question"),
-        ({"question": 3}, "question"),
-        ({"question": "x" * ROW_BYTES}, "question"),
+        *[({"question": question}, "question") for question in ("", 3, "x" * ROW_BYTES)],
         ({"reward_model": None}, "golden_answers"),
         ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
         ({"reward_model": {"style": "rule", "ground_truth": {"target": []}}}, "reward_model.ground_truth.target"),
@@ -236,53 +235,37 @@ def test_duplicate_ids(tmp_path, reader, row):
     refused(read_targets, put(tmp_path, PROCESSED, PROCESSED), "line 2", "unique")
 
 
-@pytest.mark.parametrize(
-    "row, field",
-    [
-        ({"reward_model": None}, "reward_model"),
-        ({"reward_model": {}}, "reward_model.ground_truth"),
-        ({"reward_model": {"ground_truth": {}}}, "reward_model.ground_truth.target"),
-        ({**PROCESSED, "extra_info": 3}, "extra_info"),
-        ({**PROCESSED, "extra_info": {"index": -1}}, "extra_info.index"),
-        *[({**SOURCE, "search_turns": n}, "search_turns") for n in ("0", "two", 1.5, True, None, "9" * 6000)],
-        *[({**SOURCE, "ground_truth": value}, "ground_truth") for value in ("", "  ", None, 3, ["vure"])],
-        *[
-            ({"reward_model": {"ground_truth": {"target": value}}}, "reward_model.ground_truth.target")
-            for value in ("", " ", [], [""], ["a", "b"], [3], None, {})
-        ],
+BAD_TARGETS = [
+    ({"reward_model": None}, "reward_model"),
+    ({"reward_model": {}}, "reward_model.ground_truth"),
+    ({"reward_model": {"ground_truth": {}}}, "reward_model.ground_truth.target"),
+    ({**PROCESSED, "extra_info": 3}, "extra_info"),
+    ({**PROCESSED, "extra_info": {"index": -1}}, "extra_info.index"),
+    *[({**SOURCE, "search_turns": n}, "search_turns") for n in ("0", "two", 1.5, True, None, "9" * 6000)],
+    *[({**SOURCE, "ground_truth": value}, "ground_truth") for value in ("", "  ", None, 3, ["vure"])],
+    *[
+        ({"reward_model": {"ground_truth": {"target": value}}}, "reward_model.ground_truth.target")
+        for value in ("", " ", [], [""], ["a", "b"], [3], None, {})
     ],
-)
-def test_bad_target_fields(tmp_path, row, field):
-    refused(read_targets, put(tmp_path, row), "line 1", f"field {field}")
-
-
-@pytest.mark.parametrize(
-    "row, field",
-    [
-        ({**DOC, "contents": ""}, "contents"),
-        ({**DOC, "contents": 1}, "contents"),
-        ({**DOC, "contents": "\ud800"}, "contents"),
-        ({**DOC, "id": None}, "id"),
-        ({**DOC, "id": True}, "id"),
-        ({"id": "a", "title": "T"}, "contents"),
-        ({"id": "a", "text": "T"}, "title"),
-        ({"id": "a", "title": "T", "text": ""}, "text"),
-    ],
-)
-def test_bad_corpus_fields(tmp_path, row, field):
-    refused(read_corpus, put(tmp_path, row), "line 1", f"field {field}")
+]
+BAD_DOCUMENTS = [
+    *[({**DOC, "contents": value}, "contents") for value in ("", 1, "\ud800")],
+    *[({**DOC, "id": value}, "id") for value in (None, True)],
+    ({"id": "a", "title": "T"}, "contents"),
+    ({"id": "a", "text": "T"}, "title"),
+    ({"id": "a", "title": "T", "text": ""}, "text"),
+]
+BAD_QUESTIONS = [
+    ({**EVAL, "question": " "}, "question"),
+    *[({**EVAL, "golden_answers": value}, "golden_answers") for value in ([], "vure", ["", "a"])],
+    ({**EVAL, "metadata": []}, "metadata"),
+    ({**EVAL, "metadata": {"hops": "many"}}, "metadata.hops"),
+]
 
 
 @pytest.mark.parametrize(
-    "row, field",
-    [
-        ({**EVAL, "question": " "}, "question"),
-        ({**EVAL, "golden_answers": []}, "golden_answers"),
-        ({**EVAL, "golden_answers": "vure"}, "golden_answers"),
-        ({**EVAL, "golden_answers": ["", "a"]}, "golden_answers"),
-        ({**EVAL, "metadata": []}, "metadata"),
-        ({**EVAL, "metadata": {"hops": "many"}}, "metadata.hops"),
-    ],
+    "reader, bad", [(read_targets, BAD_TARGETS), (read_corpus, BAD_DOCUMENTS), (read_questions, BAD_QUESTIONS)]
 )
-def test_bad_eval_fields(tmp_path, row, field):
-    refused(read_questions, put(tmp_path, row), "line 1", f"field {field}")
+def test_bad_fields(tmp_path, reader, bad):
+    for row, field in bad:
+        refused(reader, put(tmp_path, row), "line 1", f"field {field}")

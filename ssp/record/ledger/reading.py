@@ -101,24 +101,16 @@ class LedgerReader:
 
     def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The games that have a verdict, by id, and their episodes, by game and id."""
-        judged = "FROM games WHERE verdict IS NOT NULL"
-        with self._together() as db:
-            games = db.execute(f"SELECT * {judged} ORDER BY id").fetchall()
-            sql = f"SELECT * FROM episodes WHERE game_id IN (SELECT id {judged}) ORDER BY game_id, id"
-            return game_rows(games), episode_rows(db.execute(sql))
+        with self._together():
+            return self.of_games(self.judged())
 
     def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
-        """The rows of these games, by id, and of their episodes, by game and id. An episode's id is the letter of its role,
-        then its game's id without the letter of that, and more: so a few pages are read of a file of any size."""
-        named = json.dumps(list(games))
-        sql = (
-            "SELECT e.* FROM json_each(?) g CROSS JOIN (SELECT 'p' AS letter UNION ALL SELECT 's') CROSS JOIN episodes e "
-            "ON e.id >= letter || substr(g.value, 2) AND e.id < letter || substr(g.value, 2) || '~' "
-            "WHERE e.game_id = g.value ORDER BY e.game_id, e.id"
-        )
+        """The rows of these games, by id, and of their episodes, by game and id."""
+        named, among = json.dumps(list(games)), "IN (SELECT value FROM json_each(?))"
         with self._together():
-            found = self._select("SELECT * FROM games WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id", named)
-            return game_rows(found), episode_rows(self._select(sql, named))
+            found = self._select(f"SELECT * FROM games WHERE id {among} ORDER BY id", named)
+            episodes = self._select(f"SELECT * FROM episodes WHERE game_id {among} ORDER BY game_id, id", named)
+            return game_rows(found), episode_rows(episodes)
 
     def earned(self, role: str, least: float) -> list[EpisodeRow]:
         """Scored episodes of `role` with a transcript and such a reward, by id; of the proposer those that were answered."""
