@@ -209,10 +209,9 @@ def judge_can_answer(cfg: Config) -> None:
     if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
         return
     if not is_address(cfg.judge.url):
+        rule = "judge.url is the http(s) base address of an OpenAI-compatible endpoint"
         step = "e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL --port 5000 starts"
-        raise InputError(
-            "judge.url is the http(s) base address of an OpenAI-compatible endpoint", repr(cfg.judge.url), step
-        )
+        raise InputError(rule, repr(cfg.judge.url), step)
     if "@" in urlsplit(cfg.judge.url).netloc:
         step = "put the key into the environment variable that judge.key_env names"
         raise InputError("judge.url holds no user and password", "an @ before the host", step)

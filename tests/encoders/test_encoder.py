@@ -85,6 +85,14 @@ def unit(vector: np.ndarray) -> np.ndarray:
         ("intfloat/e5-base-v2", "query: ", "passage: ", "mean", True),
         ("multilingual_e5_small/", "query: ", "passage: ", "mean", True),
         ("BAAI/bge-base-en-v1.5", "Represent this sentence for searching relevant passages: ", "", "cls", True),
+        (
+            "intfloat/multilingual-e5-large-instruct",
+            "Instruct: Find the passages that answer the question\nQuery: ",
+            "",
+            "mean",
+            True,
+        ),
+        ("BAAI/bge-large-zh-v1.5", "为这个句子生成表示以用于检索相关文章：", "", "cls", True),  # noqa: RUF001
         ("BAAI/bge-m3", "", "", "cls", True),
         ("facebook/contriever", "", "", "mean", True),
         ("jinaai/jina-embeddings", "", "", "mean", True),

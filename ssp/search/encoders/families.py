@@ -16,27 +16,18 @@ LENGTH = 256
 """Tokens of a query and of a passage, where neither the caller nor the files give fewer."""
 _POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 _FAMILIES: dict[str, dict[str, Any]] = {
-    "e5": {"query_prefix": "query: ", "passage_prefix": "passage: ", "pooling": "mean"},
     "e5-instruct": {"query_prefix": "Instruct: Find the passages that answer the question\nQuery: ", "pooling": "mean"},
-    "bge": {"query_prefix": "Represent this sentence for searching relevant passages: ", "pooling": "cls"},
-    "bge-zh": {"query_prefix": "为这个句子生成表示以用于检索相关文章：", "pooling": "cls"},  # noqa: RUF001 (the model's own)
+    "e5": {"query_prefix": "query: ", "passage_prefix": "passage: ", "pooling": "mean"},
     "bge-m3": {"pooling": "cls"},
+    "bge-zh": {"query_prefix": "为这个句子生成表示以用于检索相关文章：", "pooling": "cls"},  # noqa: RUF001 (the model's own)
+    "bge": {"query_prefix": "Represent this sentence for searching relevant passages: ", "pooling": "cls"},
     "contriever": {"pooling": "mean"},
     "jina": {"pooling": "mean"},
     "dpr": {"pooling": "pooler", "normalise": False},
     "t5": {"pooling": "decoder"},
 }
-"""Facts of each family, from its model cards; what is not said: no prefix, length 1."""
-_NAMES = (
-    (r"e5\b.*\binstruct", "e5-instruct"),
-    (r"e5", "e5"),
-    (r"bge\b.*\bm3", "bge-m3"),
-    (r"bge\b.*\bzh", "bge-zh"),
-    (r"bge", "bge"),
-    (r"contriever", "contriever"),
-    (r"jina", "jina"),
-    (r"dpr", "dpr"),
-)
+"""Facts of each family, from its model cards; what is not said: no prefix, length 1. A name that has a family's words is of
+it, the first one counts; T5 is known by its type."""
 T5 = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
 _PADDED_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer")
 """Models that number positions from behind the padding's id on."""
@@ -164,8 +155,9 @@ def _family(config: Mapping[str, Any], model: str, folder: Path) -> str:
     """The family that a name or the model's class shows; "" when none."""
     for name in (model, str(folder), str(config.get("_name_or_path", ""))):
         word = re.split(r"[/\\]", name.rstrip("/\\"))[-1].lower().replace("_", "-")
-        for pattern, family in _NAMES:
-            if re.search(rf"\b{pattern}\b", word):
+        for family in _FAMILIES:
+            words = family.replace("-", r"\b.*\b")
+            if family != "t5" and re.search(rf"\b{words}\b", word):
                 return family
     if config.get("model_type") == "dpr":
         return "dpr"
