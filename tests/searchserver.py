@@ -39,7 +39,7 @@ class LongestFirst:
 class Down:
     """A search that always fails, for a cause."""
 
-    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+    def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
         raise Fault("retriever_down", "shard 1")
 
 

@@ -102,13 +102,9 @@ class Router:
         self.corpora, self._least, self._patience = dict(corpora), min_coverage, patience
         self._known: Known[tuple[str, str], Found] = Known(cache)
 
-    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """For each query at most `k` documents of `corpus`, best first, with their scores. Raises Fault."""
-        return self.ask(queries, k, corpus)
-
-    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
-        """As `search`, in the way that `options` say, which the corpus can be searched in. InputError for an unknown
-        corpus."""
+    def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        """For each query at most `k` documents of `corpus`, best first, with their scores. `options`: a way in which the
+        corpus can be searched (default: its own). Raises Fault; InputError for an unknown corpus."""
         if corpus == NO_CORPUS:
             return Answers([[] for _ in queries])
         known = self.corpora.get(corpus)

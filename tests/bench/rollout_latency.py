@@ -43,7 +43,7 @@ class Late:
     def __init__(self, inner: Search, seconds: float) -> None:
         self._inner, self._seconds = inner, seconds
 
-    def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+    def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
         found = Answers(self._inner.search(list(queries), k, "train"))
         time.sleep(self._seconds)
         return found

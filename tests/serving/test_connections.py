@@ -64,7 +64,7 @@ def test_too_many_requests_are_told_when_to_come_back_and_health_is_answered(mon
     gate = threading.Event()
 
     class Slow:
-        def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
             assert gate.wait(20)
             return Answers([[] for _ in queries])
 

@@ -119,7 +119,7 @@ def test_knobs_and_kind_reach_the_index_and_other_requests_do_not_get_them() -> 
     class Watched:
         corpora = {CORPUS: Corpus("x", LocalFleet(in_memory(DOCUMENTS)), Options("hybrid", Knobs(64, 2)))}
 
-        def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
             seen.append(options)
             return Answers([[] for _ in queries])
 
@@ -132,7 +132,7 @@ def test_knobs_and_kind_reach_the_index_and_other_requests_do_not_get_them() -> 
 
 def test_a_knob_that_the_index_has_not_is_refused() -> None:
     class Flat:
-        def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
             if (options or Options()).knobs.ef_search:
                 raise InputError("a request sets knobs that the index has", "ef_search=9", "leave it at 0")
             return Answers([[] for _ in queries])
@@ -260,7 +260,7 @@ def test_a_late_answer_is_a_fault_and_others_go_on() -> None:
     gate = threading.Event()
 
     class Slow:
-        def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
             assert "slow" not in queries or gate.wait(20)
             return Answers([[] for _ in queries])
 
@@ -276,11 +276,11 @@ def test_concurrent_requests_are_merged_and_their_ways_never_mixed() -> None:
     gate, entered = threading.Event(), threading.Event()
 
     class Watched:
-        def ask(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
+        def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
             calls.append((k, list(queries)))
             entered.set()
             assert gate.wait(20)
-            return tiny().ask(queries, k, corpus, options)
+            return tiny().search(queries, k, corpus, options)
 
     app = create_app(Watched(), 3)
     with running(app) as base, ThreadPoolExecutor(40) as pool:

@@ -199,7 +199,7 @@ class SearchApi:
 
     def _search(self, key: Any, queries: list[str]) -> tuple[list[list[Document]], Info]:
         served, (k, options) = self._open(), key
-        answers = served.router.ask(queries, k, CORPUS, options)
+        answers = served.router.search(queries, k, CORPUS, options)
         self.metrics.batches.inc()
         self.metrics.cached.inc(answers.known)
         for stage, seconds in answers.seconds.items():
