@@ -22,9 +22,9 @@ from ssp.selfplay.workers import build
 
 @dataclass
 class State:
-    """What state.json holds: the step all learners are at, their folders and versions, replay pool and data cursor, what
-    is known of each role's health, and how often the run went back after a collapse. `good`: the newest state whose
-    weights have shown no sign of one; empty when it is this one, or nobody watches. `league`: see `Matchmaker.state`."""
+    """What state.json holds: the step all learners are at, their folders and versions, replay pool, data cursor, each role's
+    health, and how often the run went back after a collapse. `good`: the newest state whose weights have shown no sign of
+    one; empty when it is this one, or nobody watches. `league`: see `Matchmaker.state`."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class SelfPlay:
         self._queues = {role: Channel(crew, cfg.queue.timeout) for role, crew in cast.queues.items()}
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
-        self._recovery = Recovery(cfg, cast, folder, self._batches, targets, self._league, report)
+        self._recovery = Recovery(cfg, cast, folder, (self._batches, targets, self._league), report)
         watches = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
         self._followers = Followers(
             self._ledger, self._batches, self._league, self._recovery, *watches, report, evaluator

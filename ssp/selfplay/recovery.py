@@ -34,21 +34,14 @@ SAVE_BYTES = 50_000_000
 
 
 class Recovery:
-    """Saves and restores the learners of one run together, and judges the health that their checkpoints hang on. `saved`:
-    the step of the last checkpoint, -1 without one."""
+    """Saves and restores the learners of one run together, and judges the health that their checkpoints hang on. `parts`:
+    what has a state beside weights. `saved`: the step of the last checkpoint, -1 without one."""
 
     def __init__(
-        self,
-        cfg: Config,
-        cast: Cast,
-        folder: RunFolder,
-        batches: Batches,
-        targets: Targets,
-        league: Matchmaker,
-        report: Report,
+        self, cfg: Config, cast: Cast, folder: RunFolder, parts: tuple[Batches, Targets, Matchmaker], report: Report
     ) -> None:
         self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
-        self._batches, self._targets, self._league = batches, targets, league
+        self._batches, self._targets, self._league = parts
         self._health = HealthWatch(cfg.health, cfg.roles)
         self._watched = cfg.health.collapse > 0 and cfg.health.on_collapse != "warn"
         self._half: dict[int, State] = {}
@@ -65,11 +58,9 @@ class Recovery:
         for forgotten in (self._half, self._kept, self._confirmed):
             forgotten.clear()
         found = read(self._folder, self._cfg.roles)
-        state = found or State()
-        self._states = [] if found is None else [found]
-        if state.good and self._watched:
-            self._states.insert(0, State(**state.good))
-        self.saved = state.step if found else -1
+        state, self.saved = (found, found.step) if found else (State(), -1)
+        self._states = [State(**state.good)] if state.good and self._watched else []
+        self._states += [found] if found else []
         for learner in learners(self._cfg) if state.folders else ():
             await self._cast.learner(learner).load(str(self._folder.absolute(state.folders[learner])))
         ledger = self._cast.ledger.first
@@ -105,13 +96,9 @@ class Recovery:
     def settled(self, this: Round) -> None:
         """Keep what a checkpoint of this round's update will hold, in the order of rounds. The run cannot end at an earlier
         step: of those, only what is saved on the way is kept."""
-        state = {
-            "pool": self._batches.state(),
-            "cursor": self._targets.state(this.number),
-            "league": self._league.state(),
-        }
-        on_the_way = {step: kept for step, kept in self._kept.items() if self.due(step)}
-        self._kept = on_the_way | {this.step: state}
+        pool, cursor = self._batches.state(), self._targets.state(this.number)
+        self._kept = {step: kept for step, kept in self._kept.items() if self.due(step)}
+        self._kept[this.step] = {"pool": pool, "cursor": cursor, "league": self._league.state()}
 
     def examine(self, update: Update, stopping: bool) -> None:
         """Judge the figures of an update, and add the number of alarms that last. Collapse, unless it is only said, or the

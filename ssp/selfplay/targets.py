@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ssp.base.episode import GIVEN, PROPOSED, REPLAYED, SOLVER
+from ssp.base.episode import GIVEN, REPLAYED, SOLVER
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.seeds import generator
 from ssp.config.schema import GameConfig
@@ -23,8 +23,7 @@ from ssp.selfplay.records import Game
 
 REPLAY = ("replay", "replay_reset")
 """Values of `game.batch` that use the pool."""
-REPLAY_SIZE = 4096
-"""Questions that the pool holds."""
+REPLAY_SIZE = 4096  # questions that the pool holds
 
 
 @dataclass(frozen=True)
@@ -54,18 +53,18 @@ class Targets:
 
     def take(self, round_: int, incarnation: int) -> list[Game]:
         """The next batch of games, now round `round_`'s; a round may take several."""
-        if self._open:
-            batch = self._open.pop(0)
-        else:
-            batch, self._next = self._next, self._next + 1
+        if not self._open:
+            self._open.append(self._next)
+            self._next += 1
+        batch = self._open.pop(0)
         self._taken.setdefault(round_, []).append(batch)
         games = []
         for number in range(batch * self._batch, (batch + 1) * self._batch):
-            item = self.item(number)
-            known: dict[str, Any] = {"question": item.question, "golds": item.golds, "hints": item.hints}
-            kind = GIVEN if item.question else PROPOSED  # a row that has a question needs no referee
-            id_ = f"g{number:07d}-i{incarnation}"
-            games.append(Game(id_, number, item.target, **known, valid=bool(item.question), kind=kind))
+            item, id_ = self.item(number), f"g{number:07d}-i{incarnation}"
+            made = Game(id_, number, item.target, item.hints, question=item.question, golds=item.golds)
+            if item.question:  # which needs no referee
+                made.valid, made.kind = True, GIVEN
+            games.append(made)
         return games
 
     def state(self, round_: int) -> dict[str, Any]:
@@ -133,9 +132,9 @@ class Batches:
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
-        """Take the round's games into the pool, where there is one; reset it when its time has come. A question that the
-        proposer asked is the pool's newest, also when it was known. A replayed one keeps its place, if it has one, and gets
-        the win rate of now. What a past solver graded counts by the newest's further game."""
+        """Take the round's games into the pool; reset it when its time has come. A question that the proposer asked is the
+        pool's newest, also when it was known; a replayed one keeps its place, if it has one, and gets the win rate of now.
+        What a past solver graded counts by the newest's further game."""
         if self._cfg.batch not in REPLAY:
             return
         for game in games:

@@ -67,7 +67,7 @@ class School:
     def recovery(self) -> Recovery:
         kept: Any = SimpleNamespace(state=lambda *_: "kept", restore=lambda _: None, tidy=lambda _: None)
         report = Report(Sink(), None, 1, ROLES)
-        return Recovery(self.cfg, self.cast, self.folder, kept, kept, kept, report)
+        return Recovery(self.cfg, self.cast, self.folder, (kept, kept, kept), report)
 
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
         """One queued episode a version, all in one block."""

@@ -1,8 +1,7 @@
 """The curriculum of a run in figures, a round at a time, and the alarm for near-duplicates (docs/curriculum.md).
 
-Made of a small record for each accepted question, live or from a run's files: the same records in the same order, by game,
-so the same figures. One that a round cannot have (nobody tried, nothing was accepted) is not there. Of a round that was
-played again after going back to a checkpoint, the last time counts, and rounds beyond what was played then are gone. Of a
+Live or from a run's files: the same records in the same order, by game, so the same figures; one that a round cannot have is
+not there. Of a round that was played again the last time counts, and rounds beyond what was played then are gone. Of a
 league's games only the newest versions' work is seen: no question of a past proposer, no rate of a past solver.
 """
 
@@ -39,19 +38,14 @@ class Asked:
 
 def live(games: Iterable[Game]) -> list[Asked]:
     """The records of a settled round's games."""
-    return [
-        Asked(
-            game=game.id,
-            question=game.question,
-            target=game.target,
-            kind=game.kind,
-            searches=None if game.proposal is None else game.proposal.brief.searches,
-            rate=None if game.frozen else game.win_rate,
-            tried=None if game.frozen else _mean([played.brief.searches for played in game.attempts]),
-        )
-        for game in sorted(games, key=lambda game: game.id)
-        if game.valid and not game.void_cause and game.frozen != PROPOSER
-    ]
+    found = []
+    for game in sorted(games, key=lambda game: game.id):
+        if game.valid and not game.void_cause and game.frozen != PROPOSER:
+            searches = None if game.proposal is None else game.proposal.brief.searches
+            tried = _mean([played.brief.searches for played in game.attempts])
+            new = (None, None) if game.frozen else (game.win_rate, tried)
+            found.append(Asked(game.id, game.question, game.target, game.kind, searches, *new))
+    return found
 
 
 def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[Asked]]]:
@@ -91,16 +85,9 @@ def _round(reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[Ep
         }
         past = {entry["role"] for entry in entries if entry["past"]}
         if PROPOSER not in past:
-            asked = Asked(
-                game=game["id"],
-                question=game["question"] or "",
-                target=game["target"] or "",
-                kind=game["kind"],
-                searches=next(iter(searches[PROPOSAL]), None),
-                rate=None if past else game["win_rate"],
-                tried=None if past else _mean(searches[ATTEMPT]),
-            )
-            found.append(asked)
+            said = game["id"], game["question"] or "", game["target"] or "", game["kind"]
+            new = (None, None) if past else (game["win_rate"], _mean(searches[ATTEMPT]))
+            found.append(Asked(*said, next(iter(searches[PROPOSAL]), None), *new))
     return found
 
 
@@ -110,11 +97,8 @@ def _mean(values: Sequence[int]) -> float | None:
 
 BANDS = ("0", "1-25", "26-50", "51-75", "76-99", "100")
 """Of solve rates, per cent: none right, four quarters without the ends, all right."""
-
 EARLIER = 32
-"""New questions that each one is compared with. A number of rounds would hold more of them as more are accepted, and a small
-world's few questions would then look like a collapse."""
-
+"""New questions that each one is compared with: a number of rounds would hold more of them as more are accepted."""
 LATEST, LEAST, SIGMAS = 3, 0.2, 5.0
 """Rounds that an alarm looks at; the least change that makes one, and in standard errors."""
 
@@ -167,14 +151,13 @@ class Alarm:
 
 
 class Curriculum:
-    """One run, round by round. `proposed`: somebody proposes; what he asks is what diversity is of, and it is watched.
-    Without a proposer it is of all questions, and not watched: a data set is as it is."""
+    """One run, round by round. `proposed`: somebody proposes, so that diversity is of what he asks, and watched; else it is
+    of all questions. `said`: the alarm that began with the newest round, a line."""
 
     def __init__(self, window: int, proposed: bool = True) -> None:
         self._recent = Recent(EARLIER)
         self._alarm = Alarm(window) if proposed else None
         self.said = ""
-        """The alarm that began with the newest round, a line."""
 
     def round(self, step: int, asked: Sequence[Asked]) -> dict[str, float]:
         """The figures `curriculum/<name>` of the next round."""

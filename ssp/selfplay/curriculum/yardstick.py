@@ -1,9 +1,8 @@
 """The yardstick: a run's questions, asked again of one policy that never changes (by default what its solver started from).
 
-It separates two things that a win rate mixes: its own rate falls when questions become harder, and the run's solver
-rises above it on the same questions when it becomes better. Rollout, corpus, search, judge and attempts are the run's
-(law 8), draws depend on the seed and the question alone, voids are in no rate, and the ledger is not touched.
-Intervals count questions.
+Its own rate falls when questions become harder, and the run's solver rises above it on the same ones when it becomes better.
+Rollout, corpus, search, judge and attempts are the run's (law 8), draws depend on the seed and the question alone, voids are
+in no rate, and the ledger is not touched. Intervals count questions.
 """
 
 from __future__ import annotations
@@ -78,12 +77,9 @@ def measure(rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str
     its questions."""
     found = []
     for step, asked in rounds.items():
-        questions = [
-            known.get((one.question, one.target))
-            or Question(identify(one.question, one.target), one.question, (one.target,))
-            for one in asked
-        ]
-        pairs = [(one.rate, rate) for one, rate in zip(asked, ask(questions), strict=True) if rate is not None]
+        keys = [(one.question, one.target) for one in asked]
+        rates = ask([known.get(key) or Question(identify(*key), key[0], (key[1],)) for key in keys])
+        pairs = [(one.rate, rate) for one, rate in zip(asked, rates, strict=True) if rate is not None]
         own, theirs = [own for own, _ in pairs if own is not None], [rate for _, rate in pairs]
         if len(pairs) >= ENOUGH:
             found.append(Measured(step, len(pairs), _gap(own), _gap(theirs)))
@@ -120,21 +116,17 @@ def asker(cfg: Config, folder: Path) -> Ask:
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpora.TRAIN]), cfg.solver.sampling.temperature)
     judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
 
+    def task(q: Question, i: int) -> Task:
+        return Task(f"{q.id}a{i}", q.id, SOLVER, i, derive(cfg.seed, "yardstick", q.id, i), {"question": q.question})
+
     def ask(questions: Sequence[Question]) -> list[float | None]:
         build.check_words(words, [one.question for one in questions])
         asked = [(one, i) for one in questions for i in range(attempts)]
-        episodes = play(
-            [
-                Task(f"{q.id}a{i}", q.id, SOLVER, i, derive(cfg.seed, "yardstick", q.id, i), {"question": q.question})
-                for q, i in asked
-            ]
-        )
+        episodes = play([task(*one) for one in asked])
         played = zip(asked, episodes, strict=True)
         decided = judge.decide([Item(q.question, list(q.answers), episode.final) for (q, _), episode in played])
-        rights = [
-            None if episode.outcome is Outcome.VOID else decision.right
-            for episode, decision in zip(episodes, decided, strict=True)
-        ]
+        pairs = zip(episodes, decided, strict=True)
+        rights = [None if episode.outcome is Outcome.VOID else decision.right for episode, decision in pairs]
         return [win_rate(rights[at : at + attempts], attempts) for at in range(0, len(rights), attempts)]
 
     return ask

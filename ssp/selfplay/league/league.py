@@ -1,8 +1,8 @@
 """The league of a run: pools of both roles, what is known of them, and the next opponent.
 
 An opponent is the newest version or a member of the pool, stays a member until its round is `done`, and is the same when
-asked for again. The state, which a checkpoint keeps, is bounded: of games, those between members and the newest
-`RECENT` versions are kept (the ledger has all).
+asked for again. The state is bounded: of games, those between members and the newest `RECENT` versions (the ledger has
+all).
 """
 
 from __future__ import annotations
@@ -37,16 +37,11 @@ class Pool:
 
     def admits(self, version: int, gain: Callable[[int], tuple[float, float]]) -> bool:
         """Whether `version`, later than every member, becomes one. `gain(member)`: Elo above it, and its standard error."""
-        if not self.members:
+        if not self.members or version - self.members[-1] >= self._every:
             return True
-        newest = self.members[-1]
-        if version <= newest:
+        if version <= self.members[-1] or not self._margin:
             return False
-        if version - newest >= self._every:
-            return True
-        if not self._margin:
-            return False
-        more, error = gain(newest)
+        more, error = gain(self.members[-1])
         return more - SURE * error >= self._margin
 
     def admit(self, version: int, strength: Callable[[int], float], playing: Collection[int] = ()) -> list[int]:
@@ -82,10 +77,8 @@ def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
 def weights(
     shares: Mapping[str, float], chances: Sequence[float], ratings: Sequence[float], power: float = 2.0
 ) -> np.ndarray:
-    """Probabilities of the newest version (first) and of each member, in order.
-
-    `shares`: kind → share of the draws. `chances`: of beating each member. `ratings`: each member's strength.
-    """
+    """Probabilities of the newest version (first) and of each member, in order. `shares`: kind → share of the draws.
+    `chances`: of beating each member. `ratings`: each member's strength."""
     count, whole = len(chances), sum(shares.values())
     found = np.zeros(1 + count)
     for kind, share in shares.items():
@@ -128,8 +121,7 @@ class League:
         self._playing: dict[tuple[str, int, int], int | None] = {}
         self._fit: Ratings | None = None
         self.table = PayoffTable()
-        self.redraws = 0
-        """How often the run went back after a collapse: the same draws would lead there again."""
+        self.redraws = 0  # how often the run went back after a collapse: the same draws would lead there again
 
     def members(self, role: str) -> list[int]:
         """The frozen versions of `role`, ascending: the weights that must be to be had."""

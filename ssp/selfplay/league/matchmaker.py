@@ -2,8 +2,8 @@
 
 A game has one past side at most. A past proposer writes questions for the solver alone. A past solver grades questions in
 place of the newest, one for all that share a baseline (law 4); the newest tries the same questions in games of their own, by
-the same draws, which only it learns from. Who does not learn meets the newest. All which matters happens in the order of
-rounds (`settled`), and members are counted by the update that made them, which a restart does not change.
+the same draws, which only it learns from. Who does not learn meets the newest. Members are counted by the update that made
+them, which a restart does not change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The payoff table: how often each solver version was right on the questions of each proposer version.
 
-Intervals are as wide as they must be: attempts at one question resemble each other, so `n` of them tell less than `n`
-independent ones (`design_effect`). A game whose question was not valid, whose weights changed within it, or without a graded
-attempt that has a token in it, is no result (law 2).
+Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones (`design_effect`). A game
+whose question was not valid, whose weights changed within it, or without a graded attempt with a token, is no result (law
+2).
 """
 
 from __future__ import annotations
@@ -101,11 +101,8 @@ def wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
 
 
 def read(ledger: str | Path) -> tuple[PayoffTable, int]:
-    """The table of a run's ledger.db, and how many games it leaves out because weights changed within them.
-
-    Games rolled back later count: their versions played as they were, and no number is given twice.
-    InputError when there is no ledger.
-    """
+    """The table of a run's ledger.db, and how many games it leaves out because weights changed within them. Games rolled
+    back later count: their versions played as they were. InputError when there is no ledger."""
     with closing(Ledger(ledger, readonly=True)) as book:
         games, episodes = book.settled()
     table = PayoffTable()

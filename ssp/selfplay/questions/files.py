@@ -7,7 +7,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -99,52 +99,38 @@ def is_bank(place: Path) -> bool:
 
 def read_bank(place: Path) -> list[Record]:
     """The records of an exported file or folder. InputError for one that is missing, or no bank with all fields."""
-    records = []
-    for row in _rows(place, SCHEMA.names):
-        row["plays"] = [Play(**{**play, "checks": [Check(**c) for c in play["checks"]]}) for play in row["plays"]]
-        row["attempts"] = [Attempt(**attempt) for attempt in row["attempts"]]
-        records.append(Record(**row))
-    return records
+    return list(_records(place))
 
 
-def _accepted(place: Path) -> list[Question]:
-    """The questions to play of an exported file or folder: a bank's valid ones, all of any other question file."""
-    if not _is_whole(place):
-        return read_questions(_file(place))
-    return [
-        Question(row["id"], row["question"], tuple(row["answers"]), 0, row["data_source"], row["split"])
-        for row in _rows(place, ["id", "question", "answers", "data_source", "split", "verdict"])
-        if row["verdict"] == VALID
-    ]
+def _records(place: Path) -> Iterator[Record]:
+    path = _file(place)
+    if not path.is_file():
+        raise InputError("a bank's file must exist", path, "check the path")
+    needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
+    try:
+        if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
+            raise pa.ArrowInvalid(f"no column {min(missing)}")
+        for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(batch_size=ROWS):
+            if nulls := [name for name in needed if batch[name].null_count]:
+                raise pa.ArrowInvalid(f"a null in {nulls[0]}")
+            for row in batch.to_pylist():
+                plays = [Play(**{**play, "checks": [Check(**c) for c in play["checks"]]}) for play in row["plays"]]
+                yield Record(**{**row, "plays": plays, "attempts": [Attempt(**one) for one in row["attempts"]]})
+    except (OSError, pa.ArrowException) as error:
+        found = f"{path} ({' '.join(str(error).split())})"
+        raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
 
 
 def _file(place: Path) -> Path:
     return place / DATA if place.is_dir() else place
 
 
-def _is_whole(place: Path) -> bool:
-    try:
-        return "plays" in pq.read_schema(_file(place)).names
-    except (OSError, pa.ArrowException):
-        return True  # its reader says what is wrong with it
-
-
-def _rows(place: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """These fields of each record, a few rows in memory at a time."""
-    path = _file(place)
-    if not path.is_file():
-        raise InputError("a bank's file must exist", path, "check the path")
-    needed = [name for name in names if name not in ("rule", "proposer_version", "solve_rate", "difficulty")]
-    try:
-        if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
-            raise pa.ArrowInvalid(f"no column {min(missing)}")
-        for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(columns=names, batch_size=ROWS):
-            if nulls := [name for name in needed if batch[name].null_count]:
-                raise pa.ArrowInvalid(f"a null in {nulls[0]}")
-            yield from batch.to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        found = f"{path} ({' '.join(str(error).split())})"
-        raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
+def _accepted(place: Path) -> list[Question]:
+    """The questions to play of an exported file or folder: a bank's valid ones, all of any other question file."""
+    with suppress(OSError, pa.ArrowException):  # a bank's reader says what is wrong with it
+        if "plays" not in pq.read_schema(_file(place)).names:
+            return read_questions(_file(place))
+    return [record.as_question() for record in _records(place) if record.verdict == VALID]
 
 
 def given(cfg: Config) -> list[Question]:
@@ -197,11 +183,9 @@ def card(records: Sequence[Record], kind: str) -> str:
         "licence": ", ".join(licenses),
     }
     columns = "docs/bank.md of ssp explains" if kind == "bank" else "Search-R1's training files have"
-    return "\n".join(
-        [
-            f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n# Questions of search self-play\n",
-            f"{WRITTEN if all(record.proposer_version is not None for record in records) else PLAYED}\n",
-            *("| | |\n|---|---|", *(f"| {name} | {said} |" for name, said in facts.items())),
-            f"\nRows have the columns that {columns}.\n",
-        ]
+    table = "\n".join(f"| {name} | {said} |" for name, said in facts.items())
+    written = WRITTEN if all(record.proposer_version is not None for record in records) else PLAYED
+    return (
+        f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n# Questions of search self-play\n\n{written}\n\n"
+        f"| | |\n|---|---|\n{table}\n\nRows have the columns that {columns}.\n"
     )

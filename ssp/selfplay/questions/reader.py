@@ -1,5 +1,5 @@
-"""A run's folder read as a bank: a record for each question (text and target) that was handed in and judged. Nothing is
-written: also a run that goes on can be read, of which the rounds that are settled count."""
+"""A run's folder read as a bank: a record for each question (text and target) that was handed in and judged, in the rounds
+that are settled. Nothing is written, so that a run that goes on can be read too."""
 
 from __future__ import annotations
 
@@ -22,24 +22,15 @@ from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
 from ssp.selfplay.questions.files import answered
-from ssp.selfplay.questions.records import (
-    REJECTED,
-    SPLIT,
-    VALID,
-    VOID,
-    Attempt,
-    Check,
-    Play,
-    Record,
-    identify,
-    solve_rate,
-)
+from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Check, Play, Record, identify, solve_rate
 
 Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
 
 _WORLD = re.compile(r"worlds/v\d+-(\d+(?:\+aliases)?)/[^/]+$")
 _COLUMNS = ("id", "final", "queries", "documents")
+SPLIT = "train"
+"""The split that exported questions are in."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +166,7 @@ class _Reader:
             tried = self._attempts(game, entries[game["id"]], golds)
             plays.append(self._play(game, entries[game["id"]], tried))
             attempts += tried
-        verdict = next((v for v in (VALID, REJECTED, VOID) if any(play.verdict == v for play in plays)), VOID)
+        verdict = next((v for v in (VALID, REJECTED) if any(play.verdict == v for play in plays)), VOID)
         main = min((play for play in plays if play.verdict == verdict), key=lambda play: play.kind != "proposed")
         rate = solve_rate(plays)
         return Record(

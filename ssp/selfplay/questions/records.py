@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 
 from ssp.data.readers import Question
 
-SPLIT = "train"
-"""The split that exported questions are in."""
-
 VALID, REJECTED, VOID = "valid", "rejected", "void"
 
 
@@ -131,10 +128,9 @@ class Filter:
         """Whether the record is meant."""
         wanted, hard = self.contains.casefold(), record.difficulty
         bounded = self.min_difficulty > 0 or self.max_difficulty < 1
-        broken = {play.rule for play in record.plays if play.verdict == REJECTED}
         return (
             (not self.valid or record.verdict == VALID)
-            and (not self.rule or self.rule in broken)
+            and (not self.rule or any(p.rule == self.rule and p.verdict == REJECTED for p in record.plays))
             and (not bounded or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty))
             and (self.version is None or any(play.proposer_version == self.version for play in record.plays))
             and (wanted in record.question.casefold() or wanted in record.target.casefold())

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -218,8 +219,6 @@ class Queue:
         for _, future in [*self._putters, *self._takers]:
             if not future.done():
                 future.set_result(None)
-        self._putters.clear()
-        self._takers.clear()
 
     def figures(self) -> dict[str, float]:
         """See `LeaseQueue.figures`."""
@@ -233,16 +232,12 @@ class Queue:
         waiting: _Waiting = (attempt, asyncio.get_running_loop().create_future())
         line.append(waiting)
         self._serve()
-        try:
+        with suppress(TimeoutError):
             return await asyncio.wait_for(waiting[1], wait)
-        except TimeoutError:
-            return None
-        finally:
-            if waiting in line:
-                line.remove(waiting)
 
     def _serve(self) -> None:
-        """Give everyone who waits what there is now: a put makes tickets, an acknowledgement makes room."""
+        """Give everyone who waits what there is now: a put makes tickets, an acknowledgement makes room. Who has gone is
+        forgotten here."""
         while self._putters and _done(self._putters[0]):
             self._putters.popleft()
         for waiting in [waiting for waiting in self._takers if _done(waiting)]:

@@ -30,9 +30,8 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
         f"solver.learner.minibatch={_minibatch(recipe.solver, recipe.game.attempts, attempts)}",
     ]
     sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
-    if [recipe.game.questions, *sources][-1] == "dataset":
-        computed.append("data.questions=world:train")
-    return load(name_or_file, [*SETTINGS, *computed, *overrides])
+    given = [recipe.game.questions, *sources][-1] == "dataset"
+    return load(name_or_file, [*SETTINGS, *computed, *(["data.questions=world:train"] * given), *overrides])
 
 
 def _minibatch(block: RoleConfig, attempts: int, fewer: int) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import InputError
 from ssp.config.crews import takes_turns
+from ssp.config.rules import hold
 from ssp.config.schema import Config
 
 
@@ -15,15 +15,15 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
     if not cfg.schedule.in_flight:
         return
     stale = [role for role in cfg.roles if getattr(cfg.schedule.max_staleness, role) > 0]
-    if not any(cfg.block(role).policy != "frozen" for role in stale):
-        rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
-        raise InputError(rule, "there is none", "set schedule.preset=one-step-off, or leave schedule.in_flight out")
+    learn, out = any(cfg.block(role).policy != "frozen" for role in stale), "or leave schedule.in_flight out"
+    rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
+    hold(learn, rule, "there is none", f"set schedule.preset=one-step-off, {out}")
     for role in stale:
         engine = cfg.block(role).engine
-        if engine.kind not in ("vllm", "simulated") and not (engine.kind == "torch" and engine.continuous):
-            rule = f"schedule.in_flight needs {role}.engine.continuous=true or {role}.engine.kind=vllm"
-            found = f"engine.kind={engine.kind}, continuous={str(engine.continuous).lower()}"
-            raise InputError(rule, found, f"set {role}.engine.continuous=true, or leave schedule.in_flight out")
+        lives = engine.kind in ("vllm", "simulated") or (engine.kind == "torch" and engine.continuous)
+        rule = f"schedule.in_flight needs {role}.engine.continuous=true or {role}.engine.kind=vllm"
+        found = f"engine.kind={engine.kind}, continuous={str(engine.continuous).lower()}"
+        hold(lives, rule, found, f"set {role}.engine.continuous=true, {out}")
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
@@ -34,26 +34,23 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
         return
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
-    alone = alone or block.algorithm in ("rae", "gae")
-    if not (alone or (block.algorithm == "reinforce" and block.baseline != "batch")):
-        raise InputError(
-            "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline",
-            f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}",
-            "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out",
-        )
+    alone = alone or block.algorithm in ("rae", "gae") or (block.algorithm == "reinforce" and block.baseline != "batch")
+    rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
+    found = f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}"
+    step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
+    hold(alone, rule, found, step)
 
 
 def broadcasts_reach_awake_players_only(cfg: Config) -> None:
     """A verifier that plays the live solver fetches weights when it is asked; an engine that sleeps takes none."""
     if cfg.transfer.kind != "broadcast":
         return
-    if PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER:
-        rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
-        raise InputError(rule, "referee.verifier=solver", "set transfer.kind=auto, or referee.verifier=frozen")
-    if takes_turns(cfg):
-        rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"
-        found = f"transfer.kind=broadcast placement.layout={cfg.placement.layout}"
-        raise InputError(rule, found, "set transfer.kind=auto")
+    live = PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER
+    rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
+    hold(not live, rule, "referee.verifier=solver", "set transfer.kind=auto, or referee.verifier=frozen")
+    rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"
+    found = f"transfer.kind=broadcast placement.layout={cfg.placement.layout}"
+    hold(not takes_turns(cfg), rule, found, "set transfer.kind=auto")
 
 
 RULES: tuple[Callable[[Config], None], ...] = (
