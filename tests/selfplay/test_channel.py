@@ -34,6 +34,7 @@ async def test_in_and_out() -> None:
     assert [await channel.take(0), await channel.take(0), await channel.take(1)] == [["a"], ["a"], ["b"]]
     await channel.ack(0)
     await channel.ack(0)
+    assert [*channel._unacked] == [1]
 
 
 async def test_take_waits_for_put_and_close_ends_it() -> None:
@@ -44,12 +45,13 @@ async def test_take_waits_for_put_and_close_ends_it() -> None:
     assert await first == ["a"] and not second.done()
     await channel.close(1)
     assert await second is None
-    await channel.clear()  # and open again
-    again = asyncio.create_task(channel.take(1))
-    await asyncio.sleep(0)
-    assert not again.done()
-    await channel.put(1, block(1, "b", 1))
+    await channel.clear()  # and open again, without what was not acknowledged
+    again, last = asyncio.create_task(channel.take(0)), asyncio.create_task(channel.take(1))
+    await asyncio.sleep(0.01)
+    assert not again.done() and not last.done()
+    await channel.put(0, block(0, "b", 1))
     assert await again == ["b"]
+    last.cancel()
 
 
 @pytest.mark.parametrize("fault", [True, False])
