@@ -1,8 +1,8 @@
 """Turns of engines and learners that share GPUs: an engine sleeps while a learner computes, and wakes to play.
 
 Promises that nobody plays on shared GPUs while a learner computes there, that two learners compute one after the other,
-that turns are given in the order in which they were asked for (nobody starves), and that engines wake only to play. A turn
-is one call of a crew, which has its own deadline, so every wait ends. Other layouts keep their crews.
+that turns are given in the order of asking (nobody starves), and that engines wake only to play. A turn is one call of a
+crew, which has its own deadline, so every wait ends.
 """
 
 from __future__ import annotations
@@ -102,14 +102,12 @@ async def _told(crew: Crew[Players], worker: int, awake: bool) -> None:
     """Tell one player, again when it died: its new process is awake, and hears of its turn here."""
     for _ in range(TRIES):
         try:
-            await (crew[worker].wake() if awake else crew[worker].sleep())
-            return
+            return await (crew[worker].wake() if awake else crew[worker].sleep())
         except Fault as fault:
             said = str(fault)
             if fault.cause == AWAKE:
                 break
-    what = "wake" if awake else "sleep"
     raise SspError(
-        f"{crew.name}-{worker} shares its GPU with a learner and does not {what} ({said}). Next: lower "
-        "placement.engine_gpus or the learner's token_budget, or set placement.layout=separate"
+        f"{crew.name}-{worker} shares its GPU with a learner and does not {'wake' if awake else 'sleep'} ({said}). Next: "
+        "lower placement.engine_gpus or the learner's token_budget, or set placement.layout=separate"
     )

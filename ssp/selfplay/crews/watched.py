@@ -43,8 +43,7 @@ class Watched(Around[W]):
             work = "evaluate" if asked else "propose" if self.name == PROPOSER else "solve"
         with self._activity.call(actor, work, shown, self._at_once) as more:
             answer = await self.inner.perform(worker, call, *args)
-            if order:
-                # Searching is done elsewhere while the player waits.
+            if order:  # searching is done elsewhere while the player waits
                 seconds = answer[1].seconds
                 parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
                 parts["sync_s"] = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))

@@ -1,7 +1,5 @@
-"""The checked configuration: every rule of every wing about which settings may stand together.
-
-Promises to fail closed: a setting whose feature is not built is refused, never ignored. Refuses to change values.
-"""
+"""The checked configuration: every rule of every wing about which settings may stand together. A setting whose feature is
+not built is refused, never ignored; no value is changed."""
 
 from __future__ import annotations
 

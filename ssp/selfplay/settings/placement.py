@@ -31,13 +31,10 @@ def shares_fit_the_layout(cfg: Config) -> None:
     elif place.layout == "colocate":
         rule = "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1, both above 0"
         hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
-    else:
-        rule = (
-            "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or divides them: "
-            "engine_gpus + 2 x learner_gpus is at most 1, both above 0"
-        )
-        whole = (engines, learners) == (1.0, 1.0)
-        hold(shared or whole, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
+    elif (engines, learners) != (1.0, 1.0):
+        rule = "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or divides them: "
+        rule += "engine_gpus + 2 x learner_gpus is at most 1, both above 0"
+        hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
 def turns_are_synchronous(cfg: Config) -> None:

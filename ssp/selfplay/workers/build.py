@@ -1,8 +1,5 @@
 """Parts made from the configuration: tokenizer, engine, model folder, judge; once, for training, `eval` and `ask` (law 8).
-
-Promises that a part that cannot be made raises `InputError` (law 6: another kind is never taken instead), and that a
-policy folder of another protocol is refused.
-"""
+A part that cannot be made is an InputError (law 6: another kind is never taken instead)."""
 
 from __future__ import annotations
 
@@ -18,11 +15,12 @@ from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.services import key_from
 from ssp.config.role import RoleConfig
-from ssp.config.rules import refused
+from ssp.config.rules import hold, refused
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine
+from ssp.engines.vllm import setup
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
 from ssp.game.evaluation.methods import Bench
@@ -45,13 +43,12 @@ COLDSTART = "coldstart"
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy folder: exactly what its `tokenizer.json` says. `AutoTokenizer` would pick
-    its own word splitting by the model's architecture."""
+    """The tokenizer of a policy folder: what its `tokenizer.json` says (`AutoTokenizer` would go by the architecture)."""
     from transformers import PreTrainedTokenizerFast  # costs what retriever shards start without
 
     folder = _folder(model_dir)
-    if not (folder / "tokenizer.json").is_file():
-        raise InputError("a policy folder holds tokenizer.json", folder, "give a folder that save_pretrained wrote")
+    there, step = (folder / "tokenizer.json").is_file(), "give a folder that save_pretrained wrote"
+    hold(there, "a policy folder holds tokenizer.json", folder, step)
     try:
         loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the library raises bare Exceptions too
@@ -61,8 +58,8 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
 
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) -> Engine:
-    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for an unknown kind, and for
-    files that are not as they were written. `sleeps`: it takes turns with a learner on the same GPUs."""
+    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for files that are not as they
+    were written. `sleeps`: it takes turns with a learner on the same GPUs."""
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
         return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env))
@@ -84,8 +81,6 @@ def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str,
 def check_engines(cfg: Config) -> None:
     """InputError when the software that an engine needs is not installed."""
     if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):
-        from ssp.engines.vllm import setup  # is of use to vLLM only
-
         setup.require()
 
 
@@ -93,9 +88,10 @@ def check_learners(cfg: Config, roles: Iterable[str]) -> None:
     """InputError when the software that a learner of `roles` needs is not installed."""
     for role in roles:
         block = cfg.block(role)
-        if block.policy != "frozen" and block.learner.kind == "deepspeed" and util.find_spec("deepspeed") is None:
-            step = f"pip install 'ssp[deepspeed]', or set {role}.learner.kind=torch"
-            raise InputError(f"{role}.learner.kind=deepspeed needs DeepSpeed", "not installed", step)
+        needs = block.policy != "frozen" and block.learner.kind == "deepspeed"
+        step = f"pip install 'ssp[deepspeed]', or set {role}.learner.kind=torch"
+        there = not needs or util.find_spec("deepspeed") is not None
+        hold(there, f"{role}.learner.kind=deepspeed needs DeepSpeed", "not installed", step)
 
 
 def missing(cfg: Config) -> list[InputError]:
@@ -152,11 +148,9 @@ def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Pat
     if given is None:
         return model_dir(cfg, role)
     folder = _folder(given)
-    state = runfolder.RunFolder(folder).read_state()
-    if state is not None:
-        if role not in state["folders"]:
-            found = folder / "checkpoints" / "state.json"
-            raise InputError(f"state.json of a run names the {role}'s checkpoint", found, "give a checkpoint's folder")
+    if state := runfolder.RunFolder(folder).read_state():
+        rule, found = f"state.json of a run names the {role}'s checkpoint", folder / "checkpoints" / "state.json"
+        hold(role in state["folders"], rule, found, "give a checkpoint's folder")
         folder = _folder(folder / state["folders"][role])
     check_protocol(folder, cfg.protocol)
     return folder
@@ -214,8 +208,7 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
 
 
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:
-    """Ask the configured judge, and the endpoint that verifies questions, once each, for `seconds` at most. InputError when
-    no answer comes."""
+    """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most. InputError if in vain."""
     judge(cfg, seconds).check()
     if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
         question = "Which planet do people live on? Reply with its name."
@@ -230,8 +223,7 @@ def check_protocol(folder: Path | str, protocol: str) -> None:
 
 def _folder(path: Path | str) -> Path:
     folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise InputError("a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
+    hold(folder.is_dir(), "a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
     return folder
 
 

@@ -1,5 +1,4 @@
-"""The learner as a worker: episodes in, new weights out. With several ranks it is one of them: all are called alike, and
-only rank 0 publishes."""
+"""The learner as a worker: episodes in, new weights out. Of several ranks all are called alike, and rank 0 publishes."""
 
 from __future__ import annotations
 
@@ -127,22 +126,19 @@ class SimulatedLearner(Publisher):
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
         """The weights of the reference: there is none, so the same."""
-        weights = self.exported()
-        return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
+        return Parcel(OBJECT_STORE, -1, size(self.exported()), self.exported()), {}
 
     def update(
         self, plans: Mapping[str, BatchPlan], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
         """Wait as long as an update takes, and publish; the figures by role."""
         started = time.perf_counter()
-        tokens = {
-            role: sum(int(blocks[item.block][item.row].log.mask.sum()) for item in plan) for role, plan in plans.items()
-        }
+        logs = {role: [blocks[item.block][item.row].log for item in plan] for role, plan in plans.items()}
+        tokens = {role: float(sum(int(log.mask.sum()) for log in mine)) for role, mine in logs.items()}
         time.sleep(sum(tokens.values()) * self._token)
         self.updates += 1
-        figures = {"loss": 0.0, "busy": time.perf_counter() - started}
-        parcel, published = self._publish({})
-        return parcel, {role: {**figures, "tokens": float(count), **published} for role, count in tokens.items()}
+        parcel, figures = self._publish({"loss": 0.0, "busy": time.perf_counter() - started})
+        return parcel, {role: {**figures, "tokens": count} for role, count in tokens.items()}
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder, aside and renamed."""
@@ -160,9 +156,8 @@ def _batch(plan: BatchPlan, blocks: Sequence[list[Episode]]) -> Batch:
     from ssp.learning.batch import collate
 
     chosen = [blocks[item.block][item.row] for item in plan]
-    for episode in chosen:
-        if episode.outcome is Outcome.VOID:
-            raise InvariantError(f"episode {episode.id} is void ({episode.cause}) and may not be trained")
+    for void in (episode for episode in chosen if episode.outcome is Outcome.VOID):
+        raise InvariantError(f"episode {void.id} is void ({void.cause}) and may not be trained")
     # A block was made before grading; the coordinator knows the outcome since.
     chosen = [replace(episode, outcome=Outcome.SCORED) for episode in chosen]
     given = [item.baseline for item in plan if item.baseline is not None]

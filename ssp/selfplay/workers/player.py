@@ -1,8 +1,7 @@
 """The player: episodes of one role, played on one engine; and a pair of them on one.
 
-Promises that it uses exactly the weights it was handed (a changed version reloads and resets every cache, except in flight,
-where several threads may play at once), and that transcripts are on disk before the call returns. Refuses to know rewards,
-batches or other workers.
+Promises that it uses exactly the weights it was handed (a changed version reloads and resets every cache, except in flight),
+and that transcripts are on disk before the call returns. Refuses to know rewards, batches or other workers.
 """
 
 from __future__ import annotations
@@ -57,22 +56,16 @@ class Player(Loader):
         seconds["busy"] = time.perf_counter() - started
         return block, PlayReport(briefs, seconds)
 
-    def sleep(self) -> None:
+    def sleep(self, asleep: bool = True) -> None:
         """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
-        if not self._asleep:
-            self._sleeper.sleep()
-            self._asleep = True
+        if asleep is not self._asleep:
+            assert isinstance(self._engine, Sleeper)  # a rule of placement says so
+            (self._engine.sleep if asleep else self._engine.wake)()
+            self._asleep = asleep
 
     def wake(self) -> None:
         """Take the memory again."""
-        if self._asleep:
-            self._sleeper.wake()
-            self._asleep = False
-
-    @property
-    def _sleeper(self) -> Sleeper:
-        assert isinstance(self._engine, Sleeper)  # a rule of placement says so
-        return self._engine
+        self.sleep(False)
 
 
 class PlayerPair:
