@@ -41,19 +41,6 @@ def games(stage: Stage) -> dict[str, list[dict[str, Any]]]:
     return dict(found)
 
 
-def by_update(stage: Stage) -> list[tuple[Any, ...]]:
-    """What was trained in each update, whatever incarnation played it, and who was met: by the update that made them."""
-    made = stage.ledger.versions()
-    steps = {role: {version: step for version, (_, step) in made[role].items()} for role in ROLES}
-    rows = []
-    for row in stage.rows("SELECT * FROM episodes WHERE state IN ('trained', 'kept') AND role != 'eval' ORDER BY id"):
-        other = SOLVER if row["role"] == PROPOSER else PROPOSER
-        mine, met = steps[row["role"]][row["policy_version_min"]], steps[other].get(row["opponent_version_min"])
-        name = row["id"].replace("-i2", "-i1").rpartition("-i")[0]
-        rows.append((name, row["commit_step"], row["reward"], mine, met, row["state"]))
-    return rows
-
-
 def test_without_a_past_opponent_a_run_is_what_it_is_without_a_league(tmp_path: Path) -> None:
     """Bit for bit, members being kept all the same; and then that a past opponent changes it."""
     none = league(tmp_path / "none", league__match="self", league__every=10, league__size=16)
@@ -166,18 +153,6 @@ def test_the_same_seed_gives_the_same_league(tmp_path: Path) -> None:
     one, other = (league(tmp_path / name, jitter=jitter) for jitter, name in enumerate("ab"))
     assert one.ledger.digest() == other.ledger.digest()
     assert one.state()["league"] == other.state()["league"]
-
-
-@pytest.mark.parametrize("at", [3, 4])
-def test_a_stopped_league_goes_on_as_if_it_had_not_stopped(tmp_path: Path, at: int) -> None:
-    """The numbers of versions shift with a restart; who meets whom does not. 3 is between two admissions, 4 makes one."""
-    whole = league(tmp_path / "whole", save__every=1)
-    league(tmp_path / "half", save__every=1, steps=at)
-    rest = league(tmp_path / "half", save__every=1)
-    assert by_update(rest) == by_update(whole)
-    assert rest.state()["league"]["league"] == whole.state()["league"]["league"]
-    told = [values.get("league/past") for values in whole.figures(SOLVER)]
-    assert [values.get("league/past") for values in rest.figures(SOLVER)] == told[at:]
 
 
 def test_a_player_has_the_weights_that_a_version_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

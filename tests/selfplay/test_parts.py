@@ -130,15 +130,6 @@ def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> 
     assert scores["eval/accuracy"] == {6: 1 / 2, 10: 1 / 6}[asked[0]]
 
 
-@pytest.mark.parametrize(
-    ("every", "step", "final", "due"),
-    [(2, 2, False, True), (2, 3, False, False), (2, 6, False, False), (0, 2, False, False), (0, 6, True, True)],
-)
-def test_when_an_evaluation_is_due(every: int, step: int, final: bool, due: bool) -> None:
-    assert Evaluator(config(eval__every=every, steps=6), sets()).due(every, step, final) == due
-    assert not Evaluator(config(eval__every=every, steps=6), []).due(every, step, final)
-
-
 # report
 
 

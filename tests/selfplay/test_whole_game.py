@@ -172,30 +172,6 @@ def test_a_payload_that_no_judge_gets_is_void(tmp_path: Path, method: str, role:
     assert sum(figures.get("void/payload_lost", 0) for figures in stage.figures()) == len(voids)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
-    """Random faults everywhere, random bounds, small queues: the run ends at its last step, and the laws hold."""
-    rng = random.Random(seed)
-    calls = [f"{role}/{method}" for role in ROLES for method in ("update", "save", "load", "weights")]
-    FakeLearner.fail_at = {call: {rng.randint(1, 6)} for call in calls if rng.random() < 0.5}
-    cfg = config(
-        steps=rng.randint(3, 5),
-        save__every=rng.randint(1, 3),
-        save__keep=1,
-        bounds=(rng.randint(0, 3), rng.randint(0, 3)),
-        game__batch=rng.choice(["dummy", "replay", "replay_reset"]),
-        queue__items=rng.choice([30, 4096]),
-        referee__verifier=rng.choice(["frozen", "solver"]),
-    )
-    stage = Stage(cfg, tmp_path / "run", jitter=seed)
-    cast = stage.cast
-    for crew in (cast.players["proposer"], cast.players["solver"], cast.judges, *cast.queues.values()):
-        crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
-    stage.whole()
-    assert stage.state()["step"] == cfg.steps
-    assert not [row for row in stage.rows() if row["cause"] == "stale"]
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> None:
     """Rounds in flight, evaluations, blocks that wait to be played again: the run ends saved and settled."""

@@ -8,6 +8,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
@@ -15,7 +17,7 @@ from ssp.engines import Engine
 from ssp.engines.base import DeviceEngine, LiveEngine
 from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.broadcast import Call, Group
-from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, check_arrived, here, on_gpu, on_host
+from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, check_arrived, here
 
 
 class Inbox:
@@ -38,7 +40,7 @@ class Inbox:
         else:
             raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
         if parcel.digests is not None:
-            check_arrived(parcel.digests, on_host(weights), f"{self._role} version {version} ({parcel.kind})")
+            check_arrived(parcel.digests, weights, f"{self._role} version {version} ({parcel.kind})")
         return weights
 
     def join(self, call: Call, rank: int, host: str) -> None:
@@ -94,7 +96,7 @@ class Loader(Inbox):
 
     def _load(self, weights: dict[str, Any], version: int) -> None:
         engine, keep = self._engine, self._live and self.version is not None
-        if not on_gpu(weights):
+        if all(isinstance(tensor, np.ndarray) for tensor in weights.values()):
             engine.load(weights, version, keep)
         elif isinstance(engine, DeviceEngine):
             engine.load_device(weights, version, keep)

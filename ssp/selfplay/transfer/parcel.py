@@ -85,18 +85,6 @@ def here(host: str, gpu: bool = False, nbytes: int = 0) -> Place:
     return Place(memory, host, device, nbytes)
 
 
-def on_gpu(weights: Mapping[str, Any]) -> bool:
-    """Whether these are tensors of torch, on a GPU, instead of arrays."""
-    return any(not isinstance(tensor, np.ndarray) for tensor in weights.values())
-
-
-def on_host(weights: Mapping[str, Any]) -> Weights:
-    """The weights as arrays; tensors on a GPU are copied."""
-    return {
-        name: tensor if isinstance(tensor, np.ndarray) else tensor.cpu().numpy() for name, tensor in weights.items()
-    }
-
-
 def size(weights: Mapping[str, np.ndarray]) -> int:
     """Bytes of all tensors."""
     return sum(array.nbytes for array in weights.values())
@@ -106,17 +94,18 @@ class WeightsDiffer(SspError):
     """Weights are not what the learner sent. Nothing may be played with them."""
 
 
-def digests(weights: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """SHA-256 of each tensor: its dtype, shape and bytes (about 1.5 GB/s a core)."""
+def digests(weights: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 of each tensor, also of one on a GPU: its dtype, shape and bytes (about 1.5 GB/s a core)."""
     found = {}
-    for name, array in weights.items():
+    for name, tensor in weights.items():
+        array = tensor if isinstance(tensor, np.ndarray) else tensor.cpu().numpy()
         sha = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
         sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         found[name] = sha.hexdigest()
     return found
 
 
-def check_arrived(sent: Mapping[str, str], weights: Mapping[str, np.ndarray], who: str) -> None:
+def check_arrived(sent: Mapping[str, str], weights: Mapping[str, Any], who: str) -> None:
     """WeightsDiffer unless each tensor has the digest it was sent with. `who`: role and version, for the message."""
     found = digests(weights)
     for name in sorted({*sent, *found}):
