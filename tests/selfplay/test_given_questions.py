@@ -13,7 +13,6 @@ from fakes import FakeLearner, Stage, config, tokens, world
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.engines import ScriptedEngine
-from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.scene import read_items
 from ssp.selfplay.workers import build
 
@@ -91,18 +90,13 @@ def test_with_search_off_no_request_goes_out_and_answers_are_scored(
 
     monkeypatch.setattr(build, "engine", lambda *args, **more: ScriptedEngine(direct))
     stage = Stage(given(solver__limits__searches=0, eval__every=0), tmp_path / "run", NoSearch())
-    stage.game()._followers.evaluator._sets = []
-    play_without_evaluation(stage)
+    game = stage.game()
+    game._followers.evaluator._sets = []
+    asyncio.run(asyncio.wait_for(game.run(), 60))
     counts = stage.settled()["solver"]
     assert counts["trained"] and not counts["voided"]
     rewards = {row["reward"] for row in stage.rows() if row["outcome"] == "scored"}
     assert rewards == {0.0, 1.0} and stage.ledger.outcomes().keys() >= {"reject/solver_turns"}
-
-
-def play_without_evaluation(stage: Stage) -> None:
-    game: SelfPlay = stage.game()
-    game._followers.evaluator._sets = []
-    asyncio.run(asyncio.wait_for(game.run(), 60))
 
 
 # where the questions come from

@@ -22,36 +22,19 @@ TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu", "version")
 """Figures that differ between equal runs: what a clock says, and numbers that are never given twice."""
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("nine")
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("ninelives.py")), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+def test_a_run_that_is_killed_again_and_again_is_the_run_that_nobody_touched(tmp_path: Path) -> None:
+    """Each process died where it was to; weights, optimizers, cursor, data, rewards and losses are the same, also the losses
+    of steps that were made twice."""
+    command = [sys.executable, str(Path(__file__).with_name("ninelives.py")), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-def test_each_process_died_where_it_was_to(out: Path) -> None:
-    codes, steps = json.loads((out / "ends.json").read_text())
+    codes, steps = json.loads((tmp_path / "ends.json").read_text())
     assert codes == {"whole": 0, **dict.fromkeys(LIVES, -signal.SIGKILL), "": 0}
     assert steps == sorted(steps) and steps[0] >= 2 and steps[-1] == STEPS and steps[-2] < STEPS
-
-
-def test_weights_optimizers_and_the_cursor_are_the_same(out: Path) -> None:
-    assert _learned(out / "killed") == _learned(out / "whole")
-
-
-def test_the_data_and_its_rewards_are_the_same_in_each_step(out: Path) -> None:
-    trained = _trained(out / "killed")
-    assert trained == _trained(out / "whole") and {step for _, step, *_ in trained} == set(range(1, STEPS + 1))
-
-
-def test_logged_losses_are_the_same_also_of_steps_that_were_made_twice(out: Path) -> None:
-    whole, killed = _log(out / "whole"), _log(out / "killed")
+    assert _learned(tmp_path / "killed") == _learned(tmp_path / "whole")
+    trained = _trained(tmp_path / "killed")
+    assert trained == _trained(tmp_path / "whole") and {step for _, step, *_ in trained} == set(range(1, STEPS + 1))
+    whole, killed = _log(tmp_path / "whole"), _log(tmp_path / "killed")
     once = {(step, role): values for step, role, values in whole}
     assert {role for _, role in once} >= set(ROLES) and len(killed) > len(whole) == len(once)
     for step, role, values in killed:
@@ -60,11 +43,7 @@ def test_logged_losses_are_the_same_also_of_steps_that_were_made_twice(out: Path
 
 def _log(run: Path) -> list[tuple[int, str, dict[str, Any]]]:
     rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [(step, role, {k: v for k, v in values.items() if not _timed(k)}) for step, role, values in rows]
-
-
-def _timed(name: str) -> bool:
-    return name.startswith(TIMES)
+    return [(step, role, {k: v for k, v in values.items() if not k.startswith(TIMES)}) for step, role, values in rows]
 
 
 def _learned(run: Path) -> dict[str, object]:
