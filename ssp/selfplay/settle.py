@@ -144,17 +144,10 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
         if game.chosen:
             game.win_rate = proposer_rewards.win_rate([right(game, p) for p in game.attempts], cfg.game.attempts)
             _settle_attempts(cfg, game, group, asked_by, settled)
-        settled.games.append(
-            {
-                "id": game.id,
-                "question": game.question or None,
-                "verdict": "void" if game.void_cause else "valid" if game.valid else "rejected",
-                "rule": game.rule or game.void_cause,
-                "attempts": len(game.attempts),
-                "win_rate": game.win_rate,
-                "proposer_version": None if game.proposal is None else asked_by,
-            }
-        )
+        row: dict[str, Any] = {"id": game.id, "question": game.question or None, "rule": game.rule or game.void_cause}
+        row["verdict"] = "void" if game.void_cause else "valid" if game.valid else "rejected"
+        row |= {"attempts": len(game.attempts), "win_rate": game.win_rate}
+        settled.games.append(row | {"proposer_version": None if game.proposal is None else asked_by})
     _settle_proposals(cfg, games, settled)
     return settled
 
@@ -244,14 +237,10 @@ def _label(cfg: Config, game: Game, proposal: Played) -> Hashable:
 
 def _earned(cfg: Config, game: Game, brief: Brief, settled: Settled) -> float | None:
     """The reward that a proposal is trained with; None for one that is void or surplus."""
-    if game.void_cause:
-        return None
-    if game.valid:
-        if not game.chosen or game.win_rate is None:
-            return None
+    if game.valid and game.chosen and game.win_rate is not None and not game.void_cause:
         facts = {"question": game.question, "target": game.target, "searches": brief.searches}
         reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
-    elif cfg.game.batch == "resample":  # another target took its place: the valid ones teach (SSP)
+    elif game.valid or game.void_cause or cfg.game.batch == "resample":  # then another target took its place (SSP)
         return None
     else:
         reward = cfg.proposer.invalid_reward

@@ -1,8 +1,7 @@
 """The stages of one round: propose, verify, solve, grade, each fanned out over a crew.
 
 Promises that a worker's fault makes exactly its block's episodes void, which are issued again as new ones (bounded; by the
-weights of the round, so no staler), that what is lost once it was played is void, that results come in task order, and that
-nothing of a stage outlives its failure.
+round's weights), that what is lost once played is void, that results come in task order, and that no job outlives a failure.
 """
 
 from __future__ import annotations
@@ -100,20 +99,15 @@ class Stages:
 
     async def grade(self, tried: Sequence[Match], clock: Clock) -> None:
         """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay without a grade."""
-        ended = [
-            (played, game)
-            for _, games in tried
-            for game in games
-            for played in [*game.attempts, *([game.greedy] if game.greedy else [])]
-            if played.brief.outcome is not Outcome.VOID
-        ]
+        played = [(one, game) for _, games in tried for game in games for one in (*game.attempts, game.greedy) if one]
+        ended = [(one, game) for one, game in played if one.brief.outcome is not Outcome.VOID]
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
-            items = [(played.index, game.question, game.golds or (game.target,)) for played, game in owned]
+            items = [(one.index, game.question, game.golds or (game.target,)) for one, game in owned]
             return await judge.grade(owned[0][0].block.ref, items)
 
-        for played, game, grade in await self._judged(JUDGE, ended, ask, Grade(None), clock):
-            game.grades[played.brief.id] = grade
+        for one, game, grade in await self._judged(JUDGE, ended, ask, Grade(None), clock):
+            game.grades[one.brief.id] = grade
 
     async def evaluate(
         self, step: int, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock
@@ -124,10 +118,9 @@ class Stages:
         briefs = [played.brief for played in await self._play(EVALUATION, tasks, order, weights, clock)]
         rows = []
         for brief in briefs:
-            void, rejected = brief.outcome is Outcome.VOID, brief.final is None
-            outcome = brief.outcome or (Outcome.REJECTED if rejected else Outcome.SCORED)
-            cause = brief.cause or (brief.stopped if rejected and not void else "")
-            rows.append(brief.entry(State.VOIDED if void else State.KEPT, outcome, cause))
+            end = (Outcome.SCORED, "") if brief.final is not None else (Outcome.REJECTED, brief.stopped)
+            void = brief.outcome is Outcome.VOID
+            rows.append(brief.entry(*((State.VOIDED, Outcome.VOID, brief.cause) if void else (State.KEPT, *end))))
         await self._ledger.advance(rows)
         return briefs
 
@@ -158,14 +151,8 @@ class Stages:
     ) -> tuple[list[Played], dict[str, float]]:
         policy = PROPOSER if kind == PROPOSAL else SOLVER
         crew, told = self._cast.players[policy], kind != EVALUATION
-        running = {
-            "role": policy if told else EVAL,
-            "state": State.RUNNING.value,
-            "round": order.step,
-            "kind": kind,
-            "incarnation": self.incarnation,
-            "past": bool(weights.past),
-        }
+        running = {"role": policy if told else EVAL, "state": State.RUNNING.value, "round": order.step, "kind": kind}
+        running |= {"incarnation": self.incarnation, "past": bool(weights.past)}
         for issue in range(REISSUES + 1):
             issued = [task.issued(issue) for task in tasks]
             named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
