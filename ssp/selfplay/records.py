@@ -65,8 +65,7 @@ class Brief:
 
 @dataclass(frozen=True)
 class PlayOrder:
-    """How a block is played: temperature, file stem of its transcripts ("": none are written), and the update of the role
-    whose limits hold (None: the last stage's)."""
+    """How a block is played: temperature, stem of its files ("": none), the update whose limits hold (None: the last's)."""
 
     temperature: float
     stem: str
@@ -151,8 +150,7 @@ Match = tuple[Published, list[Game]]
 
 @dataclass(frozen=True)
 class TrainItem:
-    """One episode on its way to a learner: where it lies, what it earned, which episodes share its baseline, or the
-    `baseline` itself."""
+    """One episode on its way to a learner: where it lies, what it earned, its group, or the `baseline` itself."""
 
     id: str
     block: Block

@@ -53,8 +53,7 @@ class Recovery:
         self.incarnation, self.saved = 0, -1
 
     async def restore(self) -> State:
-        """Put learners, ledger, health, pool and cursor where state.json says; without one learners keep their start weights
-        and the state is step 0. LearnerLost."""
+        """Put learners, ledger, health, pool and cursor where state.json says; without one, at step 0. LearnerLost."""
         for forgotten in (self._half, self._kept, self._confirmed):
             forgotten.clear()
         found = read(self._folder, self._cfg.roles)

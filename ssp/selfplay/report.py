@@ -33,8 +33,7 @@ class Sink(Protocol):
 
 
 class Report:
-    """Collects a step's figures from the round and from the learners of `roles`. `oracle`: the generated world, which knows
-    the truth; None for real data."""
+    """Collects a step's figures from round and learners. `oracle`: the generated world, which knows the truth."""
 
     def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles

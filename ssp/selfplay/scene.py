@@ -45,8 +45,7 @@ class Scene:
 
 
 def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:
-    """Read and check all data of `cfg`; makes worlds and the cold start when they are not cached. InputError. `progress` as
-    in `build.model_dir`."""
+    """Read and check all data of `cfg`; makes worlds and the cold start. InputError. `progress`: see `build.model_dir`."""
     for role in cfg.roles:
         if cfg.block(role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"

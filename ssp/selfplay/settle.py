@@ -54,8 +54,7 @@ class Settled:
     def add(
         self, played: Played, state: State, end: End, group: int | None, baseline: float | None = None, **more: Any
     ) -> None:
-        """One episode's row, and what its learner gets of it. Without a `group` no figure of its role counts it: nobody
-        learns from it."""
+        """One episode's row, and what its learner gets of it; without a `group`, nothing, and no figure counts it."""
         brief, (outcome, cause, reward) = played.brief, end
         self.rows.append(brief.entry(state, outcome, cause, reward=reward, **more))
         if outcome is Outcome.VOID:

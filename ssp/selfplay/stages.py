@@ -112,8 +112,7 @@ class Stages:
     async def evaluate(
         self, step: int, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock
     ) -> list[Brief]:
-        """Play evaluation tasks on the solvers, within the limits of update `step`; one brief a task, in order. They end as
-        `kept` (or voided)."""
+        """Play evaluation tasks within the limits of update `step`; one brief a task, in order. They end kept, or voided."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
         briefs = [played.brief for played in await self._play(EVALUATION, tasks, order, weights, clock)]
         rows = []

@@ -60,8 +60,7 @@ class Trainer:
         return Published(ANCHORS + number, weights, -1)
 
     async def learn(self, *batches: TrainBatch) -> dict[str, dict[str, float]]:
-        """Train a round's batches of the roles of one learner and publish; the step's figures, by role. A role that does
-        not learn now keeps its episodes."""
+        """Train a round's batches of one learner and publish; figures by role. Who does not learn now keeps its episodes."""
         stats: dict[str, dict[str, float]] = {}
         items: dict[str, list[TrainItem]] = {}
         for batch in batches:

@@ -31,8 +31,7 @@ TRIES = 6
 
 
 def seated(cfg: Config, cast: Cast) -> Cast:
-    """The cast, with crews that take their turns in every call that computes. Such a call is an SspError when an engine
-    cannot be woken or put to sleep."""
+    """The cast, with crews that take their turns in every call that computes; SspError when an engine does not obey."""
     players, taught = dict(cast.players), dict(cast.learners)
     for gpus in shared_gpus(cfg):
         floor = _Floor([cast.players[role] for role in gpus.sleepers])

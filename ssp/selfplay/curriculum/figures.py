@@ -114,8 +114,7 @@ def band(rate: float) -> str:
 
 
 class Alarm:
-    """The newest rounds' share of near-duplicates against that of the run's own beginning, after its first `window` rounds.
-    `lasting`: whether the alarm lasts."""
+    """The newest rounds' share of near-duplicates against that after the first `window` rounds. `lasting`: it lasts."""
 
     def __init__(self, window: int) -> None:
         self._window, self._rounds = window, 0
@@ -124,8 +123,7 @@ class Alarm:
         self.lasting = False
 
     def see(self, step: int, share: float, questions: int) -> str:
-        """The next round, of so many new questions, above 0, of which that share are near-duplicates. The line of an alarm
-        that begins, else an empty one."""
+        """The next round: that share of so many new questions, above 0. The line of an alarm that begins, else none."""
         self._rounds += 1
         if self._rounds <= 2 * self._window:
             if self._rounds > self._window:

@@ -73,8 +73,7 @@ def chosen(rounds: Iterable[tuple[int, Sequence[Asked]]], every: int, number: in
 
 
 def measure(rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str], Question]) -> list[Measured]:
-    """Ask the questions of each round; rounds with fewer than `ENOUGH` rates are left out. `known`: what a data set says of
-    its questions."""
+    """Ask the questions of each round; those with fewer than `ENOUGH` rates are left out. `known`: a data set's."""
     found = []
     for step, asked in rounds.items():
         keys = [(one.question, one.target) for one in asked]

@@ -40,8 +40,7 @@ def member(folder: RunFolder, role: str, version: int) -> Path:
 
 
 def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
-    """InputError when the weights of a member that one of these `Matchmaker.state`s names are gone, or not as they were
-    written."""
+    """InputError when the weights of a member that one of these states names are gone, or not as they were written."""
     named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
     for role, version in sorted(named):
         path, missed = member(folder, role, version), "restore that folder, or set league.match=self"

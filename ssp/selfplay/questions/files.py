@@ -154,8 +154,7 @@ def given(cfg: Config) -> list[Question]:
 
 
 def answered(cfg: Config) -> dict[tuple[str, str], Question]:
-    """(question, first answer) → what the file behind `cfg` says of it; empty where none is: of what a run asked, the
-    target is the one right answer."""
+    """(question, first answer) → what the file behind `cfg` says of it; empty where none is."""
     if cfg.game.questions == "bank" and not is_bank(resolve(cfg.data.questions, "data.questions")):
         return {}
     return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from ssp.base.errors import InvariantError
 
 REMEMBERED = 10_000
-"""Ids of finished tickets, and keys of finished leases, that are still known; what is repeated later than that, the ledger
-refuses."""
+"""Ids of finished tickets, keys of finished leases that are known; what is repeated later, the ledger refuses."""
 
 
 class Ticket(NamedTuple):
@@ -162,8 +161,7 @@ class LeaseQueue:
         return min((lease.expires for lease in self._leases.values() if lease.expires > now), default=float("inf"))
 
     def figures(self) -> dict[str, float]:
-        """`items`, `bytes`: what is here, leased or not; `leased`: tickets of running leases; `age`: seconds of the ticket
-        that has been here longest."""
+        """`items`, `bytes`: what is here; `leased`: tickets of running leases; `age`: seconds of the oldest ticket."""
         now = self._clock()
         return {
             "items": float(self._items),
@@ -183,8 +181,7 @@ _Waiting = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class Queue:
-    """A `LeaseQueue` for callers elsewhere. `wait`: the seconds that a call may take until it answers that there was
-    nothing."""
+    """A `LeaseQueue` for callers elsewhere. `wait`: seconds until a call answers that there was nothing."""
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self.state = LeaseQueue(max_items, max_bytes)
@@ -236,8 +233,7 @@ class Queue:
             return await asyncio.wait_for(waiting[1], wait)
 
     def _serve(self) -> None:
-        """Give everyone who waits what there is now: a put makes tickets, an acknowledgement makes room. Who has gone is
-        forgotten here."""
+        """Give everyone who waits what there is now, after a put or an acknowledgement; who has gone is forgotten."""
         while self._putters and _done(self._putters[0]):
             self._putters.popleft()
         for waiting in [waiting for waiting in self._takers if _done(waiting)]:

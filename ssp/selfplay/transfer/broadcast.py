@@ -21,8 +21,7 @@ FAILED = "broadcast_failed"
 
 @dataclass(frozen=True)
 class Call:
-    """How members find each other: the sender's address, and the group's size with the sender (rank 0). `gpu`: over NCCL.
-    `seconds`: how long one wait may take."""
+    """The sender's address, the group's size with it (rank 0), whether over NCCL, and how long one wait may take."""
 
     host: str
     port: int

@@ -19,8 +19,7 @@ Weights = dict[str, np.ndarray]
 """Hugging Face parameter names → arrays."""
 
 OBJECT_STORE, SHM, DISK, BROADCAST = KINDS = ("object_store", "shm", "disk", "broadcast")
-"""object_store: the arrays themselves, by reference where there is a cluster. shm, disk: one file. broadcast: sent to all
-engines at once by torch.distributed."""
+"""The arrays themselves, by reference where there is a cluster; one file (shm, disk); torch.distributed."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ from ssp.selfplay.transfer.parcel import (
 
 
 class Publisher:
-    """What a worker inherits that publishes, `publish_by` first. What a parcel needs (a file, a copy) stays until enough
-    newer ones exist, and is gone after `close`."""
+    """What a worker inherits that publishes. What a parcel needs stays until enough newer ones exist, or `close`."""
 
     _plan: Plan | None = None
     _shelf: files.Shelf | None = None

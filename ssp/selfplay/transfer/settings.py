@@ -27,8 +27,7 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
-    """Law 4: attempts at one question may then be by several versions of the solver, so what they grade, a question,
-    must not share its baseline with others."""
+    """Law 4: where several versions of the solver may try one question, questions share no baseline."""
     moves = cfg.schedule.in_flight and cfg.schedule.max_staleness.solver > 0 and cfg.solver.policy != "frozen"
     block = cfg.proposer
     if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":

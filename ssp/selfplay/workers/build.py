@@ -143,8 +143,7 @@ def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
 
 
 def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
-    """The policy to look at: the folder `given` (of a run, the role's checkpoint that its state.json names), else the one
-    that `role` starts from."""
+    """The policy to look at: the folder `given` (of a run, the role's checkpoint), else the one that `role` starts from."""
     if given is None:
         return model_dir(cfg, role)
     folder = _folder(given)

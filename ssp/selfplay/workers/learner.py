@@ -42,8 +42,7 @@ class Learner(Publisher):
         self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
 
     def exported(self) -> Weights:
-        """Current weights under Hugging Face names (numpy, float32); for players on a shared base the adapter alone, under
-        peft's names; nothing on other ranks than 0."""
+        """Current weights under Hugging Face names (numpy, float32); on a shared base the adapter's, under peft's."""
         return self._inner.adapter() if self._adapter else self._inner.weights()
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
@@ -112,8 +111,7 @@ class Learner(Publisher):
 
 
 class SimulatedLearner(Publisher):
-    """A learner that learns nothing, in the time that learning would take; the number of its updates is its only weight.
-    `model_dir` is not looked at."""
+    """Learns nothing, in the time that learning would take; the number of its updates is its only weight."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         learner = cfg.block(role).learner
