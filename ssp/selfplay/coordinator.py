@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ssp.base.episode import TRIED
+from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
@@ -207,7 +207,7 @@ class SelfPlay:
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         this.tried = self._league.graders(this.number, chosen, this.solver, this.asked_by)
         further = [game for game in this.tried[0][1] if game.kind == TRIED]
-        this.refills = [*(game for game in chosen if game.replayed), *further]
+        this.refills = [*(game for game in chosen if game.kind == REPLAYED), *further]
         await self._enter(this, this.refills)
 
     async def _settle(self, this: Round) -> None:

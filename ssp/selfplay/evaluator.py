@@ -37,16 +37,14 @@ class Evaluator:
         self._runs = 0
         self._anchored = cfg.solver.policy != "frozen" and cfg.solver.kl.coef > 0 and cfg.solver.kl.ema_tau < 1
 
-    def due(self, every: int, step: int, final: bool) -> bool:
-        """Steps of `every`, and the start and end (`final`); the last step's periodic one is left to the final one."""
-        return bool(self._sets) and (final or (every > 0 and step % every == 0 and step < self._cfg.steps))
-
     async def run(
         self, step: int, final: bool, solver: Published, anchor: Callable[[int], Awaitable[Published]], stages: Stages
     ) -> dict[str, float]:
         """Scores of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`, `eval/anchor_accuracy`."""
         scores: dict[str, float] = {}
-        if self.due(self._cfg.eval.every, step, final):
+        every = self._cfg.eval.every
+        periodic = every > 0 and step % every == 0 and step < self._cfg.steps  # the last step's is the final one
+        if self._sets and (final or periodic):
             self._runs += 1
             for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
                 found = await self._scores(step, chosen, solver, stages, final)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ssp.base.episode import PROPOSED, REPLAYED, TRIED, Episode, Grade, Outcome, State
+from ssp.base.episode import PROPOSED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 
 Ref = Any
@@ -126,11 +126,6 @@ class Game:
     asked_by: int | None = None
     frozen: str = ""
     kind: str = PROPOSED
-
-    @property
-    def replayed(self) -> bool:
-        """True for a question that was asked before: one of the replay pool (with a negative `number`), or of this round."""
-        return self.kind in (REPLAYED, TRIED)
 
 
 @dataclass(frozen=True)

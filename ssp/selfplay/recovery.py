@@ -172,8 +172,8 @@ class Recovery:
 
     def _leagues(self) -> list[dict[str, Any]]:
         """The league in every state to which the run may go back, and in those that may still be saved."""
-        known = [state.league for state in self._states]
+        known = [*(state.league for state in self._states), *(kept["league"] for kept in self._kept.values())]
         for step in self._folder.steps():
             with suppress(InputError):  # of a copy that is broken nothing goes on
                 known.append((read(self._folder, step=step) or State()).league)
-        return [*known, *(kept["league"] for kept in self._kept.values())]
+        return known

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +182,8 @@ class Matchmaker:
     def tidy(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Remove the weights of past versions that are no members, neither now nor in `states`."""
         for role in ROLES if self._on else ():
-            named = {*self._kept[role].values()}
-            for state in states:
-                named.update(state.get("kept", {}).get(role, {}).values())
+            kept = [self._kept[role], *(state.get("kept", {}).get(role, {}) for state in states)]
+            named = {version for members in kept for version in members.values()}
             for path in (self._folder.path / "members" / role).glob("v*"):
                 if path.name.removeprefix("v").isdecimal() and int(path.name.removeprefix("v")) not in named:
                     trash = path.rename(path.with_name(f".{path.name}.gone"))  # never half a folder under its name
@@ -195,11 +195,10 @@ class Matchmaker:
         for game in games:
             asked = self._steps[PROPOSER].get(_asked_by(game, versions))
             solver = self._steps[SOLVER].get(game.solver_version)
-            graded = [(right(game, played), played.brief.version_min) for played in game.attempts]
-            known = [one for one, _ in graded if one is not None]
-            wrote = any(one is not None and version >= 0 for one, version in graded)
-            if game.win_rate is not None and asked is not None and solver is not None and wrote:
-                found.append(Result(solver, asked, sum(known), len(known)))
+            graded = [(one, p.brief.version_min) for p in game.attempts if (one := right(game, p)) is not None]
+            wrote = game.win_rate is not None and any(version >= 0 for _, version in graded)
+            if asked is not None and solver is not None and wrote:
+                found.append(Result(solver, asked, sum(one for one, _ in graded), len(graded)))
         return found
 
     def _told(self, role: str, games: Sequence[Game], versions: Mapping[str, int]) -> dict[str, float]:
@@ -227,19 +226,15 @@ def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     found: dict[int, int] = {}
     live, last = [0], None  # updates that the weights contain
     for version, (incarnation, step) in sorted(given.items()):
-        if incarnation == last:
-            live.append(step)
-        else:
-            live, last = [made for made in live if made <= step], incarnation
-        found[version] = live[-1]
+        live = [*live, step] if incarnation == last else [made for made in live if made <= step]
+        found[version], last = live[-1], incarnation
     return found
 
 
 def _again(game: Game, asked_by: int | None) -> Game:
     """The same question for the newest solver."""
-    made = Game(id=f"r{game.id[1:]}n", number=game.number, target=game.target, question=game.question, golds=game.golds)
-    made.valid, made.chosen, made.asked_by, made.kind = True, True, asked_by, TRIED
-    return made
+    made = Game(f"r{game.id[1:]}n", game.number, game.target, question=game.question, golds=game.golds, kind=TRIED)
+    return replace(made, valid=True, chosen=True, asked_by=asked_by)
 
 
 def _asked_by(game: Game, versions: Mapping[str, int]) -> int:
