@@ -64,31 +64,20 @@ def test_where_nothing_shows_how_alike_attempts_are_they_count_as_one() -> None:
     assert table.design_effect() == 8
 
 
-def game(book: Ledger, name: str, rate: float | None, solvers: list[tuple[int, int]], **more: Any) -> None:
-    """One game with an attempt for each pair of lowest and highest solver version."""
+def game(
+    book: Ledger, name: str, rate: float | None, solvers: list[tuple[int, int]], void: tuple[int, ...] = (), **met: Any
+) -> None:
+    """One game with an attempt for each pair of lowest and highest solver version; `met`: those of the proposer."""
     book.create_games([{"id": name, "target": "t"}])
-    book.judge_games(
-        [{"id": name, "verdict": more.get("verdict", "valid"), "attempts": len(solvers), "win_rate": rate}]
-    )
-    ids = [f"{name}a{i}{more.get('mark', '')}" for i in range(len(solvers))]
-    book.create([{"id": id_, "game_id": name, "role": SOLVER, "state": State.RUNNING} for id_ in ids])
-    void = more.get("void", ())
-    opponent = more.get("opponent", 4)
-    book.advance(
-        [
-            {
-                "id": id_,
-                "state": State.VOIDED if i in void else State.KEPT,
-                "outcome": Outcome.VOID if i in void else (Outcome.SCORED, Outcome.REJECTED)[i % 2],
-                "cause": "judge_down" if i in void else "turns",
-                "policy_version_min": low,
-                "policy_version_max": high,
-                "opponent_version_min": opponent,
-                "opponent_version_max": more.get("until", opponent),
-            }
-            for i, (id_, (low, high)) in enumerate(zip(ids, solvers, strict=True))
-        ]
-    )
+    book.judge_games([{"id": name, "verdict": "valid", "attempts": len(solvers), "win_rate": rate}])
+    for i, (low, high) in enumerate(solvers):
+        book.create([{"id": f"{name}a{i}", "game_id": name, "role": SOLVER, "state": State.RUNNING}])
+        lost = {"state": State.VOIDED, "outcome": Outcome.VOID, "cause": "judge_down"}
+        ended = {"state": State.KEPT, "outcome": (Outcome.SCORED, Outcome.REJECTED)[i % 2], "cause": "turns"}
+        opponent = {"opponent_version_min": met.get("opponent", 4)}
+        opponent["opponent_version_max"] = met.get("until", opponent["opponent_version_min"])
+        own = {"policy_version_min": low, "policy_version_max": high}
+        book.advance([{"id": f"{name}a{i}", **own, **opponent, **(lost if i in void else ended)}])
 
 
 def test_a_ledger_gives_back_who_met_whom(tmp_path: Path) -> None:
