@@ -118,16 +118,16 @@ def test_a_version_that_comes_in_the_middle_is_on_the_tokens_that_it_drew(live: 
     plays = player(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(plays.play, tasks(6), PlayOrder(1.0, ""), 3, parcel(3))
-        live.tick(10)
+        live.tick(1)  # of more, one episode might draw all that it has
         deadline = time.monotonic() + PATIENCE
-        while live.drawn < 10 and time.monotonic() < deadline:
+        while live.drawn < 1 and time.monotonic() < deadline:
             time.sleep(0.001)
         assert not future.done()
         assert set(plays.refresh(4, parcel(4))) == {"sync_transfer", "sync_load"}  # it does not wait for `play`
         live.tick()
         block, report = future.result(PATIENCE)
     drawn = [version for episode in block for version in episode.log.versions if version >= 0]
-    assert drawn.count(3) == 10 and set(drawn) == {3, 4}
+    assert drawn.count(3) == 1 and set(drawn) == {3, 4}
     mixed = [brief for brief in report.briefs if (brief.version_min, brief.version_max) == (3, 4)]
     assert mixed and {brief.version_max for brief in report.briefs} == {4}
     for episode in block:  # in a turn and over an episode they only go up
