@@ -136,8 +136,7 @@ class Stages:
     async def _play(
         self, kind: str, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock, together: int = 1
     ) -> list[Played]:
-        """Play episodes of one `kind` over the crew, in contiguous blocks that keep `together` tasks in a row in one; one
-        `Played` a task, in order."""
+        """Play over the crew, in contiguous blocks that keep `together` tasks in a row in one; one `Played` a task."""
         started, crew = time.perf_counter(), self._cast.players[PROPOSER if kind == PROPOSAL else SOLVER]
         groups = [tasks[i : i + together] for i in range(0, len(tasks), together)]
         blocks = [[task for group in share for task in group] for share in split(groups, crew.size)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +16,7 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.warmup.taught import BatchPlan
-from ssp.record.manifest import RECORD, read_record
+from ssp.record.manifest import read_record
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher
 
@@ -140,10 +138,7 @@ class SimulatedLearner(Publisher):
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder, aside and renamed."""
-        aside = Path(f"{folder}.tmp-{os.getpid()}")
-        aside.mkdir(parents=True, exist_ok=True)
-        (aside / RECORD).write_text(json.dumps({**meta, "step": self.updates}), encoding="utf-8")
-        os.rename(aside, folder)
+        self.export(folder, {**meta, "step": self.updates})
 
     def load(self, folder: str) -> None:
         """Read a checkpoint folder back."""
