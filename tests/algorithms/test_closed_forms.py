@@ -4,6 +4,8 @@ rewards."""
 from __future__ import annotations
 
 import math
+from statistics import fmean as mean
+from statistics import stdev as std
 from types import SimpleNamespace
 
 import pytest
@@ -15,15 +17,6 @@ from ssp.learning import algorithms
 NAN = float("nan")
 GAMMA, LAM, EPS = 0.9, 0.8, 1e-6
 WIDTH = 12
-
-
-def mean(xs):
-    return math.fsum(xs) / len(xs)
-
-
-def std(xs):
-    """Sample standard deviation."""
-    return (math.fsum((x - mean(xs)) ** 2 for x in xs) / (len(xs) - 1)) ** 0.5
 
 
 @pytest.fixture(params=[(seed, by_token) for seed in range(4) for by_token in (False, True)], ids=str)

@@ -7,15 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 VOCAB, STOP, CONTEXT = 97, 7, 512
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
@@ -27,24 +19,20 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-KINDS: dict[str, tuple[type[Any], type[Any], dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {"rope_parameters": LLAMA3}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"rope_parameters": PLAIN}),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"rope_parameters": PLAIN}),
-}
 
 
 def network(name: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     """A random model; `name`: family and `tied` or `own`, e.g. qwen3-tied; `changes` of its configuration. Norms and biases
     are not what they start as."""
     family, head = name.split("-")
-    config, model, more = KINDS[family]
     torch.manual_seed(seed)
+    rope = {"rope_parameters": LLAMA3 if family == "llama" else PLAIN}
     sizes = {"vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 32}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT}
     ends: dict[str, Any] = {"eos_token_id": None, "bos_token_id": None, "pad_token_id": 0}
-    more = {"tie_word_embeddings": head == "tied", "initializer_range": 0.15, **more, **changes}
-    net: PreTrainedModel = model(config(**{**sizes, **heads, **ends, **more})).eval()
+    more = {"tie_word_embeddings": head == "tied", "initializer_range": 0.15, **rope, **changes}
+    config = AutoConfig.for_model(family, **{**sizes, **heads, **ends, **more})
+    net: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for key, parameter in net.named_parameters():
             if key.endswith(("norm.weight", "bias")):

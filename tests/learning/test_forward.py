@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from solo import compare
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
@@ -45,9 +46,16 @@ def test_chunks_change_nothing_and_bound_the_logits(pair, make_batch, kind):
     for cells in (10**9, 40 * 7):  # 7 tokens of a vocabulary of 40
         model.zero_grad()
         options = {"reference": reference, "entropy_gradient": True, "cells": cells}
-        with Largest(40) as largest:
+        kept = []  # numbers for the backward pass, of tokens x words, that are not computed again there
+
+        def keep(tensor, kept=kept):
+            kept.append(tensor.numel() if tensor.shape[-1:] == (40,) else 0)
+            return tensor
+
+        with Largest(40) as largest, saved_tensors_hooks(keep, lambda tensor: tensor):
             scores = score(model, batch.ids, batch.mask, 0.7, compare(kind), batch.logprobs[batch.mask], **options)
             (scores.kl.sum() + scores.entropy.sum() - scores.logprobs.sum()).backward()
+        assert bool(sum(kept)) is (cells == 10**9)
         results.append((scores, {n: p.grad.clone() for n, p in model.named_parameters()}, largest.cells))
     (whole, gradient, all_cells), (chunked, other, capped) = results
     tokens = int(batch.mask.sum())

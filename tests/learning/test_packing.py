@@ -7,16 +7,7 @@ import copy
 import pytest
 import torch
 from solo import compare
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from ssp.base.errors import InputError
 from ssp.learning.batch import lengths, micro_batches
@@ -35,20 +26,23 @@ SIZES = {
     "max_position_embeddings": 128,
 }
 SCALED = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
 MODELS = {
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=True)),
-    "qwen2-window": lambda: Qwen2ForCausalLM(
-        Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=5, max_window_layers=1)
-    ),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=SCALED)),
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen2-window": WINDOW,
+    "qwen3": {"head_dim": 8},
+    "llama": {"rope_parameters": SCALED},
 }
+
+
+def network(family, **more):
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **SIZES, **more))
 
 
 def pair(name):
     """The same weights, padded and packed."""
     torch.manual_seed(0)
-    padded = MODELS[name]().eval()
+    padded = network(name.partition("-")[0], **MODELS[name]).eval()
     packed = copy.deepcopy(padded)
     enable_packing(packed)
     return padded, packed
@@ -167,11 +161,11 @@ def test_mixed_precision_stays_near():
 
 
 def test_models_that_it_cannot_compute_are_refused():
-    other = MistralForCausalLM(MistralConfig(**SIZES))
+    other = network("mistral")
     with pytest.raises(InputError, match="qwen2, qwen3, llama"):
         enable_packing(other)
     with pytest.raises(InputError, match="dropout"):
-        enable_packing(Qwen2ForCausalLM(Qwen2Config(**SIZES, attention_dropout=0.1)))
+        enable_packing(network("qwen2", attention_dropout=0.1))
     assert not packs(other)
 
 
