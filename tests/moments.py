@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def committed(made: Left) -> list[int] | None:
 def saving(made: Left) -> list[int] | None:
     """While a learner writes its checkpoint aside; that learner dies too."""
     roles = made.folder / "checkpoints"
-    half = [name for role in ROLES if (roles / role).is_dir() for name in _asides(roles / role)]
+    half = [name for role in ROLES for name in _asides(roles / role)]
     return [pid for pid in (int(name.rpartition("-")[2]) for name in half) if Path(f"/proc/{pid}").exists()] or None
 
 
@@ -95,17 +95,13 @@ def _every(made: Left) -> int:
     return int(lines.split("every:")[1].split()[0])
 
 
-def _half(folder: Path) -> Sequence[str]:
-    return (
-        [path for path in _asides(folder.parent) if path.startswith(f"{folder.name}.")]
-        if folder.parent.exists()
-        else []
-    )
+def _half(folder: Path) -> list[str]:
+    return [name for name in _asides(folder.parent) if name.startswith(f"{folder.name}.")]
 
 
 def _asides(folder: Path) -> list[str]:
     """Checkpoints that are being written there: vN.tmp-PID."""
-    return [name for name in os.listdir(folder) if ".tmp-" in name]
+    return [name for name in os.listdir(folder) if ".tmp-" in name] if folder.is_dir() else []
 
 
 def _stopped(pid: int) -> bool:

@@ -231,7 +231,10 @@ def uniforms(seeds: np.ndarray, starts: np.ndarray, count: int) -> Tensor:
 def draw(logits: Tensor, temperature: float | Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Ids int64 [n] and their log-probs float32 [n] from logits float32 [n, V] and uniforms [n]. Temperature (one for all,
     or float32 [n, 1]) above 0: inverse CDF of softmax(logits / temperature). 0: argmax, log-prob at temperature 1."""
-    logits = _tempered(logits, temperature)
+    if isinstance(temperature, Tensor):
+        logits = logits / torch.where(temperature == 0.0, 1.0, temperature)
+    elif temperature not in (0.0, 1.0):
+        logits = logits / temperature
     top, best = logits.max(dim=-1, keepdim=True)
     weights = (logits - top).exp_()
     cumulative = weights.cumsum(dim=-1)
@@ -247,9 +250,3 @@ def draw(logits: Tensor, temperature: float | Tensor, uniform: Tensor) -> tuple[
             ids = torch.where(temperature == 0.0, best, ids)
     logprobs = logits.gather(1, ids) - top - total.log()
     return ids[:, 0], logprobs[:, 0]
-
-
-def _tempered(logits: Tensor, temperature: float | Tensor) -> Tensor:
-    if isinstance(temperature, Tensor):
-        return logits / torch.where(temperature == 0.0, 1.0, temperature)
-    return logits if temperature in (0.0, 1.0) else logits / temperature

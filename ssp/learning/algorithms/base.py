@@ -38,7 +38,7 @@ class Algorithm(ABC):
 
     name = baseline = ""
     needs_values = needs_group = False
-    state: Mapping[str, float] = {}
+    kept: Mapping[str, float] = {}
     """What must survive a restart, of an estimator that keeps numbers alone."""
 
     def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
@@ -53,14 +53,14 @@ class Algorithm(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart, as plain JSON data."""
-        return dict(self.state)
+        return dict(self.kept)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` gave; InvariantError for a state that this estimator did not write."""
-        if set(state) != set(self.state) or not all(isinstance(value, float) for value in state.values()):
-            kept = f"{self.name} with baseline={self.baseline} keeps {sorted(self.state)}"
+        if set(state) != set(self.kept) or not all(isinstance(value, float) for value in state.values()):
+            kept = f"{self.name} with baseline={self.baseline} keeps {sorted(self.kept)}"
             raise InvariantError(f"{kept}, not {dict(state)}")
-        self.state = dict(state)
+        self.kept = dict(state)
 
 
 def required(batch: Batch, field: str, name: str) -> Tensor:

@@ -84,7 +84,7 @@ class Reinforce(Algorithm):
             step = f"set baseline to one of: {', '.join(BASELINES)}"
             raise InputError("baseline must be a known name", baseline, step)
         self.baseline = baseline
-        self.state = {"total": 0.0, "weight": 0.0} if baseline == "running" else {}
+        self.kept = {"total": 0.0, "weight": 0.0} if baseline == "running" else {}
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each episode against the baseline, which then takes the batch in where it runs."""
@@ -92,11 +92,11 @@ class Reinforce(Algorithm):
         if self.baseline == "batch":
             return over_tokens(standardise(rewards, batch.valid, torch.zeros_like(batch.groups)), batch.mask)
         valid = batch.valid.bool()
-        total, weight = self.state.get("total", 0.0), self.state.get("weight", 0.0)
+        total, weight = self.kept.get("total", 0.0), self.kept.get("weight", 0.0)
         out = torch.where(valid, rewards - (total / weight if weight else 0.0), 0.0)
-        if self.state and bool(valid.any()):
+        if self.kept and bool(valid.any()):
             mean = float(rewards[valid].mean())
-            self.state = {"total": self.decay * total + mean, "weight": self.decay * weight + 1.0}
+            self.kept = {"total": self.decay * total + mean, "weight": self.decay * weight + 1.0}
         return over_tokens(out, batch.mask)
 
 
@@ -165,17 +165,17 @@ class Rae(Algorithm):
 
     def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
         super().__init__(gamma, lam)
-        self.state = {"baseline": 0.0}
+        self.kept = {"baseline": 0.0}
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each row against the baseline, which then follows it."""
         rewards = episode_rewards(batch)
-        out, mean = torch.zeros_like(rewards), self.state["baseline"]
+        out, mean = torch.zeros_like(rewards), self.kept["baseline"]
         for row in torch.nonzero(batch.valid).squeeze(1).tolist():
             reward = float(rewards[row])
             out[row] = reward - mean
             mean = self.decay * mean + (1 - self.decay) * reward
-        self.state = {"baseline": mean}
+        self.kept = {"baseline": mean}
         return over_tokens(out, batch.mask)
 
 
