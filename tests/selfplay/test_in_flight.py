@@ -109,7 +109,7 @@ def live(monkeypatch: pytest.MonkeyPatch) -> Live:
 
 
 def player(path: Path, **changes: Any) -> Player:
-    cfg = config((0, 2), **{"schedule__in_flight": True, **changes})
+    cfg = config((0, 1), **{"schedule__in_flight": True, **changes})
     return Player(cfg, SOLVER, MODEL, search(), path)
 
 
