@@ -105,6 +105,17 @@ def test_a_round_is_settled_whole_or_not_at_all_and_once(ledger):
         ledger.settle(games, queued)  # not a repetition: a was trained since it was queued
 
 
+def test_updates_are_the_live_ones_of_who_trains_these_roles(ledger):
+    play(ledger, list("abc"))
+    play(ledger, ["p"], role="proposer")
+    for step, id in enumerate("abc", 1):
+        ledger.commit("solver", 1, step, step, [id])
+    ledger.commit("proposer", 1, 1, 1, ["p"])
+    ledger.rollback({"solver": 2, "proposer": 2})
+    asked = (["solver"], 9), (["solver"], 1), (["proposer"], 9), (["solver", "proposer"], 9), ([], 9)
+    assert [ledger.updates(roles, step) for roles, step in asked] == [2, 1, 1, 2, 0]
+
+
 def test_an_episode_begins_created_or_running(ledger):
     ledger.create([{"id": "a", "game_id": "g", "role": "solver", "state": State.RUNNING}])
     assert ledger.get(["a"])[0]["state"] == "running" and ledger.issued() == {"solver": 1}

@@ -46,6 +46,7 @@ def test_a_game_with_signal() -> None:
     assert proposal["opponent_version_min"] == 3
     assert settled.games[0] | {"verdict": "valid", "attempts": 4, "win_rate": 0.75} == settled.games[0]
     assert settled.nbytes[SOLVER] == 4 * 10 * 32
+    assert [found.batch(SOLVER, {}).step for found in (settled, settle(config(), [made], 7, 3))] == [0, 3]
 
 
 def test_a_replayed_question_names_the_version_that_wrote_it() -> None:

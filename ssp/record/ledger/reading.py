@@ -77,7 +77,7 @@ class LedgerReader:
         names = list(ids)
         sql = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
         rows = {row["id"]: dict(row) for row in self._select(sql, json.dumps(names))}
-        missing = sorted(set(names) - set(rows)) if there and len(rows) < len(names) else []
+        missing = sorted(set(names) - set(rows)) if there else []
         if missing:
             raise InvariantError(f"{len(missing)} {table} were never created, the first is {missing[0]}")
         return rows
