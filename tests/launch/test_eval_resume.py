@@ -72,9 +72,12 @@ def test_an_evaluation_that_was_ended_goes_on_where_it_was(
         run(tmp_path)
     assert "4 rows are kept in" in capsys.readouterr().err and not out.exists()
     part.write_bytes(part.read_bytes() + b'{"set": "data", "id": "q4"')  # cut off by the end of the process
-    script.asked, script.most, script.void = [], 99, ""
-    assert run(tmp_path, "--batch", "3") == 0
-    assert [name.rpartition(":")[2] for name in script.asked] == ["q1", "q4", "q5", "q6"], "the void one is asked again"
+    script.asked, script.most, script.void = [], 2, ""
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert script.asked == ["q1", "q4"], "the void one is asked again"
+    script.asked, script.most = [], 99
+    assert run(tmp_path) == 0 and script.asked == ["q5", "q6"]
     assert out.read_bytes() == whole and not part.exists()
 
 
