@@ -52,7 +52,7 @@ layer format "$bin/ruff" format --check .
 layer types "$bin/mypy" ssp actors launch
 # A file's tests stay together: they share what is slow to make, of Ray's a cluster a process. Those have time limits.
 layer fast "$bin/python" -m pytest -m "not ray and not nightly and not long" -n logical --maxprocesses=4 --dist loadfile
-layer ray "$bin/python" -m pytest -m "ray and not nightly and not long" -n logical --maxprocesses=2 --dist loadfile
+layer ray "$bin/python" -m pytest -m "ray and not nightly and not long" -n logical --maxprocesses=2 --dist loadfile --no-loadscope-reorder # else the files of one long test come last
 for logs in /tmp/ssp-ray-*/session_latest/logs; do # left only by a pytest process that died before its summary
     if [[ -d "$logs" && "$logs" -nt "$mark" ]]; then
         printf '\n== the last words of Ray in %s\n' "$logs"

@@ -16,9 +16,11 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 REPO = Path(__file__).parent.parent
 MARK = "SSP_TEST_MARK"
@@ -26,9 +28,9 @@ POLICY = REPO / "ssp" / "learning" / "coldstart" / "artefact"
 """The shipped policy as a folder: tests never train a cold start, also while its recipe is being changed."""
 LONG = "steps=4000"
 """More than any test needs: it stops the run when it has seen enough."""
-SMALL = [f"defaults.model={POLICY}", "game.attempts=3", "eval.every=0", "retriever.shards=1"]
-SMALL += ["proposer.batch=12", "solver.batch=6", "eval.questions_per_hop=4", "eval.final_questions_per_hop=4"]
-SMALL += ["placement.proposers=1", "placement.solvers=1", "placement.judges=1"]
+FEW = ["placement.proposers=1", "placement.solvers=1", "placement.judges=1", "retriever.shards=1"]
+SMALL = [f"defaults.model={POLICY}", "game.attempts=3", "eval.every=0", "proposer.batch=12", "solver.batch=6"]
+SMALL += ["eval.questions_per_hop=4", "eval.final_questions_per_hop=4", *FEW]
 PAIRS = ["placement.solvers=2", "retriever.shards=2"]
 """As many as by default, where the division of work matters: each process more is seconds of imports."""
 PATIENCE = 240.0
@@ -51,6 +53,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with that id runs (one that only waits to be collected does not)."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def marked(mark: str) -> list[int]:
@@ -254,18 +263,11 @@ class Cluster:
 
     def actors(self, run_name: str) -> dict[str, int]:
         """Living named actors of one run, by the part of the name behind the run's, with process ids."""
-        return {actor.name.removeprefix(f"{run_name}-"): int(actor.pid) for actor in self._alive(run_name)}
-
-    def nodes(self, run_name: str) -> set[str]:
-        """Ids of the nodes on which actors of one run live."""
-        return {str(actor.node_id) for actor in self._alive(run_name)}
-
-    def _alive(self, run_name: str) -> list[Any]:
-        """The run's living named actors: the dashboard's own answer."""
-        from ray.util.state import list_actors
+        from ray.util.state import list_actors  # the dashboard's own answer
 
         found = list_actors(address=self.dashboard, limit=1000, timeout=60)
-        return [actor for actor in found if actor.name.startswith(f"{run_name}-") and actor.state == "ALIVE"]
+        there = [actor for actor in found if actor.name.startswith(f"{run_name}-") and actor.state == "ALIVE"]
+        return {actor.name.removeprefix(f"{run_name}-"): int(actor.pid) for actor in there}
 
     def end(self) -> None:
         """Kill its processes by id."""

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
+from trainruns import PATIENCE, alive, until
 
 from actors import placement, process
 from actors.cluster import disconnect, environment
@@ -25,7 +25,6 @@ from ssp.config.nodes import Node
 from ssp.config.schema import Config
 
 pytestmark = pytest.mark.ray
-PATIENCE = 60
 
 
 @pytest.fixture(scope="module")
@@ -164,25 +163,9 @@ def test_what_an_actor_started_ends_with_it(three_nodes: None, tmp_path: Path) -
     )
     actor: Any = Actor.options(num_cpus=0.1).remote()
     child = ray.get(actor.begin.remote([sys.executable, "-c", program]), timeout=PATIENCE)
-    until(lambda: (tmp_path / "late").exists() and (tmp_path / "late").read_text() != "")
+    until("a grandchild", lambda: (tmp_path / "late").exists() and (tmp_path / "late").read_text() != "")
     late = int((tmp_path / "late").read_text())
     pid = ray.get(actor.__ray_call__.remote(lambda self: os.getpid()), timeout=PATIENCE)
     assert alive(child) and alive(late)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not alive(child) and not alive(late))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process with that id runs (one that only waits to be collected does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(done: Any) -> None:
-    """Wait until it is true, for PATIENCE seconds at most."""
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until("both have ended", lambda: not alive(child) and not alive(late))

@@ -183,13 +183,6 @@ def test_what_is_there_is_not_fetched_again(run, server: Hub, tmp_path: Path):
     assert run()[0] == 0 and found(tmp_path / "data") == FILES, "an altered file is fetched again"
 
 
-def test_a_cut_connection_is_taken_up_again(run, server: Hub, tmp_path: Path):
-    server.cut["part_aa"] = [1000, 50_000]
-    code, _ = run()
-    assert code == 0 and found(tmp_path / "data") == FILES
-    assert server.gets("part_aa") == [None, "bytes=1000-", "bytes=51000-"]
-
-
 def test_a_later_command_goes_on_where_the_first_one_stopped(run, server: Hub, tmp_path: Path):
     server.cut["part_aa"] = [100_000]
     listing = "/datasets/org/name/resolve/"

@@ -81,13 +81,15 @@ def test_an_evaluation_that_was_ended_goes_on_where_it_was(
     assert out.read_bytes() == whole and not part.exists()
 
 
-@pytest.mark.parametrize("more", [["seed=1"], ["--samples", "2", "--temperature", "1"], ["solver.limits.searches=1"]])
-def test_rows_of_other_settings_are_not_taken_up(tmp_path: Path, script: Script, more: list[str]) -> None:
-    kept = tmp_path / "rows.jsonl.part"
-    kept.write_text('{"mark": "another"}\n')
-    with pytest.raises(InputError, match="same policy, data and settings"):
-        run(tmp_path, *more)
-    assert kept.read_text() == '{"mark": "another"}\n' and not script.asked
+def test_rows_of_other_settings_are_not_taken_up(tmp_path: Path, script: Script) -> None:
+    kept, script.most = tmp_path / "rows.jsonl.part", 4
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    rows, asked = kept.read_text(), [*script.asked]
+    for more in (["seed=1"], ["--samples", "2", "--temperature", "1"], ["solver.limits.searches=1"]):
+        with pytest.raises(InputError, match="same policy, data and settings"):
+            run(tmp_path, *more)
+    assert kept.read_text() == rows and script.asked == asked
 
 
 def test_without_a_terminal_a_line_comes_now_and_then(

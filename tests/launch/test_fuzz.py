@@ -80,6 +80,8 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "ledger": ("ledger.db", "SQLite format 3\0", lambda path: Ledger(path, readonly=True).close()),
 }  # fmt: skip
 
+BLOCKS = b"\n".join(b" " * depth + b"a:" for depth in range(1500))
+"""YAML as deep as no parser follows it."""
 TEXTS = st.text(st.characters(), max_size=30) | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl"]), max_size=8)
 HUGE = st.sampled_from(
     ["[" * 3000, "[" * 900 + "]" * 900, "{a: " * 3000 + "1" + "}" * 3000, "9" * 5000, "x" * 100_000, "1e999"]
@@ -200,7 +202,7 @@ def test_a_file_is_read_or_refused(case: tuple[str, bytes]) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
-    "raw", [b"", b"\0", b"\xff\xfe", b"[" * 3000, b'{"a":' * 3000, b"{}", b"[]", b"1", b'"x"', b"null"]
+    "raw", [b"", b"\0", b"\xff\xfe", b"[" * 3000, b'{"a":' * 3000, BLOCKS, b"{}", b"[]", b"1", b'"x"', b"null"]
 )
 def test_a_file_of_another_kind(name: str, raw: bytes) -> None:
     read(name, raw)

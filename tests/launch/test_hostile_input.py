@@ -16,7 +16,6 @@ from ssp.selfplay.settings import load
 
 NESTED = 3000
 LISTS, OBJECTS = "[" * NESTED + "]" * NESTED, '{"a":' * NESTED + "1" + "}" * NESTED
-BLOCKS = "\n".join(" " * depth + "a:" for depth in range(NESTED // 2))
 DRY = ["train", "--dry-run"]
 PARSED = (50, 150, 300, 700)
 """Depths that some parsers follow."""
@@ -69,14 +68,6 @@ SETTINGS = [
 @pytest.mark.parametrize(("word", "said"), SETTINGS, ids=lambda text: ascii(text)[:40])
 def test_a_setting_that_no_run_means(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(capsys, *DRY, word)
-
-
-@pytest.mark.parametrize("text", [f"solver: {LISTS}", f"defaults: {OBJECTS}", BLOCKS])
-def test_a_config_and_a_protocol_nested_deeply(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, argv in (("config.yaml", ["--config"]), ("protocol.yaml", [])):
-        (tmp_path / name).write_text(text)
-        path = str(tmp_path / name)
-        assert path in refused(capsys, *DRY, *argv, path if argv else f"protocol={path}")
 
 
 @pytest.mark.parametrize("text", [LISTS, OBJECTS, "[]", "1", '{"hidden_size": []}', "\x00", '"' + "x" * 5000])

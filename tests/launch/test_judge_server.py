@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from trainruns import alive, until
 
 from launch import judgeserver, serve
 from ssp.base.errors import InputError, SspError
@@ -95,19 +96,6 @@ def called(log: Path) -> dict[str, Any]:
     return dict(json.loads(log.read_text()))
 
 
-def gone(pid: int) -> bool:
-    """True when the process has ended (a zombie has)."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.02)
-    return False
-
-
 @pytest.mark.covers("SP-07")
 def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", "SENTINEL")
@@ -137,7 +125,7 @@ def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, mo
         _, errors = process.communicate(timeout=20)
         assert (process.returncode, "interrupted" in errors, "Traceback" in errors) == (130, True, False)
         assert "loading my/model" in errors and "SENTINEL" not in first + second + errors
-        assert gone(found["pid"]) and gone(found["helper"])
+        until("both have ended", lambda: not (alive(found["pid"]) or alive(found["helper"])), 10.0)
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", int(port)), timeout=5)
     finally:
@@ -151,7 +139,7 @@ def test_a_server_that_ends_before_it_is_healthy(log: Path, monkeypatch: pytest.
     with pytest.raises(SspError, match="code 7 before it was healthy"):
         serve.main(["--judge", "m", "--port", "0"])
     assert called(log)["argv"][:2] == ["--model", "m"] and called(log)["key"] is None
-    assert gone(called(log)["helper"])
+    until("its helper has ended", lambda: not alive(called(log)["helper"]), 10.0)
 
 
 @pytest.mark.covers("SP-07", "U12")
@@ -164,7 +152,7 @@ def test_a_server_that_is_never_healthy(log: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(judgeserver, "time", clock)
     with pytest.raises(SspError, match="not healthy at http://127.0.0.1:.* within 1 s.*--wait"):
         serve.main(["--judge=m", "--port=0", "--wait", "1"])
-    assert gone(called(log)["pid"]) and gone(called(log)["helper"])
+    until("both have ended", lambda: not (alive(called(log)["pid"]) or alive(called(log)["helper"])), 10.0)
 
 
 def test_without_vllm_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 
 import pytest
 
@@ -41,14 +40,6 @@ def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]
     assert console.main(["trian"]) == 2
     shown = capsys.readouterr()
     assert "did you mean ssp train" in shown.err and shown.out == ""
-
-
-def test_dispatch_passes_the_rest_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Sequence[str]] = []
-    module = SimpleNamespace(main=lambda argv: seen.append(argv) or 7)
-    monkeypatch.setitem(sys.modules, "launch.train", module)
-    assert console.main(["train", "--dry-run", "steps=3"]) == 7
-    assert seen == [["--dry-run", "steps=3"]]
 
 
 @pytest.mark.parametrize(

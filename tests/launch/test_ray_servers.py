@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from trainruns import LONG, Run, free_port, run, until
+from trainruns import FEW, LONG, Run, free_port, run, until
 
 from actors import cluster, servers
 from ssp.base.errors import InputError
@@ -63,7 +63,7 @@ def _ended(made: Run, name: str) -> str:
 @pytest.mark.parametrize("name", [pytest.param("gcs_server", marks=pytest.mark.nightly), "raylet"])
 @pytest.mark.timeout(900)
 def test_a_run_whose_ray_is_killed_says_what_is_saved_and_goes_on(tmp_path: Path, name: str) -> None:
-    settings = (LONG, "save.every=1")
+    settings = (LONG, "save.every=1", *FEW)
     with socket.socket() as port:
         with suppress(OSError):  # where it is somebody else's, it is taken too
             port.bind(("127.0.0.1", 8265))
@@ -87,7 +87,7 @@ def test_a_run_whose_ray_is_killed_says_what_is_saved_and_goes_on(tmp_path: Path
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["gcs_server", pytest.param("raylet", marks=pytest.mark.nightly)])
 def test_a_server_that_dies_while_ray_starts_ends_the_run_at_once(tmp_path: Path, name: str) -> None:
-    with run(tmp_path / "starts", env=HERE, config="simulated") as made:
+    with run(tmp_path / "starts", *FEW, env=HERE, config="simulated") as made:
         server = until(f"{name} is there", lambda: _server(made, name), every=0.01)
         time.sleep(5 * servers.EVERY)  # it is seen
         server.kill()
@@ -101,7 +101,9 @@ def test_a_server_that_dies_while_ray_starts_ends_the_run_at_once(tmp_path: Path
 @pytest.mark.timeout(600)
 def test_ssp_cluster_says_the_same(tmp_path: Path) -> None:
     env = {**HERE, "NNODES": "1", "MASTER_PORT": str(free_port())}
-    with run(tmp_path / "cluster", LONG, "save.every=1", env=env, config="simulated", module="launch.cluster") as made:
+    with run(
+        tmp_path / "cluster", LONG, "save.every=1", *FEW, env=env, config="simulated", module="launch.cluster"
+    ) as made:
         made.until("a checkpoint", lambda: made.saved() >= 1)
         server = _server(made, "raylet")
         assert server is not None

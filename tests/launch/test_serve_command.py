@@ -82,7 +82,6 @@ HELD = """
 import pathlib, sys, time
 from searchserver import tiny
 from launch import index, serve
-from ssp.search.serving.api import SearchApi
 from ssp.search.serving.api import SearchApi, Served
 
 here, inner = pathlib.Path(sys.argv[1]), tiny()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from moments import MOMENTS, kill_at
-from trainruns import LONG, PAIRS, PATIENCE, REPO, SMALL, Left, Run, ledger_is_sound, marked, run, until
+from trainruns import FEW, LONG, PAIRS, PATIENCE, REPO, SMALL, Left, Run, ledger_is_sound, marked, run, until
 
 from launch import doctor
 from ssp.base.episode import ROLES
@@ -23,6 +23,7 @@ ONE_MODEL = ["proposer.engine.kind=scripted", "proposer.learner.kind=simulated",
 ONE_MODEL += ["referee.evidence=none", "referee.rules=[malformed, empty, leakage]", "health.on_collapse=warn"]
 ONE_MODEL += ["solver.reward=ssp.learning.tiny.reward:letters"]  # a right answer to a script's question would be luck
 """A run that starts soon: only the solver has a model."""
+LARGEST_UPLOAD = 20_000_000
 TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu")
 """Figures that may differ between equal runs."""
 
@@ -125,10 +126,11 @@ def test_a_job_from_a_copy_on_another_cluster_plays_the_same_run(whole, ray_clus
     made = Left(tmp_path / "runs" / "job")
     assert _figures(made) == _figures(whole)
     assert _digest(made, capsys) == _digest(whole, capsys)
-    copies = ray_cluster.folder.glob("session_latest/runtime_resources/working_dir_files/_ray_pkg_*/")
+    copies = list(ray_cluster.folder.glob("session_latest/runtime_resources/working_dir_files/_ray_pkg_*/"))
     carried = {path.name for copy in copies for path in copy.iterdir()}
     kept = {".venv", ".git", "runs", "data", ".hypothesis"}
     assert carried >= {"ssp", "actors", "launch", "configs"} and not carried & kept
+    assert min(sum(p.stat().st_size for p in copy.rglob("*") if p.is_file()) for copy in copies) < LARGEST_UPLOAD
 
 
 @pytest.mark.nightly  # in CI: tests/actors/test_transfer.py, with updates in flight
@@ -169,7 +171,7 @@ def test_a_killed_run_continues_and_trains_nothing_twice(ray_cluster, tmp_path):
 
 
 def test_ctrl_c_ends_a_run_saved(tmp_path):
-    with run(tmp_path / "stopped", LONG, config="simulated") as made:
+    with run(tmp_path / "stopped", LONG, *FEW, config="simulated") as made:
         made.until("the first step", lambda: made.steps() >= 1)
         os.killpg(made.process.pid, signal.SIGINT)  # the terminal's Ctrl-C reaches every process of the group
         assert made.wait() == 130, made.text()
