@@ -25,20 +25,12 @@ _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "logprobs": (pa.float32(), np.float64),
     "versions": (pa.int32(), np.int32),
 }
-SCHEMA = pa.schema(
-    [
-        *[pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS],
-        pa.field("attempt", pa.int32()),
-        pa.field("seed", pa.int64()),
-        pa.field("response_at", pa.int32()),
-        pa.field("outcome", pa.string()),
-        pa.field("queries", pa.list_(pa.string())),
-        pa.field("hits", pa.list_(pa.int32())),
-        pa.field("documents", pa.list_(pa.string())),
-        *[pa.field(name, pa.list_(kind)) for name, (kind, _) in _TOKENS.items()],
-        pa.field("drops", pa.list_(pa.list_(pa.int32()))),
-    ]
-)
+_PLAIN = {"attempt": pa.int32(), "seed": pa.int64(), "response_at": pa.int32(), "outcome": pa.string()}
+_LISTS = {"queries": pa.string(), "hits": pa.int32(), "documents": pa.string()}
+_LISTS |= {**{name: kind for name, (kind, _) in _TOKENS.items()}, "drops": pa.list_(pa.int32())}
+_FIELDS = [pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS]
+_FIELDS += [pa.field(*item) for item in _PLAIN.items()]
+SCHEMA = pa.schema([*_FIELDS, *[pa.field(name, pa.list_(kind)) for name, kind in _LISTS.items()]])
 
 
 def write(path: str | Path, episodes: Sequence[Episode]) -> None:

@@ -1,4 +1,4 @@
-"""`ssp compare`: figures, intervals, pairs and best checkpoints of runs whose answers are known."""
+"""`ssp compare`: figures, intervals, pairs and best checkpoints of runs whose answers are known; what is kept for it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
+from ssp.record.manifest import RECORD, read_record
 from ssp.record.runfolder import LOCK, RunFolder
+from ssp.selfplay.best import METRIC, PLAIN, best
 from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
-from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.runlog import RunLog, read_metrics
 from ssp.views.compare.runs import Run, difference, paired
+from tests.replay.replayruns import play
 
 HOPS = {f"q{i}": 1 + i % 3 for i in range(60)}
 Curve = dict[int, dict[int, float]]
@@ -227,3 +230,49 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             compare.main(argv)
+
+
+def folder_of(path: Path, metric: str, scores: dict[int, float | None], kept: dict[int, int]) -> RunFolder:
+    """`scores`: step → value; `kept`: version → step of a checkpoint that is there."""
+    path.mkdir()
+    lines = [{"step": step, "role": "eval", "time": 0.0, metric: value} for step, value in scores.items()]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for version, step in kept.items():
+        place = path / "checkpoints" / "solver" / f"v{version}"
+        place.mkdir(parents=True)
+        (place / RECORD).write_text(json.dumps({"run_step": step}))
+    return RunFolder(path)
+
+
+@pytest.mark.parametrize("metric", [METRIC, PLAIN])
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        ({1: 0, 3: 2, 5: 4, 7: 6}, "v5"),
+        ({1: 0, 3: 2, 7: 6}, "v3"),  # of two equal ones the first
+        ({3: 2, 9: 4, 5: 4}, "v9"),  # played again after going back: the newer one has what was evaluated last
+        ({4: 3, 8: 7}, None),  # nobody evaluated these
+        ({1: 0}, None),
+        ({}, None),
+    ],
+)
+def test_the_best_of_what_is_there(tmp_path: Path, metric: str, kept: dict[int, int], found: str | None) -> None:
+    scores = {0: 0.9, 2: 0.5, 4: 0.8, 6: 0.5, 7: None}
+    chosen = best(folder_of(tmp_path / "run", metric, scores, kept), "solver")
+    assert (chosen and chosen.name) == found
+
+
+def test_a_run_without_figures_has_none(tmp_path: Path) -> None:
+    assert best(RunFolder(tmp_path), "solver") is None
+
+
+@pytest.mark.slow
+def test_a_run_keeps_it_beside_the_newest(tmp_path: Path) -> None:
+    asked = ["steps=4", "eval.every=1", "eval.questions_per_hop=8", "eval.final_questions_per_hop=8"]
+    folder = RunFolder(play(tmp_path / "run", *asked, "save.keep=1", "health.on_collapse=warn"))
+    scores = {line["step"]: line[METRIC] for line in read_metrics(folder.metrics) if METRIC in line and line["step"]}
+    first = max(scores, key=lambda step: (scores[step], -step))
+    assert len(scores) == 4 and first < 4, "else the newest one is the best, and this shows nothing"
+    steps = {read_record(path)["run_step"] for path in folder.versions("solver")}
+    assert steps == {first, 4}
+    assert len(folder.versions("proposer")) == 1

@@ -1,7 +1,9 @@
-"""What a learner needs, against what one has: bytes of its tensors, and of what its forward pass keeps."""
+"""What models, learners and engines need, against what one has: bytes of tensors, of files, and of processes that were measured."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -9,16 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from ssp.base.errors import InputError
 from ssp.base.shape import Shape
-from ssp.capacity.memory import learner
+from ssp.capacity.memory import engine, learner
 from ssp.capacity.memory.needs import Need
-from ssp.capacity.memory.shapes import PUBLIC, Model
+from ssp.capacity.memory.shapes import PUBLIC, Model, find
 from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
+from ssp.engines.torch_engine import TorchEngine
 from ssp.learning import forward, lora
 from ssp.learning.backends import make
 from ssp.learning.backends.ranks import SOLO
@@ -30,9 +36,9 @@ SMALL = {
     "num_key_value_heads": 2, "head_dim": 16,
 }  # fmt: skip
 FAMILIES: dict[str, Any] = {
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SMALL)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SMALL)),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
+    "qwen2": lambda **more: Qwen2ForCausalLM(Qwen2Config(**SMALL, **more)),
+    "qwen3": lambda **more: Qwen3ForCausalLM(Qwen3Config(**SMALL, **more)),
+    "llama": lambda **more: LlamaForCausalLM(LlamaConfig(**SMALL, **more)),
 }
 TOLERANCE, TOLERANCE_OF_INPUTS = 0.03, 0.1
 """Of the activations; with checkpointing little is kept, of which a small model's ids and angles are much."""
@@ -182,3 +188,105 @@ def test_deepspeed_holds_what_is_planned(asked: tuple[int, str, str]) -> None:
     needs = learner.states(parameters, parameters, config)
     left = sum(need.bytes for need in needs if not need.turn)
     assert held == pytest.approx(left, rel=0.02)
+
+
+PUBLISHED = {
+    "Qwen2.5-0.5B": 494_032_768, "Qwen2.5-1.5B": 1_543_714_304, "Qwen2.5-3B": 3_085_938_688,
+    "Qwen2.5-7B": 7_615_616_512, "Qwen2.5-14B": 14_770_033_664, "Qwen2.5-32B": 32_763_876_352,
+    "Qwen2.5-72B": 72_706_203_648, "Qwen3-0.6B": 596_049_920, "Qwen3-1.7B": 1_720_574_976, "Qwen3-4B": 4_022_468_096,
+    "Qwen3-8B": 8_190_735_360, "Qwen3-14B": 14_768_307_200, "Qwen3-32B": 32_762_123_264, "Llama-3.1-8B": 8_030_261_248,
+    "Llama-3.1-70B": 70_553_706_496, "Llama-3.2-1B": 1_235_814_400, "Llama-3.2-3B": 3_212_749_824,
+}  # fmt: skip
+"""Numbers in the published safetensors files; a tied output matrix is stored once."""
+
+
+def test_published_models_have_their_published_size() -> None:
+    assert {name: shape.parameters for name, shape in PUBLIC.items()} == PUBLISHED
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_shape_counts_what_transformers_makes(family: str, tied: bool) -> None:
+    made = FAMILIES[family](tie_word_embeddings=tied)
+    shape = Shape.of(made.config.to_dict())
+    assert shape.parameters == sum(parameter.numel() for parameter in made.parameters())
+    chosen = LoraConfig(rank=3)
+    lora.put_on(made, chosen)
+    adapters = sum(parameter.numel() for parameter in made.parameters() if parameter.requires_grad)
+    assert shape.adapter(3, chosen.targets) == adapters
+    with pytest.raises(InputError, match="lm_head"):
+        shape.adapter(3, ["q_proj", "lm_head"])
+
+
+def test_the_cache_of_a_token() -> None:
+    assert PUBLIC["Qwen2.5-7B"].kv_numbers * 2 == 57_344  # bytes in bfloat16: 2 x 28 layers x 4 heads x 128
+    assert PUBLIC["Llama-3.1-8B"].kv_numbers * 2 == 131_072
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5-7B"), ("meta-llama/Meta-Llama-3.1-8B", "Llama-3.1-8B")],
+)
+def test_public_models_are_known_by_name(name: str, public: str) -> None:
+    found = find(name)
+    assert found.shape == PUBLIC[public] and found.parameters == PUBLISHED[public] and "published" in found.note
+
+
+def test_of_other_models_nothing_is_guessed() -> None:
+    secret = find("Org/Secret-7B")
+    assert (secret.parameters, secret.shape) == (0, None) and "its size not known" in secret.note
+
+
+def test_a_folder_counts_its_files(tmp_path: Path) -> None:
+    config = Qwen2Config(**SMALL).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    by_config = find(str(tmp_path))
+    assert by_config.parameters == Shape.of(config).parameters and by_config.note == ""
+    save_file({"a": np.zeros((3, 7), np.float16), "b": np.zeros(5, np.float16)}, tmp_path / "model.safetensors")
+    assert find(str(tmp_path)).parameters == 26 and find(str(tmp_path)).narrow and not by_config.narrow
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match=r"config\.json of a model is JSON"):
+        find(str(tmp_path))
+
+
+def test_our_own_policy_is_the_packaged_one() -> None:
+    own = find("coldstart")
+    assert own.shape is not None and own.parameters == own.shape.parameters > 100_000
+
+
+BENCH = Path(__file__).parents[1] / "bench" / "process_memory.py"
+ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("measured.json").read_text())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['kind']}-{row['model']}-{row['dtype']}")
+def test_processes_take_what_is_planned(row: dict[str, Any]) -> None:
+    spec = importlib.util.spec_from_file_location("process_memory", BENCH)
+    assert spec is not None and spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    assert bench.plan(row) == pytest.approx(row["measured"], rel=0.15)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_embedded_engine_holds_what_is_planned(dtype: str, kind: str, tied: bool) -> None:
+    """Weights to the biases, which are few; the cache to the byte, float32 whatever the weights are."""
+    config = {
+        "model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"], "num_attention_heads": 4,
+        "num_key_value_heads": 2, "hidden_size": 64, "head_dim": 16, "num_hidden_layers": 3, "intermediate_size": 176,
+        "vocab_size": 300, "tie_word_embeddings": tied, "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0, "hidden_act": "silu",
+    }  # fmt: skip
+    made, shape = TorchEngine(config, dtype), Shape.of(config)
+    made.load({name: np.zeros(size, np.float32) for name, size in shape.tensors().items()}, 1)
+    held, cache = made.rows.model, made.rows.cache
+    assert held is not None
+    tensors = [held.embed, held.head, *(t for layer in held.layers for t in vars(layer).values() if t is not None)]
+    block = RoleConfig()
+    block.engine.dtype = dtype
+    needs = {n.what: n.bytes for n in engine.engine(Model("m", shape.parameters, shape), block, 5).needs}
+    assert sum(t.nbytes for t in tensors) == pytest.approx(needs["weights"], rel=0.02)
+    cache.reserve(5, block.limits.longest)
+    assert cache.length == block.limits.longest and cache.keys[0].dtype is torch.float32
+    assert sum(t.nbytes for t in (*cache.keys, *cache.values)) == needs["KV cache"]

@@ -138,27 +138,15 @@ def test_new_weights_in_flight_have_a_track_of_their_own() -> None:
 def test_a_cast_is_watched_once_a_crew() -> None:
     spans = Spans()
     activity = Activity(spans.span)
-    learner, queue, ledger = (
-        Crew(Learners, "learner-solver"),
-        Crew(Queue, "queue-solver"),
-        Crew(LedgerWriter, "ledger"),
-    )
-    cast = Cast(
-        players={"solver": Crew(Players, "solver", 2)},
-        judges=Crew(Judges, "judge"),
-        learners={"proposer": learner, "solver": learner},
-        queues={"solver": queue},
-        ledger=ledger,
-    )
+    learner, queue = Crew(Learners, "learner-solver"), {"solver": Crew(Queue, "queue-solver")}
+    players, ledger = {"solver": Crew(Players, "solver", 2)}, Crew(LedgerWriter, "ledger")
+    cast = Cast(players, Crew(Judges, "judge"), {"proposer": learner, "solver": learner}, queue, ledger)
     seen = watched(cast, activity, load("quickstart"))
     assert seen.learners["proposer"] is seen.learners["solver"] is not learner
     assert seen.queues is cast.queues and seen.ledger is ledger
     assert replace(seen).players["solver"].size == 2
-    assert activity.kinds() == {
-        "solver": ["solver-0", "solver-1"],
-        "judge": ["judge-0"],
-        "learner_solver": ["learner-solver-0"],
-    }
+    kinds = {"solver": ["solver-0", "solver-1"], "judge": ["judge-0"], "learner_solver": ["learner-solver-0"]}
+    assert activity.kinds() == kinds
     asyncio.run(seen.learners["solver"][0].update(0.01))
     assert [(span.track, span.name) for span in spans] == [("learner-solver-0", "learn")]
     assert set(activity.idle()) == {f"time/idle_share_{kind}" for kind in ("solver", "judge", "learner_solver")}

@@ -61,13 +61,7 @@ def test_tensorboard_has_no_step_twice_after_a_resume_or_a_way_back(tmp_path):
     again.write(3, "game", {"x": 300})
     again.write(4, "game", {"x": 400})
     again.close()
-    assert board(tmp_path) == [
-        ("game/x", 0, 0),
-        ("game/x", 1, 1),
-        ("game/x", 2, 20),
-        ("game/x", 3, 300),
-        ("game/x", 4, 400),
-    ]
+    assert board(tmp_path) == [("game/x", step, value) for step, value in enumerate((0, 1, 20, 300, 400))]
     fine = RunLog(tmp_path)  # nothing was played after the checkpoint
     fine.restart(4)
     fine.write(5, "game", {"x": 5})
@@ -95,12 +89,8 @@ def test_a_resumed_run_supersedes_and_a_half_line_is_gone(tmp_path):
     again.write(2, "game", {"x": 20})
     again.write(2, "solver", {"y": 1})
     again.close()
-    assert [(line["step"], line["role"], line.get("x")) for line in read_metrics(path)] == [
-        (1, "game", 1.0),
-        (2, "game", 20.0),
-        (2, "solver", None),
-        (3, "game", 3.0),
-    ]
+    wanted = [(1, "game", 1.0), (2, "game", 20.0), (2, "solver", None), (3, "game", 3.0)]
+    assert [(line["step"], line["role"], line.get("x")) for line in read_metrics(path)] == wanted
     assert len(path.read_text().splitlines()) == 5
 
 

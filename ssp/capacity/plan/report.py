@@ -66,14 +66,10 @@ def _speed(cfg: Config, split: Split, found: Measured, needed: float) -> list[st
 
 def _waits(cfg: Config, split: Split, found: Measured, costs: Costs, kinds: Sequence[str]) -> list[str]:
     copies = max(1, math.ceil(found.searches / max(costs.shard_qps, 1e-9)))
-    return [
-        _gpus(split),
-        *(f"{max(0.0, found.bubble[kind]):.0%}" for kind in kinds),
-        *(f"{min(1.0, found.fill[role]):.0%}" for role in cfg.roles),
-        *("{:.2f} / {:g}".format(*found.staleness[role]) for role in cfg.roles),
-        f"{found.searches:.3g}",
-        f"{cfg.retriever.shards} x {copies}",
-    ]
+    bubbles = [f"{max(0.0, found.bubble[kind]):.0%}" for kind in kinds]
+    full = [f"{min(1.0, found.fill[role]):.0%}" for role in cfg.roles]
+    ages = ["{:.2f} / {:g}".format(*found.staleness[role]) for role in cfg.roles]
+    return [_gpus(split), *bubbles, *full, *ages, f"{found.searches:.3g}", f"{cfg.retriever.shards} x {copies}"]
 
 
 def _inputs(cfg: Config, costs: Costs) -> list[str]:
