@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 from ssp.base import causes
 from ssp.selfplay.settle import TOO_FEW
 
@@ -83,10 +81,7 @@ def test_every_cause_that_is_raised_has_an_entry_and_every_entry_is_raised() -> 
     assert others == CREWS | PASSED_ON
 
 
-@pytest.mark.parametrize("cause", ["solver_died", "learner-proposer_deadline", "queue-solver_died"])
-def test_faults_of_crews_are_known_by_their_ending(cause: str) -> None:
-    assert causes.find(cause) in causes.FAMILIES.values()
-
-
-def test_an_unknown_cause_is_called_a_bug() -> None:
+def test_faults_of_crews_are_known_by_their_ending_and_an_unknown_cause_is_a_bug() -> None:
+    for cause in ("solver_died", "learner-proposer_deadline", "queue-solver_died"):
+        assert causes.find(cause) in causes.FAMILIES.values()
     assert causes.find("no_such_word") is causes.UNKNOWN

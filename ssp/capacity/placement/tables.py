@@ -41,12 +41,6 @@ def gpu_memory(processes: Iterable[Process]) -> str:
     return table(("process", "part", "on each GPU", "held"), rows)
 
 
-def process_memory(process: Process) -> str:
-    """A row a part of one process, on its host, largest first."""
-    rows = [(process.name, need.what, size(need.bytes)) for need in process.on_its_host]
-    return table(("process", "part", "on its host"), rows)
-
-
 def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
     """A row a kind of process, in MB of host memory, with its large parts, and what there is `beside` them."""
     rows = []
@@ -145,5 +139,6 @@ def _full_hosts(cfg: Config, plan: Plan) -> Iterator[tuple[bool, DoesNotFit]]:
         )
         step = "set placement.solvers=1 placement.proposers=1, a smaller model, batch or learner.token_budget"
         step = f"close programs, or {step}" if node.free else step
-        rule = "what runs on a host fits its memory"
-        yield node.free and not seated, DoesNotFit(rule, found, step, process_memory(process))
+        parts = [(process.name, need.what, size(need.bytes)) for need in process.on_its_host]
+        told = table(("process", "part", "on its host"), parts)
+        yield node.free and not seated, DoesNotFit("what runs on a host fits its memory", found, step, told)
