@@ -62,7 +62,7 @@ TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 SIGNS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
 }  # fmt: skip
-FAST = "-q -x -p no:cacheprovider --no-header --durations=0 --timeout=120 -m".split() + [
+FAST = "-q -x -p no:cacheprovider --no-header --durations=0 --timeout=60 -m".split() + [
     "not ray and not nightly and not long"
 ]
 LIBRARIES = (
@@ -76,8 +76,8 @@ LIBRARIES = (
     "httpx",
 )
 """What tests import and no broken line changes: read once, before each run is forked."""
-SECONDS = 900
-"""After which a broken line that makes tests hang counts as caught."""
+SECONDS, WHOLE = 300, 3600
+"""After which a broken line that makes tests hang counts as caught; and what all tests may take on an unbroken copy."""
 MOST = 100
 """Tests further away that are asked about one broken line: whole games call nearly everything."""
 
@@ -196,7 +196,7 @@ class Chosen:
         items[:] = [item for item in chosen if item in kept]
 
 
-def failing(copy: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> str:
+def failing(copy: Path, tests: Sequence[str], plugins: Sequence[object] = (), seconds: float = SECONDS) -> str:
     """The first of these tests that fails in this copy of the repository, or how else they ended; "" when all pass."""
     log = copy.parent / "log"
     child = os.fork()
@@ -211,7 +211,7 @@ def failing(copy: Path, tests: Sequence[str], plugins: Sequence[object] = ()) ->
         code = pytest.main([*FAST, *tests], plugins=list(plugins))
         sys.stdout.flush()
         os._exit(code)
-    late = time.monotonic() + SECONDS
+    late = time.monotonic() + seconds
     while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < late:
         time.sleep(0.05)
     with suppress(ProcessLookupError):  # what a killed test left, too
@@ -262,7 +262,7 @@ def main() -> int:
         else:
             every = {tests for _, places in ROOMS.values() for tests in places}
             whole = sorted(tests for tests in every if str(Path(tests).parent) not in every)
-            found = failing(copy, whole, [Calls(copy, notes)])
+            found = failing(copy, whole, [Calls(copy, notes)], WHOLE)
             if found:
                 notes.unlink(missing_ok=True)
         if found:
