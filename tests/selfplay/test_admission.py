@@ -162,12 +162,5 @@ def test_gives_up_with_the_causes(clock: Time) -> None:
     gate.record("engine_died", 3)
     with pytest.raises(VoidLimit, match="retriever_down 11, engine_died 3"):
         for _ in range(100):
-            admit_or_raise(gate)
+            admit(gate)
     assert 60 < clock.slept < 75
-
-
-def admit_or_raise(gate: VoidGate) -> None:
-    try:
-        gate.admit().send(None)
-    except StopIteration:
-        return

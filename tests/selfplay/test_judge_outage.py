@@ -62,10 +62,6 @@ def play(path: Path, answer: Answer, **changes: Any) -> Stage:
     return stage
 
 
-def episodes(stage: Stage) -> dict[str, dict[str, Any]]:
-    return {row["id"]: dict(row) for row in stage.ledger._db.execute("SELECT * FROM episodes")}
-
-
 def attempts(stage: Stage) -> dict[str, tuple[str, str, str | None]]:
     """Id → question, gold and answer of every attempt that reached the judge."""
     found = {}
@@ -83,7 +79,7 @@ def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(
     sick = Sick(("healthy", 12), ("lie", 8), ("error", 6), ("hang", 4), ("lie", 2))
     healthy = play(tmp_path / "healthy", lambda said, number: opinion(said), judge__timeout=10.0)
     faulty = play(tmp_path / "faulty", sick)
-    wanted, got = episodes(healthy), episodes(faulty)
+    wanted, got = ({row["id"]: row for row in stage.rows()} for stage in (healthy, faulty))
     assert set(wanted) == set(got)
 
     ungraded: dict[str, str] = {}

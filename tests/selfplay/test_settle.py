@@ -264,6 +264,7 @@ def test_each_drawn_row_is_asked_about_so_often() -> None:
         ({"game__proposals": 3}, "proposer.batch is a multiple"),
         ({"game__proposals": 2, "game__questions": "dataset", "data__questions": "x"}, "game.proposals=2"),
         ({"proposer__algorithm": "rloo"}, "one target, of which there is one"),
+        ({"proposer__algorithm": "remax"}, "nobody asks"),  # a greedy question
     ],
 )
 def test_what_would_have_no_effect_is_refused(changes: dict[str, Any], says: str) -> None:
@@ -351,8 +352,3 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
     stage = Stage(remax(steps=1, **given), tmp_path / "run", model=ARTEFACT).played()
     assert len(seen) == 1 and bool((seen[0] != 0).any())
     assert stage.figures(SOLVER)[-1]["grad_norm"] > 0
-
-
-def test_a_proposer_has_no_greedy_question() -> None:
-    with pytest.raises(InputError, match="nobody asks"):
-        learning_rules.settings_fit(config(proposer__algorithm="remax"))

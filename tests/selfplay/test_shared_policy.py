@@ -15,8 +15,7 @@ SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 
 
 def play(path: Path, **changes: Any) -> Stage:
-    stage = Stage(config(**{**SHARED, **changes}), path).whole()
-    return stage
+    return Stage(config(**{**SHARED, **changes}), path).whole()
 
 
 def commits(stage: Stage) -> list[tuple[str, int, int]]:
