@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import socket
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,21 +54,9 @@ def joined(out: Publisher, boxes: list[Inbox], seconds: float = PATIENCE) -> Non
 
 def together(*calls: Any) -> list[Any]:
     """Run at once; results, or what was raised."""
-    results: list[Any] = [None] * len(calls)
-
-    def run(at: int) -> None:
-        try:
-            results[at] = calls[at]()
-        except BaseException as error:
-            results[at] = error
-
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    return results
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+        return [future.exception(PATIENCE) or future.result() for future in futures]
 
 
 @pytest.mark.parametrize("verify", [False, True])
