@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ssp.config.league import LeagueConfig
-from ssp.config.rules import hold
+from ssp.config.rules import Rule, hold
 from ssp.config.schema import Config
 
 
@@ -39,4 +37,4 @@ def a_league_can_be_played(cfg: Config) -> None:
     hold(not (cfg.schedule.in_flight or shared), rule, found, "leave one of the two out")
 
 
-RULES: tuple[Callable[[Config], None], ...] = (settings_belong_to_a_kind, a_league_can_be_played)
+RULES: tuple[Rule, ...] = (settings_belong_to_a_kind, a_league_can_be_played)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.config.crews import bound
 from ssp.config.nodes import parse
-from ssp.config.rules import hold
+from ssp.config.rules import Rule, hold
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
 
@@ -91,7 +89,7 @@ def shares_have_a_use(cfg: Config) -> None:
     hold(not bare, "a judge with an engine computes as the solver does: on GPUs", found, step)
 
 
-RULES: tuple[Callable[[Config], None], ...] = (
+RULES: tuple[Rule, ...] = (
     nodes_are_readable,
     shares_fit_the_layout,
     one_base_serves_both,

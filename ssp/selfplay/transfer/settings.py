@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.config.crews import takes_turns
-from ssp.config.rules import hold
+from ssp.config.rules import Rule, hold
 from ssp.config.schema import Config
 
 
@@ -52,7 +50,7 @@ def broadcasts_reach_awake_players_only(cfg: Config) -> None:
     hold(not takes_turns(cfg), rule, found, "set transfer.kind=auto")
 
 
-RULES: tuple[Callable[[Config], None], ...] = (
+RULES: tuple[Rule, ...] = (
     in_flight_needs_live_engines,
     in_flight_keeps_one_grader,
     broadcasts_reach_awake_players_only,
