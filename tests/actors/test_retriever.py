@@ -130,6 +130,7 @@ VARIANTS = {
     "the whole is waited for": (["retriever.timeout=60"], False),
     "a replica steps in": (["retriever.timeout=60", "retriever.replicas=2"], False),
 }
+NAMES = [*VARIANTS]
 
 
 def killed(corpus: Path, run: str, settings: list[str], clients: int, seconds: float) -> Tally:
@@ -144,7 +145,7 @@ def killed(corpus: Path, run: str, settings: list[str], clients: int, seconds: f
     return tally
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [NAMES[0], pytest.param(NAMES[1], marks=pytest.mark.nightly), NAMES[2]])
 def test_a_shard_is_killed_under_load(corpus: Path, name: str) -> None:
     settings, partial = VARIANTS[name]
     sound(killed(corpus, "crowd", settings, 8, 3.0), {"partial": partial})

@@ -13,7 +13,7 @@ from trainruns import POLICY, ledger_is_sound, run
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.selfplay.league.payoff import read
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]  # in CI: tests/selfplay/test_league_*.py, in one process
 
 
 def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
