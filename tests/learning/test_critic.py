@@ -38,7 +38,7 @@ def test_values_start_at_zero_and_stand_before_model_tokens_only(model_dir, make
     assert float(values[row, position]) == pytest.approx(critic.net["head"](hidden).item(), abs=1e-5)
 
 
-@pytest.mark.covers("SR-06")
+@pytest.mark.covers("SR-06", "SR-01")
 def test_only_positions_that_predict_model_tokens_have_a_value_gradient(model_dir, make_batch, ppo):
     ppo.learner.token_budget = 10**6
     batch = make_batch(8)

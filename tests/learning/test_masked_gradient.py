@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from ssp.config.role import CorrectionConfig
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.batch import Batch
-from ssp.learning.forward import score, states
+from ssp.learning.forward import score
 from ssp.learning.objective import estimate
 from tests.blocks import made
 
@@ -87,15 +87,6 @@ def test_no_kl_and_no_bonus_reaches_an_observation(model, model_dir, batch, kind
     (hidden,) = model.seen
     assert_only_at(scores.kl.sum(), hidden, on[:, 1:])
     assert_only_at(scores.entropy.sum(), hidden, on[:, 1:])
-
-
-@pytest.mark.covers("SR-06", "SR-01")
-def test_no_value_stands_at_an_observation(model, batch):
-    on = batch.mask & batch.valid[:, None]
-    values = states(model, batch.ids, on).sum(dim=-1)
-    (hidden,) = model.seen
-    assert len(values) == int(on.sum())
-    assert_only_at((values - 1.0).square().sum(), hidden, on[:, 1:])
 
 
 def test_the_entropy_bonus_has_the_gradient_of_the_entropy(model, batch):

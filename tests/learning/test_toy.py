@@ -7,7 +7,7 @@ from solo import SoloLearner
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.tokenlog import Kind
-from ssp.config.role import CorrectionConfig
+from ssp.config.role import CorrectionConfig, SamplingConfig
 from ssp.engines.base import Sampling
 from ssp.engines.torch_engine import TorchEngine
 from ssp.learning import algorithms
@@ -19,13 +19,13 @@ GOOD = frozenset(range(6))
 EPISODES, GROUP = 48, 6
 
 
-def play(engine: TorchEngine, round_: int) -> tuple[Batch, float]:
+def play(engine: TorchEngine, round_: int, temperature: float) -> tuple[Batch, float]:
     """One batch, and the share of episodes whose last word is good."""
     episodes = [Episode(f"e{i}", f"g{i // GROUP}", "solver", i, outcome=Outcome.SCORED) for i in range(EPISODES)]
     seeds = [round_ * EPISODES + i for i in range(EPISODES)]
     slots, read = engine.open(seeds), [[10 + i // GROUP, 20] for i in range(EPISODES)]
     for kind in (Kind.PROMPT, Kind.OBSERVATION):
-        turns = engine.step(slots, read, Sampling(1.0, 1, ()))
+        turns = engine.step(slots, read, Sampling(temperature, 1, ()))
         for episode, given, turn in zip(episodes, read, turns, strict=True):
             episode.log.append(kind, given)
             episode.log.append_model(turn.ids, turn.logprobs, turn.version)
@@ -53,7 +53,7 @@ def test_the_toy_is_learned(model_dir, role, name):
         {"loss": "decoupled", "correction": made(CorrectionConfig, mask="token", low=0.9, high=1.1)},
         {"loss": "tis", "correction": made(CorrectionConfig, mask="sequence", low=0.9, high=1.1)},
         {"algorithm": "reinforce", "baseline": "running"},
-        {"algorithm": "reinforce", "baseline": "none"},
+        {"algorithm": "reinforce", "baseline": "none", "sampling": SamplingConfig(0.6)},
     ],
     ids=str,
 )
@@ -66,13 +66,15 @@ def test_the_toy_is_learned_with_every_loss_and_baseline(model_dir, role, settin
 
 
 def learn(model_dir, role):
-    """At most 200 updates."""
+    """At most 200 updates. The learner finds the log-probs that the engine gave, of each version that it is given."""
     learner, engine, shares = SoloLearner(model_dir, role), TorchEngine(model_dir), []
     for version in range(1, 201):
-        batch, share = play(engine, version)
+        batch, share = play(engine, version, role.sampling.temperature)
         shares.append(share)
         if sum(shares[-5:]) / 5 > 0.9:
             break
-        learner.update(batch)
+        figures = learner.update(batch)
+        assert figures["logprob_mismatch/max"] < 2e-4 and figures["logprob_mismatch/kl"] < 1e-8
+        assert set(batch.versions[batch.mask].tolist()) == {version - 1}
         engine.load(learner.weights(), version)
     assert sum(shares[:3]) / 3 < 0.2 and sum(shares[-5:]) / 5 > 0.9
