@@ -99,10 +99,10 @@ class EndpointEngine(Slots, FreeEngine):
         if len(ids) > body["max_tokens"]:
             raise Fault(REFUSED, f"the server returns {len(ids)} tokens where {body['max_tokens']} were asked for")
         probs = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-        if not isinstance(probs, list) or len(probs) != len(ids) or not all(map(_finite, probs)):
+        if (
+            not isinstance(probs, list)
+            or len(probs) != len(ids)
+            or not all(isinstance(prob, int | float) and math.isfinite(prob) for prob in probs)
+        ):
             raise Fault(REFUSED, "the server returns no log-prob for each token")
         return Generation(ids, [float(p) for p in probs], self.version, choices[0].get("finish_reason") == "stop")
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError
 from ssp.engines.decoder import Architecture, Cache, Decoder, Piece
 from ssp.engines.folder import read_config
 
@@ -24,11 +23,9 @@ _PIECE = 128  # tokens of one row in one product: longer ones waste work on keys
 
 
 class Rows:
-    """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture or dtype."""
+    """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture."""
 
     def __init__(self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool) -> None:
-        if dtype not in _DTYPES:
-            raise InputError(f"engine.dtype must be one of {', '.join(_DTYPES)}", dtype, "set engine.dtype=float32")
         self.shape = Architecture.of(model if isinstance(model, Mapping) else read_config(Path(model)))
         self.dtype, self.prefix = _DTYPES[dtype], prefix
         self.cache = Cache(self.shape)

@@ -143,8 +143,6 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         TorchEngine(config | {"use_sliding_window": True})
     with pytest.raises(InputError, match="config.json"):
         TorchEngine(tmp_path)
-    with pytest.raises(InputError, match="dtype"):
-        TorchEngine(config, dtype="int8")
     engine = TorchEngine(config)
     with pytest.raises(InputError, match="weights"):
         engine.step(engine.open([1]), [[20]], Sampling(1.0, 1, ()))
