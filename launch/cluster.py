@@ -22,8 +22,7 @@ from actors.cluster import free
 from launch import train
 from launch.cli import Parsed, end_politely, parse, run
 from launch.nodes import code, ports, raynode, token
-from launch.nodes.meeting import Meeting
-from launch.nodes.member import Member
+from launch.nodes.meeting import JOINED, LEAVING, Meeting, Member
 from launch.nodes.raynode import RayNode
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
@@ -119,7 +118,7 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
     exit_code, node = SspError.exit_code, None
     try:
         node = _start(cfg, _head_options(seat, cfg))
-        print_ = code.printed(cfg)
+        print_ = _printed(seat, cfg)
         _say(f"Ray's head is at {seat.ray}, code {code.digest(print_)}; logs in {node.folder}")
         if seat.nodes > 1:
             meeting.open(seat.ray, print_, secret)
@@ -142,12 +141,12 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
 
 def _member(seat: Seat, cfg: Config) -> int:
     """Join the head, wait for the run's end, leave."""
-    member = Member.meet(seat.meeting, seat.rank, seat.nodes, code.printed(cfg), cfg.ray.nodes_timeout, _say)
+    member = Member.meet(seat.meeting, seat.rank, _printed(seat, cfg), cfg.ray.nodes_timeout, _say)
     node, well = None, False
     try:
         options = [f"--address={member.ray}", f"--node-ip-address={member.own}", *_node_options(cfg)]
         node = _start(cfg, options)
-        member.joined()
+        member.tell(JOINED)
         _say(f"rank {seat.rank} of {seat.nodes} is in the cluster of {member.ray}; logs in {node.folder}")
         ended = member.stay(node.check)
         _say(f"the run has ended (exit code {ended} on rank 0)")
@@ -156,7 +155,7 @@ def _member(seat: Seat, cfg: Config) -> int:
     except KeyboardInterrupt:
         well = True
         _say(f"rank {seat.rank} leaves within {raynode.LEAVING:g} s: nothing new starts here (again: at once)")
-        member.leave("it was asked to")
+        member.tell(LEAVING)
         if node is not None:
             node.end(keep=False, seconds=raynode.LEAVING)
             node = None
@@ -165,6 +164,11 @@ def _member(seat: Seat, cfg: Config) -> int:
         if node is not None:
             node.end(keep=not well)
         member.close()
+
+
+def _printed(seat: Seat, cfg: Config) -> code.Print:
+    """What must be equal on all nodes."""
+    return code.printed(cfg) | {"NNODES": str(seat.nodes)}
 
 
 def _environment(seat: Seat, cfg: Config) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,10 +41,10 @@ go on and nothing new comes, then they start again elsewhere); and that killed p
 _KEEPER = """
 import os, select, signal, sys, time
 launcher, session, needle = int(sys.argv[1]), sys.argv[2], sys.argv[3].encode()
-watch = os.pidfd_open(launcher)
-print("watching", flush=True)
 poll = select.poll()
-poll.register(watch, select.POLLIN)
+poll.register(os.pidfd_open(launcher), select.POLLIN)
+poll.register(0, select.POLLIN)
+print("watching", flush=True)
 poll.poll()
 for _ in range(50):
     found = 0
@@ -69,38 +69,35 @@ def own_mark() -> str:
 
 
 def left_behind() -> list[tuple[psutil.Process, str]]:
-    """Processes whose launcher is gone, with its mark."""
-    return [(process, mark) for process, mark in marked() if not alive(mark)]
+    """Processes of this user that carry the mark of a launcher which is gone, with that mark."""
+    here, found = os.readlink("/proc/self/ns/pid"), []
+    for process in psutil.process_iter():
+        # Another container's processes may be seen from here, and their launcher has another number there.
+        with suppress(psutil.Error, OSError):
+            mark = process.environ().get(MARK, "")
+            same = os.readlink(f"/proc/{process.pid}/ns/pid") == here
+            if mark and same and not alive(mark) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append((process, mark))
+    return found
 
 
 def sweep() -> list[str]:
     """End what launchers that are gone have left on this machine, remove their folders, and say what was ended."""
     processes = left_behind()
-    said = [
-        f"process {process.pid} of a run whose launcher {mark.split('-')[0]} is gone" for process, mark in processes
-    ]
-    _kill([process for process, _ in processes])
+    for process, _ in processes:
+        with suppress(psutil.Error):  # it refuses a number that was given to another process meanwhile
+            process.kill()
+    psutil.wait_procs([process for process, _ in processes], DEAD)
     for folder in stale_folders():
         shutil.rmtree(folder, ignore_errors=True)
-    return said
+    return [
+        f"process {process.pid} of a run whose launcher {mark.split('-')[0]} is gone" for process, mark in processes
+    ]
 
 
 def stale_folders() -> list[Path]:
     """Folders of launchers that are gone."""
     return [folder for folder in root().glob("*-*") if not alive(folder.name)]
-
-
-def marked(wanted: str = "") -> Iterator[tuple[psutil.Process, str]]:
-    """Processes of this user that carry the mark `wanted` (any, if empty), with their mark."""
-    here = os.readlink("/proc/self/ns/pid")
-    for process in psutil.process_iter():
-        # Another container's processes may be seen from here, and their launcher has another number there.
-        with suppress(psutil.Error, OSError):
-            if os.readlink(f"/proc/{process.pid}/ns/pid") != here:
-                continue
-            found = process.environ().get(MARK, "")
-            if found and wanted in ("", found) and process.status() != psutil.STATUS_ZOMBIE:
-                yield process, found
 
 
 def alive(mark: str) -> bool:
@@ -125,14 +122,6 @@ def _started(pid: int) -> str:
     return stat[stat.rindex(")") + 2 :].split()[19]
 
 
-def _kill(processes: Sequence[psutil.Process]) -> None:
-    """By process id; psutil refuses one that was given to another process meanwhile."""
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(processes, DEAD)
-
-
 class RayNode:
     """`ray start` with `options`, and everything below it."""
 
@@ -145,7 +134,7 @@ class RayNode:
             raise InputError(rule, self.folder, "set RAY_TMPDIR to a shorter one, such as /tmp")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "ray-start.log"
-        self._options, self._ending = list(options), False
+        self._options = list(options)
         self._launch()
 
     def _launch(self) -> None:
@@ -169,7 +158,7 @@ class RayNode:
         while READY not in self.log.read_text(errors="replace"):
             if starts < STARTS and self._stillborn():
                 starts += 1
-                self._kill_all()
+                self._kill()
                 self._launch()
             self.check()
             if time.monotonic() > deadline:
@@ -178,19 +167,23 @@ class RayNode:
 
     def check(self) -> None:
         """SspError when Ray has ended by itself."""
-        if self.process.poll() is not None and not self._ending:
+        if self.process.poll() is not None:
             raise SspError(f"Ray on this node has ended: {self._last_words()}")
 
     def end(self, keep: bool, seconds: float = POLITE) -> None:
-        """End it: Ray by a signal, which lets it say goodbye within `seconds`, then by force what is left. `keep`: its
+        """End it: Ray by a signal, which lets it say goodbye within `seconds`, then the keeper what is left. `keep`: its
         logs stay until the next start."""
-        self._ending = True
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
-        self._kill_all()
+        self._kill()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _kill(self) -> None:
+        """Have the keeper end what is left of this node."""
+        self._keeper.communicate()
+        self.process.wait()
 
     def _stillborn(self) -> bool:
         """Whether a server died while `ray start` still waits for it: a raylet gives its own agents 15 s to come up, which
@@ -199,32 +192,17 @@ class RayNode:
             return any(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process(self.process.pid).children())
         return False
 
-    def _kill_all(self) -> None:
-        """What is left of this node, and then its keeper, whose session's number may be another's one day."""
-        _kill([*(process for process, _ in marked(self.mark)), *_session(self.process.pid)])
-        self.process.wait()
-        self._keeper.kill()
-        self._keeper.wait()
-
     def _last_words(self) -> str:
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{' / '.join(lines[-3:])} (all of it: {self.log})"
 
 
-def _session(leader: int) -> Iterator[psutil.Process]:
-    """Processes of the session that `leader` began."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
-
-
 def _keep(mark: str, session: int) -> subprocess.Popen[bytes]:
-    """Start the keeper of what carries `mark` or is of that session."""
+    """Start the keeper, which ends what carries `mark` or is of that session once this process, or its pipe, is gone."""
     command = [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), str(session), f"{MARK}={mark}"]
     environment = {name: value for name, value in os.environ.items() if name != MARK}
     keeper = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True, env=environment, cwd="/",
     )  # fmt: skip
     assert keeper.stdout is not None

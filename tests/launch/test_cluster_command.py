@@ -118,7 +118,7 @@ child = subprocess.Popen(
     start_new_session=True,
 )
 if sys.argv[1] == "kept":
-    raynode._keep(mark, child.pid)
+    keeper = raynode._keep(mark, child.pid)
 print(child.pid, flush=True)
 time.sleep(600)
 """

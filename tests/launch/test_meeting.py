@@ -4,54 +4,61 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from trainruns import free_port, until
 
-from launch.nodes import code, line, meeting, member, token
-from launch.nodes.meeting import Meeting
-from launch.nodes.member import Member
+from launch.nodes import code, meeting, token
+from launch.nodes.meeting import JOINED, LEAVING, Gone, Line, Meeting, Member
 from ssp.base.errors import InputError, SspError
 from ssp.config.schema import Config
 
-PRINT = {"python": "3.11.7", "ssp/game.py": "ab"}
+PRINT = {"python": "3.11.7", "ssp/game.py": "ab", "NNODES": "3"}
 
 
 class Head:
     """A meeting of three nodes on loopback, and what it said."""
 
-    def __init__(self, opened: bool = True) -> None:
+    def __init__(self) -> None:
         self.said: list[str] = []
         self.port = free_port()
         self.meeting = Meeting(("127.0.0.1", self.port), 3, self.said.append)
-        if opened:
-            self.open()
 
     def open(self) -> None:
         self.meeting.open("10.0.0.1:6379", PRINT, "secret")
 
-    def meet(self, rank: int, print_: code.Print = PRINT, nodes: int = 3, seconds: float = 10.0) -> Member:
-        return Member.meet(("127.0.0.1", self.port), rank, nodes, print_, seconds, lambda message: None)
+    def meet(self, rank: int, print_: code.Print = PRINT, seconds: float = 10.0) -> Member:
+        return Member.meet(("127.0.0.1", self.port), rank, print_, seconds, self.said.append)
+
+    def says(self, words: str) -> None:
+        until(f"it says {words}", lambda: any(words in text for text in self.said), 10.0)
 
 
 @pytest.fixture
-def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+    """A head that lets nobody in yet."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
     made = Head()
     yield made
     made.meeting.end(0)
 
 
-def staying(member: Member, check: Callable[[], None] = lambda: None) -> tuple[threading.Thread, list[Any]]:
+@pytest.fixture
+def head(closed: Head) -> Head:
+    closed.open()
+    return closed
+
+
+def staying(member: Member) -> tuple[threading.Thread, list[Any]]:
     """`member.stay` in a thread, and what it ended with; the member closes as the command does."""
     ended: list[Any] = []
 
     def stay() -> None:
         try:
-            ended.append(member.stay(check))
+            ended.append(member.stay(lambda: None))
         except SspError as error:
             ended.append(error)
         member.close()
@@ -68,7 +75,7 @@ def test_all_come_and_hear_the_end(head: Head) -> None:
     with pytest.raises(SspError, match=r"rank 1, 2 of 3 did not come within ray.nodes_timeout=0.05"):
         head.meeting.wait(0.05)  # they are let in, and their Ray is not up yet
     for one in members:
-        one.joined()
+        one.tell(JOINED)
     head.meeting.wait(10.0)
     head.meeting.end(2)
     for thread, ended in threads:
@@ -77,40 +84,23 @@ def test_all_come_and_hear_the_end(head: Head) -> None:
     assert not [line for line in head.said if "lost" in line or "left" in line]
 
 
-def test_whoever_comes_first_waits_for_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    said: list[str] = []
-    port, found = free_port(), []
-    early = threading.Thread(
-        target=lambda: found.append(Member.meet(("127.0.0.1", port), 1, 2, PRINT, 20.0, said.append))
-    )
-    early.start()
-    until("it says that it waits", lambda: said, 10.0)
-    late = Meeting(("127.0.0.1", port), 2, said.append)
-    late.open("10.0.0.1:6379", PRINT, "secret")
-    early.join(20.0)
-    assert found[0].ray == "10.0.0.1:6379" and "waiting for the head at 127.0.0.1" in said[0]
-    found[0].close()
-    late.end(0)
-
-
-def test_no_head_within_the_deadline() -> None:
-    with pytest.raises(
-        SspError, match=r"no head at 127.0.0.1:\d+ .* within ray.nodes_timeout=0.2 s: Connection refused"
-    ):
-        Member.meet(("127.0.0.1", free_port()), 1, 2, PRINT, 0.2, lambda message: None)
+def test_whoever_comes_first_waits_for_the_head_until_the_deadline(closed: Head) -> None:
+    nowhere = ("127.0.0.1", free_port())
+    with pytest.raises(SspError, match=r"no head at 127.0.0.1:\d+ .* ray.nodes_timeout=0.2 s: Connection refused"):
+        Member.meet(nowhere, 1, PRINT, 0.2, closed.said.append)
+    assert "waiting for the head at 127.0.0.1" in closed.said[0]
+    threading.Timer(0.5, closed.open).start()
+    closed.meet(1).close()
 
 
 @pytest.mark.parametrize("secret", ["another", ""])
 def test_a_node_without_the_heads_token_is_told_what_to_copy(head: Head, secret, monkeypatch, tmp_path) -> None:
-    # One process has one environment, so it is the head that holds another token here.
-    head.meeting._secret = "the head's"
     monkeypatch.setenv("RAY_AUTH_TOKEN", secret)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     with pytest.raises(InputError, match="every node has the head's token") as refused:
         head.meet(1)
-    assert f"scp 127.0.0.1:.ray/auth_token {tmp_path / 'token'}" in str(refused.value) or secret
-    assert "RAY_AUTH_TOKEN_PATH" in refused.value.next_step and "the head's," not in str(refused.value)
+    assert f"scp 127.0.0.1:.ray/auth_token {tmp_path / 'token'}" in str(refused.value)
+    assert "RAY_AUTH_TOKEN_PATH" in refused.value.next_step and "secret" not in str(refused.value)
 
 
 def test_a_stranger_that_knows_no_token_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,108 +109,89 @@ def test_a_stranger_that_knows_no_token_is_not_joined(monkeypatch: pytest.Monkey
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
-            there = line.Line(server.accept()[0])
-            there.send({"nonce": "1"})
-            there.receive(5.0)
-            there.send({meeting.RAY: "10.6.6.6:6379", "proof": "0"})
+            with Line(server.accept()[0]) as there:
+                there.tell(nonce="1")
+                there.hear(5.0)
+                there.tell(ray="10.6.6.6:6379", proof="0")
 
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(InputError, match="does not have this node's token"):
-            Member.meet(server.getsockname(), 1, 2, PRINT, 10.0, lambda message: None)
+            Member.meet(server.getsockname(), 1, PRINT, 10.0, lambda message: None)
 
 
 def test_another_code_or_number_of_nodes_is_named(head: Head) -> None:
-    other = {"python": "3.12.1", "ssp/game.py": "cd", "ssp/new.py": "ef"}
-    with pytest.raises(
-        InputError, match="python is 3.12.1 here and 3.11.7 on the head; ssp/game.py differs; ssp/new.py is not"
-    ):
+    other = {"python": "3.12.1", "ssp/game.py": "cd", "ssp/new.py": "ef", "NNODES": "4"}
+    said = "NNODES is 4 here and 3 on the head; python is 3.12.1 here and 3.11.7 on the head; ssp/game.py differs; "
+    with pytest.raises(InputError, match=f"{said}ssp/new.py is not on the head"):
         head.meet(1, other)
-    with pytest.raises(InputError, match="NNODES is the same on every node. Found: 4. Next: set it to 3"):
-        head.meet(1, nodes=4)
 
 
 def test_a_rank_is_one_process(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "TAKEN", 0.5)
     first = head.meet(1)
-    _, _ = staying(first)
     with pytest.raises(InputError, match="rank 1 is on .*, and came again"):
         head.meet(1)
-    # One that has fallen silent keeps its place until it counts as dead; then a new process gets it.
-    monkeypatch.setattr(meeting, "ALIVE", -1.0)
-    with pytest.raises(SspError, match="another process still has this rank"):
-        head.meet(1, seconds=0.5)
-
-
-def test_a_rank_that_is_lost_may_come_back(head: Head) -> None:
+    monkeypatch.setattr(meeting, "TAKEN", 10.0)  # one whose death is noticed meanwhile gives its place to a new process
+    threading.Timer(0.5, first.close).start()
     head.meet(1).close()
-    until("the head has noticed", lambda: any("rank 1" in text and "lost" in text for text in head.said), 10.0)
+
+
+def test_a_rank_that_is_lost_or_leaves_may_come_back(head: Head) -> None:
+    head.meet(1).close()
+    head.says("is lost: it closed the connection; its place is kept")
     leaving = head.meet(1)
-    leaving.leave("it was asked to")
+    leaving.tell(LEAVING)
     leaving.close()
-    until("the head has heard", lambda: any("has left: it was asked to" in text for text in head.said), 10.0)
+    head.says("has left: it was asked to")
     back = head.meet(1)
-    back.joined()
-    until("it is there", lambda: any("rank 1" in text and "is there" in text for text in head.said), 10.0)
+    back.tell(JOINED)
+    head.says("is there")
     back.close()
 
 
 def test_a_rank_that_dies_as_it_is_let_in_may_come_back(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     """The head's answer finds nobody: the place must be free for the next process."""
-    told = line.Line.send
+    told = Line.tell
 
-    def send(self: line.Line, message: line.Message) -> None:
-        if meeting.RAY in message:
-            monkeypatch.undo()
-            monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-            raise line.Gone("Connection reset by peer")
-        told(self, message)
+    def tell(self: Line, **message: Any) -> None:
+        if "ray" in message:
+            monkeypatch.setattr(Line, "tell", told)
+            raise Gone("Connection reset by peer")
+        told(self, **message)
 
-    monkeypatch.setattr(line.Line, "send", send)
+    monkeypatch.setattr(Line, "tell", tell)
     head.meet(1, seconds=5.0).close()
 
 
-def test_a_node_whose_ray_starts_slowly_is_not_lost(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives signs of life from the moment that it is let in, and hears the end whenever that comes."""
-    monkeypatch.setattr(line, "SILENCE", 2.0)
-    for module in (line, member):  # ten signs of life in that time: a busy machine may be late with some
-        monkeypatch.setattr(module, "BEAT", 0.2)
-    slow = head.meet(1)
-    time.sleep(2.5)
-    slow.joined()
-    until("it is there", lambda: any("rank 1" in text and "is there" in text for text in head.said), 10.0)
-    assert not any("lost" in text for text in head.said)
-    ending = threading.Thread(target=head.meeting.end, args=(130,))
-    ending.start()
-    assert slow.stay(lambda: None) == 130
-    slow.close()
-    ending.join(10.0)
-
-
-def test_a_head_that_vanishes_is_an_error(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_vanishes_is_an_error(head: Head) -> None:
     thread, ended = staying(head.meet(1))
-    head.meeting._seats[1].line._socket.shutdown(socket.SHUT_RDWR)
+    with socket.fromfd(head.meeting._seats[1].line.fileno(), socket.AF_INET, socket.SOCK_STREAM) as line:
+        # That of a machine which is dead is the system's to notice.
+        options = [line.getsockopt(socket.IPPROTO_TCP, option) for option in meeting.KEEPALIVE]
+        assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) and options == [5, 5, 3, 20_000]
+        line.shutdown(socket.SHUT_RDWR)
     thread.join(10.0)
     assert "vanished without saying goodbye" in str(ended[0])
-    monkeypatch.setattr(line, "SILENCE", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        silent = line.Line(socket.create_connection(server.getsockname()))
-        with pytest.raises(line.Gone, match="said nothing for 0.5 s"):
-            while True:
-                silent.poll()
 
 
-def test_other_programs_and_long_messages_are_no_nodes(head: Head) -> None:
+def test_other_programs_silence_and_long_messages_are_no_nodes(head: Head) -> None:
     with socket.create_connection(("127.0.0.1", head.port)) as browser:
         browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
         browser.settimeout(5.0)
-        while browser.recv(4096):
-            pass
+        with suppress(ConnectionResetError):
+            while browser.recv(4096):
+                pass
     with socket.create_server(("127.0.0.1", 0)) as server:
-        there = line.Line(socket.create_connection(server.getsockname()))
-        connection, _ = server.accept()
-        threading.Thread(target=lambda: connection.sendall(b"x" * (line.LONGEST + 100_000)), daemon=True).start()
-        with pytest.raises(line.Gone, match="not launch.cluster"):
-            there.receive(10.0)
-        there.close()
+        for sent, said in (
+            (b"", "said nothing for 0.5 s"),
+            (b"\0\0\0\2[]", "not launch.cluster"),
+            (b"\0\0\0\2{]", "not launch.cluster"),
+            ((meeting.LONGEST + 1).to_bytes(4, "big"), "bad message length"),
+        ):
+            with Line(socket.create_connection(server.getsockname())) as there, server.accept()[0] as connection:
+                connection.sendall(sent)
+                with pytest.raises(Gone, match=said):
+                    there.hear(0.5)
 
 
 def test_the_print_names_code_versions_and_settings() -> None:
