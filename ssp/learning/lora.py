@@ -80,14 +80,13 @@ class Bare:
 
     def base_model(self, *args: Any, **options: Any) -> Any:
         """The model's body. Only in here are the adapters off: what is computed again later has them on."""
-        # Not by peft's enable_adapters: it also takes the adapters' requires_grad away, in the middle of an update.
         for layer in self._layers:
-            layer._disable_adapters = True
+            layer.enable_adapters(False)
         try:
             return self._model.base_model(*args, **options)
         finally:
             for layer in self._layers:
-                layer._disable_adapters = False
+                layer.enable_adapters(True)  # gives the adapters their requires_grad back, too
 
 
 def weights(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]]:

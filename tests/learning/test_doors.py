@@ -14,7 +14,6 @@ DOORS = {
     "__compatible_ops__": "ssp/learning/backends/deepspeed_backend.py",
     "ds_tensor": "ssp/learning/backends/deepspeed_backend.py",
     "ds_numel": "ssp/learning/backends/deepspeed_backend.py",
-    "_disable_adapters": "ssp/learning/lora.py",
 }
 
 
@@ -22,14 +21,6 @@ DOORS = {
 def test_one_file_uses_it(door: str) -> None:
     found = [path for path in (ROOT / "ssp").rglob("*.py") if door in path.read_text(encoding="utf-8")]
     assert [str(path.relative_to(ROOT)) for path in found] == [DOORS[door]]
-
-
-def test_peft_leaves_adapters_out_by_this_flag() -> None:
-    from peft.tuners.lora import LoraLayer
-    from torch import nn
-
-    assert (0, 19) <= tuple(map(int, version("peft").split(".")[:2])) < (0, 22)
-    assert LoraLayer(nn.Linear(2, 2))._disable_adapters is False
 
 
 def test_deepspeed_compiles_what_is_on_this_list(monkeypatch: pytest.MonkeyPatch) -> None:
