@@ -144,7 +144,7 @@ def test_one_process_plays_in_a_folder(home):
 
     assert "one process plays in a run folder" in resume().stderr
     assert folder.config.read_text() == before
-    folder.release()
+    os.close(folder._lock)
     assert resume().stdout == "True\n"
     folder.hold()  # that process has ended, so its lock has too
 

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import EVAL, ROLES, Episode
+from ssp.base.episode import Episode
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.load import load
 from ssp.config.schema import Config
@@ -49,11 +49,6 @@ class RunReader:
         """The games that have a verdict, by id, and their episodes, by game and id."""
         with self.ledger() as ledger:
             return ledger.settled()
-
-    def played(self, roles: Sequence[str] = (*ROLES, EVAL)) -> list[EpisodeRow]:
-        """The episodes that have a transcript, by file and row."""
-        with self.ledger() as ledger:
-            return ledger.played(roles)
 
     def recorded(self, id: str) -> tuple[EpisodeRow | None, GameRow | None]:
         """The ledger's rows of an episode and of its game (an evaluation's belongs to none); None for what it lacks."""

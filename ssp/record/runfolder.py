@@ -157,7 +157,7 @@ class RunFolder:
         self._lock: int | None = None
 
     def hold(self) -> None:
-        """Keep other processes from playing here until `release` or this process's end. InputError when one does."""
+        """Keep other processes from playing here until this process's end. InputError when one does."""
         file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,12 +165,6 @@ class RunFolder:
             os.close(file)
             raise self._played_in() from error
         self._lock = file
-
-    def release(self) -> None:
-        """Let others play here."""
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
 
     @property
     def held(self) -> bool:
