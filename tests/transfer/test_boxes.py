@@ -193,10 +193,13 @@ def test_an_engine_is_placed_on_a_gpu_where_it_has_one(monkeypatch: pytest.Monke
     class OnDevice(ScriptedEngine):
         def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None: ...
 
+    def script(ids: list[int], seed: int, turn: int) -> list[int]:
+        return []
+
     cfg = Config()
-    cfg.solver, script = RoleConfig(), lambda ids, seed, turn: []
+    cfg.solver = RoleConfig()
     place = Loader(cfg, "solver", OnDevice(script)).place()
-    assert (place.gpu, place.nbytes) == ("", 0)
+    assert (place.gpu, place.nbytes) == ("", 0) and place == Publisher().place()
     monkeypatch.setattr(loader, "here", lambda host, gpu: gpu)
     cfg.placement.engine_gpus = 1
     assert [Loader(cfg, "solver", kind(script)).place() for kind in (OnDevice, ScriptedEngine)] == [True, False]
@@ -204,8 +207,10 @@ def test_an_engine_is_placed_on_a_gpu_where_it_has_one(monkeypatch: pytest.Monke
 
 def test_who_listens_anew_or_leaves_is_met_at_the_old_port_no_more(tmp_path: Path) -> None:
     out = outbox(tmp_path, "broadcast")
-    held = [out.listen("127.0.0.1"), out._socket, out.listen("127.0.0.1"), out._socket]
-    out.leave()
+    held: list[Any] = []
+    for leave in (lambda: None, out.leave, out.close):
+        held += [out.listen("127.0.0.1"), out._socket]
+        leave()
     for port in held[::2]:
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", port), 5.0).close()
