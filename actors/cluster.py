@@ -75,7 +75,7 @@ def _local(cfg: RayConfig, needed_cpus: float) -> dict[str, Any]:
         raise InputError(rule, cfg.cpus, f"set ray.cpus={math.ceil(needed_cpus)}, or lower placement.*")
     return {
         "num_cpus": cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
-        "include_dashboard": cfg.dashboard,
+        "include_dashboard": cfg.dashboard >= 0,
         "dashboard_host": "127.0.0.1",
         "dashboard_port": dashboard_port(cfg),
         "object_store_memory": cfg.object_store_mb * 1_000_000,
@@ -137,10 +137,10 @@ def disconnect() -> None:
 def dashboard_port(cfg: RayConfig, host: str = "127.0.0.1") -> int | None:
     """The port that is asked for; None for the first free one from 8265 on, which Ray finds by taking it: two runs may start
     at once. InputError when the one asked for is taken."""
-    if cfg.dashboard and cfg.dashboard_port and not free(host, cfg.dashboard_port):
-        found, next_step = f"{cfg.dashboard_port} is in use", "choose another, or 0 for the first free one"
-        raise InputError("ray.dashboard_port must be free", found, next_step)
-    return cfg.dashboard_port or None
+    if cfg.dashboard > 0 and not free(host, cfg.dashboard):
+        found, next_step = f"{cfg.dashboard} is in use", "choose another, or 0 for the first free one"
+        raise InputError("ray.dashboard must be a free port", found, next_step)
+    return cfg.dashboard if cfg.dashboard > 0 else None
 
 
 def free(host: str, port: int) -> bool:

@@ -22,7 +22,7 @@ from actors.workers import PLAYERS, JudgeActor, PairActor, RoleCrew
 from ssp.base.crew import Crew
 from ssp.capacity.memory.processes import FLEET
 from ssp.capacity.placement import Plan
-from ssp.config.crews import at_once, players, ranks, shared_gpus, takes_turns
+from ssp.config.crews import at_once, players, queue_budget, ranks, shared_gpus, takes_turns
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
@@ -79,7 +79,7 @@ class Program:
         # On this node, whose disk has the run folder; it asks for no CPU, which a head may not have.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-        queue, judged = (cfg.queue.items, cfg.queue.bytes), sites.models[cfg.roles[-1]]
+        queue, judged = queue_budget(cfg), sites.models[cfg.roles[-1]]
         self.cast = Cast(
             players=self._players(sites),
             judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, judged)),

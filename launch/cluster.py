@@ -201,8 +201,8 @@ def _head_options(seat: Seat, cfg: Config) -> list[str]:
     from actors import cluster
 
     found = ["--head", f"--port={seat.port}", f"--node-ip-address={seat.address}"]
-    found += [f"--include-dashboard={str(cfg.ray.dashboard).lower()}"]
-    if cfg.ray.dashboard:
+    found += [f"--include-dashboard={str(cfg.ray.dashboard >= 0).lower()}"]
+    if cfg.ray.dashboard >= 0:
         port = cluster.dashboard_port(cfg.ray, seat.address)
         found += [f"--dashboard-host={seat.address}", *([f"--dashboard-port={port}"] if port else [])]
     return [*found, *_node_options(cfg, seat.nodes)]

@@ -51,7 +51,7 @@ class Policy:
     def config(self, typed: str | None, overrides: list[str]) -> Config:
         """The checked configuration: the one typed, else the run's own, else the default."""
         own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
-        server = {"kind": "endpoint", "url": self.url, "model": self.model} if self.url else {}
+        server = {"kind": "endpoint", "url": f"{self.url}#{self.model}"} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
         trusted = self.trusted or bool(typed) or self.run is None
         return load(typed or own, [*overrides, *settings], trusted)

@@ -28,7 +28,6 @@ from ssp.config.schema import Config, RetrieverConfig
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.forms import MAX_TOPK
-from ssp.search.settings import hedges_have_a_replica
 from ssp.search.shard import BM25
 
 KEEP_ALIVE = 75
@@ -36,7 +35,7 @@ KEEP_ALIVE = 75
 OVER_RAY = 8
 """Searches under way at once where shards are actors: this process only waits for them."""
 
-FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", "topk", "encoders", "online")]
+FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", "topk", "online")]
 """Settings `retriever.<name>` that are flags of the command."""
 
 
@@ -119,7 +118,7 @@ def settings(app: SearchApi) -> uvicorn.Config:
 def configured(args: argparse.Namespace) -> Config:
     """The configuration that the flags stand for. InputError when a value is out of its range."""
     cfg = Config()
-    cfg.ray.dashboard = False
+    cfg.ray.dashboard = -1
     cfg.data.corpus, cfg.data.eval = str((args.index or args.corpus).absolute()), []
     if args.index and not args.index.is_dir():
         raise InputError("an index is a folder", args.index, "build one: ssp index; or serve a file with --corpus")
@@ -133,7 +132,6 @@ def configured(args: argparse.Namespace) -> Config:
             rules.check_range(key, rules.get(cfg, key), *ranges[key])
         if key in choices:
             rules.check_choice(key, rules.get(cfg, key), choices[key])
-    hedges_have_a_replica(cfg)
     return cfg
 
 

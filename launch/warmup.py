@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, end_politely, on_hangup, parse, run
+from launch.cli import Parser, end_politely, on_hangup, parse, run, whole
 from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.base.errors import InputError
@@ -42,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg, role = replace(parsed, overrides=[*parsed.overrides, *UNUSED]).load(), parsed.flags.role
     if role not in cfg.roles:
         raise InputError("--role is one that plays", f"{role}, but game.questions={cfg.game.questions}", "leave it out")
-    if not cfg.warmup.data:
-        raise InputError("warmup.data names traces (jsonl) or a run's folder", "''", "set warmup.data=FILE")
+    course = loop.WarmupConfig(parsed.flags.epochs, parsed.flags.batch)
     out = models.resolve(parsed.flags.out or f"runs/warmup-{role}", "--out")
     if out.exists():
         began(out)  # InputError unless it is an interrupted warm start's
@@ -55,36 +54,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     check_files(folder)
-    episodes = read(cfg, role, folder)
-    taught: dict[str, Any] = {"steps": loop.steps(len(episodes), cfg.warmup), role: loop.recipe(cfg.block(role))}
-    what = fingerprint(cfg, role, episodes)
+    episodes = read(cfg, role, folder, parsed.flags.data, course.least_reward)
+    taught: dict[str, Any] = {"steps": loop.steps(len(episodes), course), role: loop.recipe(cfg.block(role))}
+    what = fingerprint(cfg, course, role, episodes)
     saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
     begun, whole = saves.begun(), sum(file.stat().st_size for file in folder.iterdir())
     cfg = replace(cfg, **taught)
     runfolder.check_space(out, whole * (2 if cfg.block(role).learner.lora.rank else COPIES))
     goes_on = "" if begun is None else f"; it goes on from update {begun[0]}, in {out}"
     say(f"{len(episodes)} episodes of {loop.tokens(episodes)} tokens, {cfg.steps} updates{goes_on}")
-    summary = _run(cfg, role, folder, episodes, saves)
+    summary = _run(cfg, course, role, folder, episodes, saves)
     heldout = "" if summary.before is None else f"; held-out {summary.before:.4f} -> {summary.after:.4f} nats a token"
     say(f"{summary.steps} updates on {summary.learned} episodes{heldout}")
     say(f"policy: {out}\nnext: ssp train --config {parsed.config} {role}.model={out}")
     return 0
 
 
-def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
-    """The episodes that `warmup.data` stands for, of `role`. InputError for what is not that."""
+def read(cfg: Config, role: str, folder: Path, given: str, least: float) -> list[Episode]:
+    """The episodes of `role` that are `given`: traces, or a run whose rewards are `least` or more. InputError for anything
+    else."""
     renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
-    data = models.resolve(cfg.warmup.data, "warmup.data")
+    data = models.resolve(given, "--data")
     if data.is_dir():
-        return traces.of_run(data, role, cfg.warmup.least_reward, renderer)
+        return traces.of_run(data, role, least, renderer)
     found = [trace for trace in traces.read(data) if trace.role == role]
     if not found:
         other = PROPOSER if role == SOLVER else SOLVER
-        raise InputError(f"warmup.data holds traces of the {role}", f"only of the {other}", f"add --role {other}")
+        raise InputError(f"--data holds traces of the {role}", f"only of the {other}", f"add --role {other}")
     return traces.episodes(found, renderer, limits, cfg.retriever.topk)
 
 
-def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: Saves) -> loop.Summary:
+def _run(
+    cfg: Config, course: loop.WarmupConfig, role: str, folder: Path, episodes: list[Episode], saves: Saves
+) -> loop.Summary:
     """Join or start a cluster, and train there; its actors end with the connection."""
     from actors import cluster
 
@@ -93,13 +95,13 @@ def _run(cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: S
     cluster.connect(cfg.ray, cfg.placement.cpus * learner.ranks)
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
-        return asyncio.run(_train(cfg, role, folder, episodes, saves, gpus))
+        return asyncio.run(_train(cfg, course, role, folder, episodes, saves, gpus))
     finally:
         cluster.disconnect()
 
 
 async def _train(
-    cfg: Config, role: str, folder: Path, episodes: list[Episode], saves: Saves, gpus: int
+    cfg: Config, course: loop.WarmupConfig, role: str, folder: Path, episodes: list[Episode], saves: Saves, gpus: int
 ) -> loop.Summary:
     from actors import learners
     from actors.crew import Patience
@@ -118,7 +120,7 @@ async def _train(
     await made.ready()
     console.start(cfg.steps, began(saves.out)[0] if saves.out.exists() else 0)
     try:
-        return await loop.train(made.first, episodes, cfg.warmup, cfg.seed, console.update, saves)
+        return await loop.train(made.first, episodes, course, cfg.seed, console.update, saves)
     except asyncio.CancelledError:
         if saves.out.exists():
             console.event(f"the policy so far is {saves.out}; the same command goes on from there")
@@ -129,6 +131,9 @@ async def _train(
 
 def _flags(parser: Parser) -> None:
     parser.add_argument("--role", choices=ROLES, default=SOLVER, help="whose policy, prompts and learner")
+    parser.add_argument("--data", required=True, help="traces (jsonl), or a run's folder")
+    parser.add_argument("--epochs", type=whole(1), default=1, help="passes over them (default 1)")
+    parser.add_argument("--batch", type=whole(1), default=32, help="episodes an update (default 32)")
     parser.add_argument("--out", default="", metavar="DIR", help="the policy's new folder (default: runs/warmup-ROLE)")
 
 

@@ -95,7 +95,7 @@ def duel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tests, which look at it and change nothing there."""
     from tests.replay.replayruns import play
 
-    sizes = ["steps=16", "eval.every=4", "eval.questions_per_hop=16", "eval.final_questions_per_hop=64"]
+    sizes = ["steps=16", "eval.every=4", "eval.final_questions_per_hop=64"]
     return play(tmp_path_factory.mktemp("duel") / "duel", *sizes, small=False)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.crew import Crew, LocalCrew
-from ssp.config.crews import learners, players
+from ssp.config.crews import learners, players, queue_budget
 from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
@@ -21,7 +21,7 @@ from ssp.selfplay.workers.player import Player
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
     """Build every worker here. `models`: role → start model folder, for the roles that play."""
-    place, budget = cfg.placement, cfg.queue
+    place, budget = cfg.placement, queue_budget(cfg)
 
     def playing(role: str) -> Crew[Players]:
         return LocalCrew(Players, role, lambda i: Player(cfg, role, models[role], search, episodes), players(cfg, role))
@@ -31,7 +31,7 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         return LocalCrew(Learners, f"learner-{name}", lambda i: made(cfg, name, models[name]))
 
     def queue(role: str) -> Crew[Queue]:
-        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
+        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(*budget))
 
     taught: dict[str, Crew[Learners]] = {}
     for name, roles in learners(cfg).items():

@@ -14,21 +14,22 @@ from ssp.search.index.builder import build_index
 from ssp.selfplay.settings import load
 
 
+def made(home: Path, factory: str, parts: int = 1) -> Path:
+    """A folder with BM25 and a dense index."""
+    plan = folders.dense(factory, parts=parts)
+    build_index(folders.corpus(home / "c.jsonl", 60), home / "index", plan, encode=folders.Encode())
+    return home / "index"
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with BM25 and HNSW in two parts."""
-    home = tmp_path_factory.mktemp("graph")
-    build_index(
-        folders.corpus(home / "c.jsonl", 60), home / "index", folders.dense("HNSW8", parts=2), encode=folders.Encode()
-    )
-    return home / "index"
+    return made(tmp_path_factory.mktemp("graph"), "HNSW8", 2)
 
 
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
         (["retriever.shards=3"], "divides 2"),
-        (["retriever.shards=2", "retriever.nprobe=4"], "retriever.nprobe"),
         (["retriever.shards=2", "retriever.kind=dense"], "world:heldout has no dense index"),
     ],
 )
@@ -43,13 +44,14 @@ def test_what_an_index_folder_cannot_do_is_refused_by_the_dry_run_too(
 
 
 def test_what_it_can_do_is_not(graph: Path) -> None:
-    fitting = [f"data.corpus={graph}", "retriever.shards=2", "retriever.ef_search=40"]
+    fitting = [f"data.corpus={graph}", "retriever.shards=2", "retriever.effort=40"]
     assert "retriever x2" in "".join(describe(load("quickstart", fitting)))
-    words = [f"data.corpus={graph}", "retriever.shards=3", "retriever.kind=bm25", "retriever.nprobe=4"]
+    words = [f"data.corpus={graph}", "retriever.shards=3", "retriever.kind=bm25", "retriever.effort=4"]
     corpora.check(load("quickstart", words))
 
 
-def test_a_knob_that_the_index_has_not_is_refused_where_it_is_searched_in_one_process(graph: Path) -> None:
-    cfg = load("quickstart", [f"data.corpus={graph}", "retriever.nprobe=4", "retriever.shards=3"])
-    with pytest.raises(InputError, match=r"retriever\.nprobe"):
-        corpora.search(cfg, [corpora.TRAIN])
+def test_an_effort_that_the_index_cannot_take_is_refused_in_one_process_too(tmp_path: Path) -> None:
+    cfg = load("quickstart", [f"data.corpus={made(tmp_path, 'Flat')}", "retriever.effort=4", "retriever.shards=2"])
+    for ask in (lambda: "".join(describe(cfg)), lambda: corpora.search(cfg, [corpora.TRAIN])):
+        with pytest.raises(InputError, match=r"retriever\.effort"):
+            ask()

@@ -198,10 +198,12 @@ def test_a_key_goes_nowhere_that_only_a_run_names(
 ) -> None:
     monkeypatch.setenv("SECRET", "hunter2")
     (tmp_path / "config.yaml").write_text(
-        f"judge: {{key_env: SECRET, url: '{url}'}}\nsolver: {{engine: {{kind: torch}}}}"
+        f"judge: {{key_env: SECRET, url: '{url}'}}\nsolver: {{engine: {{kind: torch}}}}\n"
+        f"retriever: {{url: '{url}', online: {{engine: serper}}}}"
     )
     monkeypatch.setattr("ssp.config.rules.check", lambda cfg, rules: None)  # which refuses a user in an address
     cfg = load(str(tmp_path / "config.yaml"), trusted=False)
+    assert own.sealed(cfg.retriever.url) is not kept
     if kept:
         assert key_from(cfg.judge.key_env) == "hunter2"
     else:

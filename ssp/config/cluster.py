@@ -51,24 +51,18 @@ class RayConfig:
     """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. One node alone
     listens on 127.0.0.1 only.
     `cpus`: 0 = what the machine has. `object_store_mb`: 10^6 bytes of Ray's object store on each node. `dashboard`:
-    start Ray's; `dashboard_port`: 0 = the first free one from 8265 on. `start_timeout`: seconds for Ray to start (or a
-    RAY_ADDRESS to answer), for all actors to start, and for one to come back. `nodes_timeout`: seconds in which all
-    nodes of `ssp cluster` must meet. `node_ports`: all other ports of a node, such as "20000-20999" ("" = any free
+    port of Ray's (0 = the first free one from 8265 on, -1 = there is none). `start_timeout`: seconds for Ray to start (or a
+    RAY_ADDRESS to answer), for all actors to start, and for one to come back. In twice that all nodes of
+    `ssp cluster` must meet. `node_ports`: all other ports of a node, such as "20000-20999" ("" = any free
     ones)."""
 
     cpus: int = number(0, 0)
-    dashboard: bool = True
-    dashboard_port: int = number(0, 0, 65535)
+    dashboard: int = number(0, -1, 65535)
     object_store_mb: int = number(256, 80)
     start_timeout: float = number(300.0, 0.001)
-    nodes_timeout: float = number(600.0, 0.001)
     node_ports: str = ""
 
-
-@dataclass
-class QueueConfig:
-    """Budget of each queue: `items` (episodes) and `bytes`. A put waits for room, up to `timeout` seconds."""
-
-    items: ClassVar[int] = 65_536
-    bytes: int = number(256_000_000, 1)
-    timeout: ClassVar[float] = 600.0
+    @property
+    def nodes_timeout(self) -> float:
+        """Seconds in which all nodes of `ssp cluster` must meet: somebody starts them one after the other."""
+        return 2 * self.start_timeout

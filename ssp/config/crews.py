@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssp.base.episode import SOLVER
+from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
 
 
@@ -38,6 +39,22 @@ def ranks(cfg: Config, learner: str) -> int:
     """Processes of a learner; one that only waits is one, whatever its ranks."""
     own = cfg.block(learner).learner
     return 1 if own.kind == "simulated" else own.ranks
+
+
+QUEUE_ITEMS = 65_536
+"""Episodes that a queue has room for."""
+
+
+def queue_budget(cfg: Config) -> tuple[int, int]:
+    """Episodes and bytes that each queue has room for: the longest training batch of every round that may be under way."""
+    rounds = {role: bound(cfg, role) + 2 for role in cfg.roles}
+    tokens = max(rounds[role] * batch(cfg, role) * cfg.block(role).limits.longest for role in cfg.roles)
+    return QUEUE_ITEMS, max(256_000_000, BYTES_A_TOKEN * tokens)
+
+
+def batch(cfg: Config, role: str) -> int:
+    """Episodes of `role` in a training batch."""
+    return cfg.block(role).batch * (cfg.game.attempts if role == SOLVER else 1)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def load(
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
     if not trusted:
-        _seal(file, path)
+        _seal(file, path, typed)
         file = _without_gone(file)
     for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
         _refuse_foreign(raw, source)
@@ -144,7 +144,7 @@ def _read(path: Path) -> Raw:
     return cast(Raw, loaded)
 
 
-def _seal(file: Raw, path: Path) -> None:
+def _seal(file: Raw, path: Path, typed: Raw) -> None:
     """What a file that nobody vouches for may not do: name code that runs, name keys that are sent, read the environment."""
     for key, value in _leaves(file, ""):
         if "${" in f"{key} {value}":
@@ -156,9 +156,8 @@ def _seal(file: Raw, path: Path) -> None:
             own.seal(block)
             _seal_key(block.get("engine"))
     _seal_key(file.get("judge"))
-    retriever = file.get("retriever")
-    if isinstance(retriever, dict):
-        _seal_key(retriever.get("online"), "url")
+    if _value_of(_merge(file, typed), "retriever.online.engine"):  # whose key goes to that address
+        _seal_key(file.get("retriever"), "url")
 
 
 def _without_gone(block: Raw, prefix: str = "") -> Raw:

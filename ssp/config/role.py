@@ -15,13 +15,17 @@ from ssp.config.fields import INF, choice, number
 @dataclass
 class SimulatedConfig:
     """Turns without a model (engine.kind=scripted or simulated). A turn's tokens are lognormal with the mean `tokens`
-    (0: as few as the protocol allows) and the spread `sigma`, at most `limits.turn_tokens`. A simulated decode step
-    takes `step_ms` milliseconds, and `sequence_ms` more for each sequence that runs."""
+    (0: as few as the protocol allows), at most `limits.turn_tokens`. A simulated decode step
+    takes `step_ms` milliseconds, and 7/600 of it more for each sequence that runs."""
 
     tokens: float = number(0.0, 0)
-    sigma: float = number(0.8, 0, 4)
+    sigma: ClassVar[float] = 0.8
     step_ms: float = number(6.0, 0)
-    sequence_ms: float = number(0.07, 0)
+
+    @property
+    def sequence_ms(self) -> float:
+        """Milliseconds more for each sequence that runs, in the measured share of a step."""
+        return self.step_ms * 7 / 600
 
 
 @dataclass
@@ -30,24 +34,23 @@ class EngineConfig:
     `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time as `simulated` says), which test
     everything else.
 
-    `dtype`: of the weights.
-    `continuous` (torch): every episode runs on its own, which hides waits and is not bit for bit repeatable.
+    `dtype`: of the weights, and in which the role's learner computes.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
     For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take. `kv_mb`: its KV cache
     (0 = what `memory` leaves; on a CPU 256); `sequences`: most that run at once (simulated too).
-    For endpoint. `model`: its name at the server. `key_env`: the environment variable of the server's key ("" = none).
+    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL. `key_env`: the environment variable of the server's key ("" =
+    none).
     """
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
     dtype: str = choice("float32", "float32 bfloat16")
-    continuous: bool = False
+    continuous: ClassVar[bool] = False
     tensor_parallel: int = number(1, 1, 64)
     memory: float = number(0.85, 0.01, 1)
     kv_mb: int = number(0, 0)
     sequences: int = number(256, 1)
     prefix_cache: ClassVar[bool] = True
     url: str = ""
-    model: str = ""
     key_env: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
 
@@ -57,30 +60,29 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. `rank`: 0 = none. The adapter's update is scaled by `alpha` /
-    `rank`."""
+    """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update counts as it is."""
 
     rank: int = number(0, 0, 4096)
-    alpha: float = number(32.0, 0.001)
     targets: ClassVar[tuple[str, ...]] = LINEAR
 
 
 @dataclass
 class LearnerConfig:
     """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none, optimizer or all);
-    simulated, which waits `token_ms` milliseconds for each trained token, divided by `ranks`, and learns nothing. AdamW
-    with betas 0.9 and `beta2` and `weight_decay`; gradients are clipped to the norm `max_grad_norm`. The rate `lr` is
+    simulated, which waits 16/600 of `engine.simulated.step_ms` for each trained token, divided by `ranks`, and learns
+    nothing. AdamW
+    with betas 0.9 and `beta2` and `weight_decay`; gradients are clipped to the norm 1. The rate `lr` is
     reached linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`).
 
-    `ranks`: processes that share each update, with deepspeed. `dtype`: of the computation; master weights are float32.
+    `ranks`: processes that share each update, with deepspeed. It computes in `engine.dtype`; master weights are float32.
     `minibatch`: episodes an optimizer step (0 = the whole batch). `token_budget`: tokens in one micro-batch of a rank.
-    `packing`: sequences side by side without padding. `checkpointing`: activations are computed again in the backward
-    pass. `combine` (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
-    proposer first."""
+    `packing`: sequences side by side without padding. `checkpointing`: activations are
+    computed again in the backward pass. `combine` (policy=shared): one optimizer step on the sum of both roles' losses,
+    else one after the other, proposer first."""
 
     kind: str = choice("torch", "torch deepspeed simulated")
     ranks: int = number(1, 1, 1024)
-    dtype: str = choice("float32", "float32 bfloat16")
+    dtype: ClassVar[str] = "float32"
     zero: int = number(2, 1, 3)
     offload: str = choice("none", "none optimizer all")
     packing: bool = False
@@ -93,9 +95,9 @@ class LearnerConfig:
     minibatch: int = number(0, 0)
     beta2: float = number(0.95, 0, 0.999999)
     weight_decay: float = number(0.0, 0)
-    max_grad_norm: float = number(1.0, 0.001)
+    max_grad_norm: ClassVar[float] = 1.0
     token_budget: int = number(4096, 1)
-    token_ms: float = number(0.16, 0)
+    token_ms: ClassVar[float] = 0.16
 
 
 @dataclass
@@ -114,24 +116,24 @@ class KlConfig:
     (docs/algorithms.md).
 
     `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished advantages).
-    `topk`: tokens that topk_reverse and topk_forward compute exactly; `variant`: exact, or paper (as published, with
-    its biased gradient). `weight`: correct for the sampling policy with importance weights, within [`weight_low`,
-    `weight_high`] (0 = no upper bound). `target` above 0 (nats a token) steers the coefficient, over `horizon`
-    episodes. `ema_tau` below 1: the reference follows the policy; every `ema_every` updates it keeps this share of
-    itself."""
+    `topk`: tokens that topk_reverse and topk_forward compute exactly; with _paper they are as published, with a biased
+    gradient. `weight`: correct for the sampling policy with importance weights. `target` above 0 (nats a token) steers
+    the coefficient, over 10,000 episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it
+    keeps this share of itself."""
 
-    kind: str = choice("k3", "k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward full")
+    kind: str = choice(
+        "k3", "k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward topk_reverse_paper topk_forward_paper full"
+    )
     coef: float = number(0.0, 0)
     place: str = choice("loss", "loss reward advantage future")
     topk: int = number(32, 1)
-    variant: str = choice("exact", "exact paper")
     weight: bool = False
     weight_low: ClassVar[float] = 0.0
     weight_high: ClassVar[float] = 0.0
     target: float = number(0.0, 0)
     horizon: ClassVar[float] = 10_000.0
     ema_tau: float = number(1.0, 0, 1)
-    ema_every: int = number(10, 1)
+    ema_every: ClassVar[int] = 10
 
 
 @dataclass
@@ -202,11 +204,10 @@ class SourceConfig:
     """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, and no request
     leaves); first_k (the first `real` searches are real, later ones its own); entropy (the first is real, a later one
     only when the mean of -p log2 p over its query's sampled tokens has risen since the search before).
-    `train_recalled`: train self-written information."""
+    Information that a policy wrote itself is not trained."""
 
     kind: str = choice("retriever", "retriever self first_k entropy")
     real: int = number(1, 0)
-    train_recalled: bool = False
 
 
 @dataclass
@@ -219,20 +220,22 @@ class RoleConfig:
     questions a round.
     `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
     gets `reward_options`. `invalid_reward`: of an invalid question, or an attempt without an answer.
-    `algorithm` and `loss`: see docs/algorithms.md. `baseline` of algorithm=reinforce: batch, running (fading mean of
-    earlier batches), or none. `group` of questions that a proposer's baseline compares: target (questions to one drawn
-    target), hops (after as many searches), seed (about one answer, of any row). `gamma` and `lam` (gae) discount a
-    policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the
-    ratio's bound for negative advantages (0 = none); `tis_cap`: the largest importance weight of tis and decoupled.
-    `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`).
+    `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean, of reinforce_running
+    the fading mean of earlier batches, of reinforce_none 0. `group` of questions that a proposer's baseline compares:
+    target (questions to one drawn target), hops (after as many searches), seed (about one answer, of any row). `lam`
+    (gae) discounts a policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]);
+    `clip_dual`: the ratio's bound for negative advantages (0 = none); importance weights of tis and decoupled are 2 at
+    most. `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`).
     `entropy_coef`: entropy bonus.
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
     policy: str = choice("own", "own shared frozen")
     template: str = choice("", "plain chatml llama3 tokenizer")
-    algorithm: str = choice("grpo", "grpo dr_grpo rloo reinforce_pp_baseline reinforce reinforce_pp gae rae remax")
-    baseline: str = choice("batch", "batch running none")
+    algorithm: str = choice(
+        "grpo",
+        "grpo dr_grpo rloo reinforce_pp_baseline reinforce reinforce_running reinforce_none reinforce_pp gae rae remax",
+    )
     group: str = choice("target", "target hops seed")
     loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""
@@ -247,7 +250,7 @@ class RoleConfig:
     tis_cap: ClassVar[float] = 2.0
     aggregate: str = choice("token-mean", "token-mean sequence-mean fixed-length")
     entropy_coef: float = number(0.0, 0)
-    gamma: float = number(1.0, 0, 1)
+    gamma: ClassVar[float] = 1.0
     lam: float = number(1.0, 0, 1)
     engine: EngineConfig = field(default_factory=EngineConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -257,3 +260,8 @@ class RoleConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)
+
+    def __post_init__(self) -> None:
+        """A role's learner computes in its engine's precision, and in simulated time at its pace."""
+        self.learner.dtype = self.engine.dtype  # type: ignore[misc]
+        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600  # type: ignore[misc]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.config.cluster import PlacementConfig, QueueConfig, RayConfig, TransferConfig
+from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
 from ssp.config.curriculum import CurriculumConfig
 from ssp.config.fields import choice, number
 from ssp.config.league import LeagueConfig
@@ -28,12 +28,11 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """The solver is evaluated at the start, at the end, and `every` so many steps between (0 = never). An evaluation
-    between asks `questions_per_hop` questions of each of `hops`, and of those that state none; the first, the last and
-    `ssp eval` ask `final_questions_per_hop`. `temperature`: 0 (greedy) or at least 0.01."""
+    """The solver is evaluated at the start, at the end, and `every` so many steps between (0 = never). The first,
+    the last and `ssp eval` ask `final_questions_per_hop` questions of each of `hops`, and of those that state none; one
+    between asks half as many. `temperature`: 0 (greedy) or at least 0.01."""
 
     every: int = number(10, 0)
-    questions_per_hop: int = number(64, 1)
     final_questions_per_hop: int = number(128, 1)
     temperature: float = number(1.0, 0)
     hops: ClassVar[tuple[int, ...]] = (1, 2, 3)
@@ -72,7 +71,8 @@ class RoleInt:
 class ScheduleConfig:
     """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset`: sync, one-step-off or
     async, which set both of its numbers. `in_flight`: new weights reach players within a turn; needs bounds above 0,
-    and an engine of kind vllm, simulated, or torch with `continuous`."""
+    and an engine of kind vllm, simulated or torch, in which every episode then runs on its own: it hides waits, and is not
+    bit for bit repeatable."""
 
     preset: str = choice("", "sync one-step-off async")
     max_staleness: RoleInt = field(default_factory=RoleInt)
@@ -109,7 +109,7 @@ class GameConfig:
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets, in at most
     `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid. replay and
     replay_reset: earlier questions of a pool of 4096; replay_reset
-    empties the pool every `replay_reset_every` rounds."""
+    empties the pool every ten rounds."""
 
     questions: str = choice("proposer", "proposer dataset bank")
     proposals: int = number(1, 1, 64)
@@ -117,7 +117,7 @@ class GameConfig:
     batch: str = choice("dummy", "dummy resample replay replay_reset")
     resample_attempts: ClassVar[int] = 5
     resample_min_valid: ClassVar[float] = 1.0
-    replay_reset_every: int = number(10, 1)
+    replay_reset_every: ClassVar[int] = 10
 
 
 @dataclass
@@ -128,8 +128,8 @@ class RefereeConfig:
     policy), judge (the endpoint of `judge.*`), none. `evidence`: what the verifier's quotes must be: verbatim (each is
     a sentence of the proposer's documents), chain (and they lead from the question to the target by its relations, in
     order), quoted (each names a document that the proposer found, and stands in it), none.
-    Noise beside the evidence: `noise_documents` single documents, or the whole material of `noise_trajectories` other
-    proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer `answer_tokens`.
+    `noise` beside the evidence: so many single documents, or with evidence=none the whole material of so many other
+    proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer a twelfth.
     Rules that count: no_search (`min_searches` searches that showed a document), too_many_relations (`max_relations`),
     too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the run (with
     health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver won at most 10 % of its
@@ -140,16 +140,19 @@ class RefereeConfig:
     )
     verifier: str = choice("frozen", "frozen solver judge none")
     evidence: str = choice("chain", "chain verbatim quoted none")
-    noise_documents: int = number(2, 0)
-    noise_trajectories: int = number(0, 0)
+    noise: int = number(2, 0)
     prompt_tokens: int = number(768, 1)
-    answer_tokens: int = number(64, 1)
     min_searches: int = number(1, 0)
     max_relations: ClassVar[int] = 5
     min_chars: ClassVar[int] = 10
     max_chars: ClassVar[int] = 1000
     min_words: ClassVar[int] = 10
     alarm_patience: ClassVar[int] = 5
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of the verifier's answer, which quotes a part of its prompt."""
+        return max(1, self.prompt_tokens // 12)
 
 
 @dataclass
@@ -159,8 +162,8 @@ class JudgeConfig:
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in the folder
     `model`).
     `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent). `format` of a
-    verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens`. `timeout`: seconds
-    of a try; `retries`: further tries. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
+    verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}). `timeout`: seconds
+    of a try. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
     After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm engine")
@@ -168,13 +171,17 @@ class JudgeConfig:
     model: str = ""
     key_env: str = "OPENAI_API_KEY"
     format: str = choice("word", "word json")
-    max_tokens: int = number(16, 1)
     timeout: float = number(30.0, 0.001)
-    retries: int = number(4, 0, 100)
+    retries: ClassVar[int] = 4
     concurrency: ClassVar[int] = 32
     breaker: ClassVar[int] = 8
     breaker_seconds: ClassVar[float] = 10.0
     cache: ClassVar[int] = 100_000
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a verdict: a word, or a sentence of reason with it."""
+        return 16 if self.format == "word" else 256
 
 
 @dataclass
@@ -207,18 +214,15 @@ class DataConfig:
 
 @dataclass
 class OnlineConfig:
-    """A search engine of the web in place of data.corpus. `engine`: serper, serpapi, google_cse ("" = none).
+    """A search engine of the web in place of data.corpus. `engine`: serper, serpapi (of which google is asked) or such as
+    serpapi:bing, google_cse:ID with the id of the search engine ("" = none); `retriever.url` stands for its own address.
 
-    `url`: in place of the engine's own address. docs/search.md names the environment variable of each engine's key.
-    `site`: what an engine needs beside it (google_cse: the id of the search engine; serpapi: the engine's name, google
-    by default). `quota`: requests that a process may send (0 = no limit). `ttl`: seconds that an answer is kept (0 =
-    for ever), in the file `cache` ("" = in memory only). `pages`: read the pages that were found, and keep the
-    paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn from (seed, query,
-    topk)."""
+    docs/search.md names the environment variable of each engine's key. `quota`: requests that a process may send (0 =
+    no limit). Answers are kept for a day, in the file `cache` ("" = in memory only). `pages`: read the pages that were
+    found, and keep the paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn
+    from (seed, query, topk)."""
 
-    engine: str = choice("", "serper serpapi google_cse")
-    url: str = ""
-    site: str = ""
+    engine: str = ""
     quota: int = number(0, 0)
     ttl: ClassVar[float] = 86400.0
     cache: str = ""
@@ -232,13 +236,13 @@ class RetrieverConfig:
 
     A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder of `ssp index`. `kind`: bm25, dense,
     hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server in place of
-    data.corpus.
-    `timeout`: seconds that one search may take (of a `url` or an engine: one request). `hedge`: seconds after which
-    another replica is asked too (0 = only when one fails). `min_coverage`: an answer from a smaller share of the corpus
-    is void. Requests that come within `window` seconds are merged, up to `max_batch` queries. `cache`: answers that
-    each player keeps.
-    For dense search `encoders` actors encode queries, with `dtype` weights. `encoder`: their folder, where the one that
-    the index names lies elsewhere. `ef_search` of HNSW, `nprobe` of IVF (0 = as built). `depth`: how far down each
+    data.corpus, or the address of an online engine.
+    `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
+    replica is asked too. `min_coverage`: an answer from a smaller share of the corpus
+    is void. Requests that come within `window` seconds are merged, up to `max_batch` queries; each player keeps
+    the last answers.
+    For dense search `replicas` more actors encode queries, with `dtype` weights. `encoder`: their folder, where the one
+    that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `depth`: how far down each
     ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a
     query.
     `gpus`: GPUs that each shard and encoder asks Ray for."""
@@ -251,21 +255,23 @@ class RetrieverConfig:
     k1: ClassVar[float] = 1.2
     b: ClassVar[float] = 0.25
     timeout: float = number(20.0, 0.001)
-    hedge: float = number(0.0, 0)
     min_coverage: float = number(1.0, 0, 1)
     window: ClassVar[float] = 0.002
     max_batch: ClassVar[int] = 64
-    cache: int = number(8192, 0)
-    encoders: int = number(1, 1, 1024)
+    cache: ClassVar[int] = 8192
     encoder: str = ""
     dtype: str = choice("float32", "float32 float16 bfloat16")
-    ef_search: int = number(0, 0)
-    nprobe: int = number(0, 0)
+    effort: int = number(0, 0)
     depth: ClassVar[int] = 100
     reranker: str = ""
     rerank: ClassVar[int] = 10
     gpus: float = number(0.0, 0)
     online: OnlineConfig = field(default_factory=OnlineConfig)
+
+    @property
+    def hedge(self) -> float:
+        """Seconds after which another replica is asked too; 0 where there is none."""
+        return self.timeout / 4 if self.replicas > 1 else 0.0
 
 
 @dataclass
@@ -275,20 +281,6 @@ class ColdStartConfig:
 
     seed: int = number(0, 0, 2**63 - 1)
     max_seconds: ClassVar[float] = 130.0
-
-
-@dataclass
-class WarmupConfig:
-    """`ssp warmup`: SFT of one role. `data`: a file of traces, or a run folder (the solver's episodes that earned at
-    least `least_reward`; the proposer's accepted questions that some attempt answered). The share `heldout` is measured
-    and not learned; the rest is learned `epochs` times, `batch` episodes an update. Optimizer, rate, packing: the
-    role's `learner.*`."""
-
-    data: str = ""
-    least_reward: ClassVar[float] = 1.0
-    epochs: int = number(1, 1)
-    batch: int = number(32, 1)
-    heldout: ClassVar[float] = 0.05
 
 
 @dataclass
@@ -316,7 +308,6 @@ class Config:
     transfer: TransferConfig = field(default_factory=TransferConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
-    warmup: WarmupConfig = field(default_factory=WarmupConfig)
     game: GameConfig = field(default_factory=GameConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)
     referee: RefereeConfig = field(default_factory=RefereeConfig)
@@ -325,12 +316,18 @@ class Config:
     retriever: RetrieverConfig = field(default_factory=RetrieverConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     ray: RayConfig = field(default_factory=RayConfig)
-    queue: QueueConfig = field(default_factory=QueueConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     coldstart: ColdStartConfig = field(default_factory=ColdStartConfig)
     defaults: RoleConfig = field(default_factory=RoleConfig)
     proposer: RoleConfig = field(default_factory=lambda: RoleConfig(reward="1-acc"))
     solver: RoleConfig = field(default_factory=lambda: RoleConfig(reward="em"))
+
+    def __post_init__(self) -> None:
+        """Episodes of the torch engine run on their own where weights may come within a turn."""
+        for role, block in ((PROPOSER, self.proposer), (SOLVER, self.solver)):
+            bound = getattr(self.schedule.max_staleness, role)
+            if self.schedule.in_flight and bound > 0 and block.engine.kind == "torch":
+                block.engine.continuous = True  # type: ignore[misc]
 
     @property
     def roles(self) -> tuple[str, ...]:

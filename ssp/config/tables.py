@@ -15,7 +15,10 @@ SAID: dict[str, dict[str, Any]] = {
     **{name: {"trust_region": True} for name in ("ppo_clip", "tis", "decoupled", "gspo", "cispo")},
     **{name: {"needs_group": True, "baseline": "group"} for name in ("grpo", "dr_grpo", "rloo")},
     "reinforce_pp_baseline": {"needs_group": True},
-    **{name: {"distributions": True} for name in ("topk_reverse", "topk_forward", "full")},
+    **{
+        name: {"distributions": True}
+        for name in ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full")
+    },
 }
 """What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 

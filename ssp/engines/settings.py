@@ -14,13 +14,11 @@ from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
 KEYS = {
-    "continuous": ("torch",),
     "tensor_parallel": ("vllm",),
     "memory": ("vllm",),
     "kv_mb": ("vllm",),
     "sequences": ("vllm", "simulated"),
     "url": ("endpoint",),
-    "model": ("endpoint",),
     "key_env": ("endpoint",),
     "simulated": ACTED,
 }
@@ -61,16 +59,6 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
         raise InputError(rule, cfg.referee.verifier, "set referee.verifier=none referee.evidence=none")
 
 
-def free_running_is_not_repeatable(cfg: Config) -> None:
-    """Law 7: with both bounds 0 a run is repeatable, which turns that meet in a batch by chance are not."""
-    bounds = cfg.schedule.max_staleness
-    for role in _ROLES:
-        engine = cfg.block(role).engine
-        if engine.continuous and bounds.proposer == 0 and bounds.solver == 0:
-            rule = f"{role}.engine.continuous needs a staleness bound above 0: with both at 0 a run is repeatable"
-            raise InputError(rule, "schedule.max_staleness=0, 0", "set schedule.preset=one-step-off, or leave it out")
-
-
 def engines_have_an_address(cfg: Config) -> None:
     """An engine behind HTTP has a base address, without a key in it: run folders and messages show it."""
     for role in _ROLES:
@@ -90,5 +78,4 @@ RULES: tuple[Callable[[Config], None], ...] = (
     engines_have_an_address,
     keys_belong_to_the_kind,
     scripts_are_not_learned_from,
-    free_running_is_not_repeatable,
 )

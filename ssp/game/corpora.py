@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TRAIN = "train"
 """The name of data.corpus."""
 KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
-"""Setting → what a factory names when its index has that knob."""
+"""Knob → what a factory names when its index has it."""
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
@@ -71,10 +71,14 @@ def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
     if (part := dense(path, cfg)) is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
-    for knob, marks in KNOBS.items():
-        if getattr(cfg, knob) and not any(mark in part.factory for mark in marks):
-            found = f"{path} has {part.factory}"
-            raise InputError(f"an index has the knobs that are set: retriever.{knob}", found, f"leave {knob} at 0")
+    if cfg.effort and not _knobs(part):
+        rule = "an index whose effort is set, retriever.effort, has a graph or inverted lists"
+        raise InputError(rule, f"{path} has {part.factory}", "leave effort at 0")
+
+
+def _knobs(part: DensePart) -> list[str]:
+    """Names of the knobs that an index has."""
+    return [knob for knob, marks in KNOBS.items() if any(mark in part.factory for mark in marks)]
 
 
 def check_remote(cfg: Config) -> None:
@@ -82,6 +86,7 @@ def check_remote(cfg: Config) -> None:
     not set: searches there cost."""
     if cfg.retriever.online.engine:
         _engine(cfg).close()
+        return
     if not cfg.retriever.url:
         return
     try:
@@ -112,7 +117,7 @@ def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
 def encoders(cfg: Config) -> int:
     """How many encoder actors a run has: none where nothing is encoded or reranked."""
     asked = cfg.retriever.reranker or any(dense(path, cfg.retriever) for path in paths(cfg))
-    return cfg.retriever.encoders if asked else 0
+    return cfg.retriever.replicas if asked else 0
 
 
 def paths(cfg: Config) -> list[Path]:
@@ -156,8 +161,9 @@ def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
 
 def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
     """How a corpus that holds these indexes is searched by default."""
-    rerank = cfg.rerank if cfg.reranker else 0
-    return Options(kind(held, cfg, path), Knobs(cfg.ef_search, cfg.nprobe), rerank, cfg.depth)
+    rerank, part = cfg.rerank if cfg.reranker else 0, dense(path, cfg)
+    knobs = Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs()
+    return Options(kind(held, cfg, path), knobs, rerank, cfg.depth)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
@@ -182,21 +188,22 @@ def with_remote(cfg: Config, otherwise: Search) -> Search:
     block = cfg.retriever
     if not (block.url or block.online.engine):
         return otherwise
-    there = HttpSearch(block.url, block.timeout) if block.url else _engine(cfg)
+    there = _engine(cfg) if block.online.engine else HttpSearch(block.url, block.timeout)
     return Elsewhere(there, (TRAIN, cfg.data.corpus), otherwise)
 
 
 def _engine(cfg: Config) -> OnlineSearch:
     from ssp.search.online.search import OnlineSearch
 
-    return OnlineSearch(cfg.retriever.online, cfg.seed, cfg.retriever.timeout, cfg.retriever.cache)
+    return OnlineSearch(cfg.retriever, cfg.seed)
 
 
 def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
     """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
     block, web = cfg.retriever, cfg.retriever.online
     varied = f"{cfg.seed}" if web.vary else ""
-    there = block.url or f"{web.engine} {web.url} {web.site} pages={web.pages} varied={varied}"
+    name, _, site = web.engine.partition(":")
+    there = f"{name} {block.url} {site} pages={web.pages} varied={varied}" if name else block.url
     retrievers = {NO_CORPUS: NO_CORPUS, **{name: there for name in names if elsewhere(cfg, name)}}
     for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
         if path.is_dir():

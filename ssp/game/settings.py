@@ -21,8 +21,6 @@ from ssp.game.rewards.options import takes
 WORLD_PROTOCOL = "mini"
 WORLD_EVIDENCE = ("verbatim", "chain")
 SSP_RULES = "empty,too_short,too_long,too_few_words,leakage,no_evidence,no_search,repeated_query"
-JSON_VERDICT = 64
-"""Tokens that a JSON verdict takes, at least."""
 
 
 def questions_fill_batches(cfg: Config) -> None:
@@ -160,7 +158,7 @@ def natural(protocol: str) -> bool:
 
 
 def proposals_can_be_checked(cfg: Config) -> None:
-    """The referee's settings matter where somebody proposes: its rules exist, each once; noise is of one kind; evidence has
+    """The referee's settings matter where somebody proposes: its rules exist, each once; evidence has
     a verifier (law 6), and speaks its language; the searches that a question needs are allowed."""
     if PROPOSER not in cfg.roles:
         return
@@ -169,10 +167,6 @@ def proposals_can_be_checked(cfg: Config) -> None:
             raise InputError("referee.rules lists ids of the referee's rules", rule, f"use some of {', '.join(KNOWN)}")
     if len(set(cfg.referee.rules)) < len(cfg.referee.rules):
         raise InputError("referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")
-    if cfg.referee.noise_documents and cfg.referee.noise_trajectories:
-        found = f"{cfg.referee.noise_documents} and {cfg.referee.noise_trajectories}"
-        rule = "one of referee.noise_documents and referee.noise_trajectories is 0"
-        raise InputError(rule, found, "set one of them to 0")
     if cfg.referee.verifier == "none" and cfg.referee.evidence != "none":
         rule = "referee.evidence checks what the verifier quotes, so it needs a verifier"
         found = f"referee.verifier=none with referee.evidence={cfg.referee.evidence}"
@@ -194,8 +188,7 @@ def proposals_can_be_checked(cfg: Config) -> None:
 
 
 def judge_can_answer(cfg: Config) -> None:
-    """Whoever is asked has a model, an endpoint an address without user and password, and a JSON verdict room for its
-    sentence of reason."""
+    """Whoever is asked has a model, and an endpoint an address without user and password."""
     if (cfg.judge.kind != "exact" or cfg.referee.verifier == "judge") and not cfg.judge.model:
         rule = "judge.model is the endpoint's name of its model; for judge.kind=engine, a model folder"
         found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
@@ -203,9 +196,6 @@ def judge_can_answer(cfg: Config) -> None:
     if cfg.judge.kind == "engine" and cfg.referee.verifier == "judge":
         rule = "referee.verifier=judge asks the endpoint of judge.url, so judge.kind is llm or exact"
         raise InputError(rule, "judge.kind=engine", "set judge.kind=llm, or referee.verifier=frozen")
-    if cfg.judge.kind != "exact" and cfg.judge.format == "json" and cfg.judge.max_tokens < JSON_VERDICT:
-        rule = f"judge.max_tokens is at least {JSON_VERDICT} for judge.format=json"
-        raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")
     if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
         return
     if not is_address(cfg.judge.url):

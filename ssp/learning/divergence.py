@@ -73,7 +73,9 @@ class Divergence:
         """InputError for an unknown kind."""
         self._config, self._temperature = config, temperature
         self._estimator = kl.get(config.kind)
-        self._top = TopK(config.topk, config.variant, config.weight_low, config.weight_high)
+        self._top = TopK(
+            config.topk, "paper" if config.kind.endswith(kl.PAPER) else "exact", config.weight_low, config.weight_high
+        )
         self._control = kl.Controller(config.coef, config.target, config.horizon)
         self.reference: Any = None
         self.moving: Average | None = None

@@ -8,8 +8,8 @@ of the others, and of what each one's gradient really is: EMA-PG (arXiv 2602.044
 Those over whole next-token distributions (log-softmax), exact, or exact on k tokens with a sampled tail: p was drawn
 from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient. Source: EMA-PG. The published top-k loss
 has the right value but not the right gradient: it differs by +grad of pi's mass on the top k (reverse) or of pi's mass
-off it (forward). `variant=paper` is that loss; `exact` drops the surplus term, so that value and gradient are the true
-KL's at every k and for every set that does not depend on p.
+off it (forward). With `_paper` behind its name an estimator is that loss; else it drops the
+surplus term, so that value and gradient are the true KL's at every k and for every set that does not depend on p.
 """
 
 from __future__ import annotations
@@ -143,9 +143,12 @@ def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor
     return torch.where((top == sampled[:, None]).any(dim=-1), 0.0, s)
 
 
+PAPER = "_paper"
+"""Behind the name of an estimator over the top k that is computed as it was published."""
 _ESTIMATORS: dict[str, Callable[..., Tensor]] = {
     **{kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)},
     "abs": absolute,
+    **{f"{kind.__name__}{PAPER}": kind for kind in (topk_reverse, topk_forward)},
 }
 for _divergence in (topk_reverse, topk_forward, full):  # what they say of themselves: sampled log-probs do not suffice
     vars(_divergence).update(distributions=True)

@@ -32,8 +32,7 @@ Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]  # see `
 def _peft(config: LoraConfig) -> PeftConfig:
     from peft import LoraConfig as PeftConfig  # here, because it takes a second to import
 
-    alpha: Any = config.alpha  # peft says int, and divides it by the rank
-    return PeftConfig(r=config.rank, lora_alpha=alpha, target_modules=list(config.targets), task_type="CAUSAL_LM")
+    return PeftConfig(r=config.rank, lora_alpha=config.rank, target_modules=list(config.targets), task_type="CAUSAL_LM")
 
 
 def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:

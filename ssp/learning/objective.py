@@ -75,7 +75,7 @@ class Objective:
     def __init__(self, config: RoleConfig, source: Path, memory: Memory, ranks: Ranks, steps: int) -> None:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
         self.config, self._memory, self._steps = config, memory, steps
-        self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam, config.baseline)
+        self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam)
         self._loss, self._temperature = losses.get(config.loss), config.sampling.temperature
         self._options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
         self.divergence = Divergence(config.kl, self._temperature)

@@ -29,7 +29,7 @@ def own_code_is_there(cfg: Config) -> None:
             # Here, because they import torch, which a dry run does without.
             from ssp.learning import algorithms, losses
 
-            algorithms.get(block.algorithm, block.gamma, block.lam, block.baseline)
+            algorithms.get(block.algorithm, block.gamma, block.lam)
             losses.get(block.loss)
 
 
@@ -124,12 +124,12 @@ def _learner(role: str, block: RoleConfig) -> Checks:
         f"{role}.policy=shared",
         f"set {role}.algorithm=grpo, or defaults.policy=own",
     )
-    by_token = block.algorithm == "gae" or block.gamma < 1 or (kl.coef > 0 and kl.place in ("reward", "future"))
+    by_token = block.algorithm == "gae" or (kl.coef > 0 and kl.place in ("reward", "future"))
     yield (  # an episode that was cut into several contexts is trained with one advantage
         block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm)),
         f"{role}.limits.overflow=drop needs one advantage an episode",
-        f"{role}.algorithm={block.algorithm}, gamma={block.gamma}, kl.place={kl.place}",
-        f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo gamma=1 kl.place=loss",
+        f"{role}.algorithm={block.algorithm}, kl.place={kl.place}",
+        f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo kl.place=loss",
     )
 
 

@@ -108,7 +108,7 @@ class Stored:
         self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
         kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
         adapter = self.config.lora
-        kept = {"lora": [adapter.rank, adapter.alpha, *sorted(adapter.targets)]} if adapter.rank else {}
+        kept = {"lora": [adapter.rank, float(adapter.rank), *sorted(adapter.targets)]} if adapter.rank else {}
         self._layout = {**self.backend.layout, **kept}  # what must be the same to read its state
         self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
         for objective in held:

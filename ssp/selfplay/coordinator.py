@@ -52,7 +52,7 @@ class SelfPlay:
         self._store = WeightStore(cfg, cast, folder.name, str(folder.path), report.say)
         self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
-        self._queues = {role: Channel(crew, cfg.queue.timeout) for role, crew in cast.queues.items()}
+        self._queues = {role: Channel(crew) for role, crew in cast.queues.items()}
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._recovery = Recovery(cfg, cast, folder, (self._batches, targets, self._league), report)

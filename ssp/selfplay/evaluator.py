@@ -58,7 +58,8 @@ class Evaluator:
     async def _scores(
         self, step: int, chosen: QuestionSet, solver: Published, stages: Stages, final: bool
     ) -> dict[str, float]:
-        per_hop = self._cfg.eval.final_questions_per_hop if final else self._cfg.eval.questions_per_hop
+        per_hop = self._cfg.eval.final_questions_per_hop
+        per_hop = per_hop if final else -(-per_hop // 2)
         asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
         questions = evaluation.select(asked, per_hop)
         # A run may end at a step that was just evaluated: the count keeps the two apart.

@@ -57,7 +57,7 @@ def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
 
 
 def test_requests_of_many_are_merged_and_a_group_asks_once(corpus: Path) -> None:
-    cfg = configured(corpus, "retriever.cache=0")
+    cfg = configured(corpus)
     cfg.retriever.window = 0.2
     with shards(cfg, "merged") as handles:
         players = [connect_search(cfg, "merged") for _ in range(4)]
@@ -111,7 +111,7 @@ def test_hybrid_and_reranked_search_over_actors_is_that_of_one_process(
     plan = IndexPlan(kind="hybrid", encoder=detect(model, str(model)), folder=model)
     build_index(corpus, tmp_path / "index", plan)
     asked, reranker = questions(20), save(tmp_path / "cross", "cross1")
-    settings = ("retriever.kind=hybrid", "retriever.encoders=2", f"retriever.reranker={reranker}")
+    settings = ("retriever.kind=hybrid", "retriever.replicas=2", f"retriever.reranker={reranker}")
     cfg = configured(tmp_path / "index", *settings)
     local = corpora.search(cfg).search(asked, K, "train")
     with shards(cfg, "hybrid") as handles:
@@ -135,7 +135,7 @@ NAMES = [*VARIANTS]
 
 def killed(corpus: Path, run: str, settings: list[str], clients: int, seconds: float) -> Tally:
     """A crowd over two shards, of which one is killed; the whole answers again at the end."""
-    cfg = configured(corpus, "retriever.cache=0", *settings)
+    cfg = configured(corpus, *settings)
     with shards(cfg, run) as handles:
         search, truth = connect_search(cfg, run), Truth(cfg)
         victim = pid(handles[1, 0])
@@ -152,7 +152,7 @@ def test_a_shard_is_killed_under_load(corpus: Path, name: str) -> None:
 
 
 def test_a_hung_replica_is_hedged_killed_and_back(corpus: Path) -> None:
-    cfg = configured(corpus, "retriever.replicas=2", "retriever.hedge=0.2", "retriever.timeout=2", "retriever.cache=0")
+    cfg = configured(corpus, "retriever.replicas=2", "retriever.timeout=2")
     with shards(cfg, "hung") as handles:
         search, truth = connect_search(cfg, "hung"), Truth(cfg)
         victim = pid(handles[0, 1])
@@ -171,7 +171,7 @@ def _pid_now(handle: Any) -> int | None:
 
 
 def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
-    cfg = configured(corpus, "retriever.cache=0")
+    cfg = configured(corpus)
     with shards(cfg, "moving") as handles:
         search, truth = connect_search(cfg, "moving"), Truth(cfg)
         with pytest.raises(InputError, match="has another one"):
@@ -194,7 +194,7 @@ def test_replicas_join_and_leave_under_load(corpus: Path) -> None:
 
 
 def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cluster: Cluster) -> None:
-    cfg = configured(corpus, "retriever.cache=0")
+    cfg = configured(corpus)
     program = (
         "import sys; from pathlib import Path; from actors.cluster import connect; from actors.fleet import join, leave\n"
         "from shardruns import configured\n"

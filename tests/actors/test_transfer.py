@@ -50,7 +50,7 @@ def test_broadcasts_reach_restarted_players_again(ray_cluster, tmp_path):
 def test_in_flight_episodes_have_two_versions_and_are_trained(ray_cluster, tmp_path):
     bounds = {"proposer": 1, "solver": 2}
     settings = [
-        *QUICK, "steps=6", "schedule.in_flight=true", "defaults.engine.continuous=true", "proposer.algorithm=grpo",
+        *QUICK, "steps=6", "schedule.in_flight=true", "proposer.algorithm=grpo",
         "proposer.loss=tis", "transfer.verify=true", *(f"schedule.max_staleness.{role}={n}" for role, n in bounds.items()),
     ]  # fmt: skip
     with run(tmp_path / "flight", *settings, env=ray_cluster.env) as made:

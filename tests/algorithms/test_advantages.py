@@ -143,7 +143,7 @@ def test_token_rewards_say_all_that_a_row_earned():
 
 
 def test_state_survives_and_foreign_state_is_refused():
-    running = algorithms.get("reinforce", baseline="running")
+    running = algorithms.get("reinforce_running")
     for algorithm in (running, *map(algorithms.get, algorithms.names())):
         state = algorithm.state_dict()
         algorithm.load_state_dict(state)

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ssp.base.errors import InputError
 from ssp.learning import algorithms
 
 NAN = float("nan")
@@ -193,7 +192,7 @@ def test_the_only_survivor_of_a_group_has_nothing_to_be_compared_with(name):
 
 @pytest.mark.covers("SR-03")
 def test_the_running_baseline_is_the_fading_mean_of_earlier_batches():
-    algorithm, none = algorithms.get("reinforce", baseline="running"), algorithms.get("reinforce", baseline="none")
+    algorithm, none = algorithms.get("reinforce_running"), algorithms.get("reinforce_none")
     batches = [[1.0, 0.0, NAN, 0.5], [NAN, NAN], [0.2, 0.4], [1.0]]
     means = [0.5, None, 0.3, 1.0]  # a batch of voids is no batch
     for step, rewards in enumerate(batches):
@@ -205,17 +204,8 @@ def test_the_running_baseline_is_the_fading_mean_of_earlier_batches():
         assert none.advantages(small(rewards))[:, 0].tolist() == pytest.approx(
             [0 if math.isnan(r) else r for r in rewards]
         )
-        resumed = algorithms.get("reinforce", baseline="running")
+        resumed = algorithms.get("reinforce_running")
         resumed.load_state_dict(algorithm.state_dict())
         assert resumed.state_dict() == algorithm.state_dict()
         algorithm = resumed
     assert none.state_dict() == {}
-
-
-def test_a_baseline_belongs_to_reinforce():
-    with pytest.raises(InputError, match="batch, running, none"):
-        algorithms.get("reinforce", baseline="mean")
-    for name in algorithms.names():
-        if name != "reinforce":
-            with pytest.raises(InputError, match="baseline is a setting of algorithm=reinforce"):
-                algorithms.get(name, baseline="running")

@@ -70,7 +70,7 @@ def cfg(args: argparse.Namespace, folder: Path) -> Any:
     typed = [
         "steps=" + str(args.steps),
         f"run.dir={folder}",
-        "ray.dashboard=false",
+        "ray.dashboard=-1",
         "ray.object_store_mb=1000",
         "game.attempts=8",
         f"proposer.batch={args.round}",
@@ -85,8 +85,6 @@ def cfg(args: argparse.Namespace, folder: Path) -> Any:
         "defaults.engine.kind=scripted",
         "defaults.engine.sequences=256",
         "defaults.engine.simulated.step_ms=6.0",
-        "defaults.engine.simulated.sequence_ms=0.07",
-        "defaults.learner.token_ms=0",
         "save.every=20",
         *(["solver.reward=em"] if args.players == "free" else []),
         "eval.final_questions_per_hop=1",

@@ -28,8 +28,6 @@ REPO = Path(__file__).resolve().parent.parent.parent
 SLOW = [
     "defaults.engine.simulated.tokens=300",
     "defaults.engine.simulated.step_ms=4",
-    "defaults.engine.simulated.sequence_ms=0.05",
-    "defaults.learner.token_ms=0.1",
 ]
 
 
@@ -95,7 +93,7 @@ def played(config: str, typed: list[str], steps: int, folder: Path) -> tuple[flo
         f"run.dir={folder}",
         f"steps={steps}",
         "save.every=1000",
-        "ray.dashboard=false",
+        "ray.dashboard=-1",
         "eval.final_questions_per_hop=1",
     ]
     command = [sys.executable, "-m", "launch.train", "--config", config, *typed, *told]

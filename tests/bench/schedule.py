@@ -31,14 +31,10 @@ MODEL = [
     f"game.attempts={ATTEMPTS}",
     "solver.engine.sequences=64",
     "solver.engine.simulated.tokens=2000",
-    "solver.engine.simulated.sigma=0.8",
     "solver.engine.simulated.step_ms=6",
-    "solver.engine.simulated.sequence_ms=0.07",
-    "solver.learner.token_ms=0.16",
     "solver.limits.searches=0",
     "solver.limits.turn_tokens=16000",
     "solver.limits.total_tokens=16100",
-    "queue.bytes=200000000000",
 ]
 
 

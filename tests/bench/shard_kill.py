@@ -1,6 +1,6 @@
 """A shard killed under load: what clients see of it.
 
-    python tests/bench/shard_kill.py [--clients 64] [--seconds 60] [--rows 20001] [--hedge 0]
+    python tests/bench/shard_kill.py [--clients 64] [--seconds 60] [--rows 20001]
 
 For each way to run two shards (a part will do, the whole is waited for, a replica steps in) so many clients ask one query
 after the other; at a third of the time one shard's process is killed. Every answer is compared with that of the shards
@@ -40,16 +40,14 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rows", type=int, default=20_001)
-    parser.add_argument("--hedge", type=float, default=0.0, help="seconds, where there are replicas")
     args = parser.parse_args()
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         file = write_corpus(Path(folder) / "corpus.jsonl", args.rows)
-        connect(configured(file, "ray.dashboard=false", "ray.cpus=4").ray)
+        connect(configured(file, "ray.dashboard=-1", "ray.cpus=4").ray)
         try:
             for number, (name, settings) in enumerate(WAYS.items()):
-                cfg = configured(file, "retriever.cache=0", *settings)
-                cfg.retriever.hedge = args.hedge if cfg.retriever.replicas > 1 else 0.0
+                cfg = configured(file, *settings)
                 with shards(cfg, f"kill{number}") as handles:
                     search, truth = connect_search(cfg, f"kill{number}"), Truth(cfg)
                     victim = ray.get(handles[1, 0].ping.remote())

@@ -61,9 +61,8 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = write_corpus(Path(folder) / "corpus.jsonl", args.rows, 60)
-        cfg = configured(
-            file, "ray.dashboard=false", "ray.cpus=4", "retriever.cache=0", f"retriever.max_batch={args.batch}"
-        )
+        cfg = configured(file, "ray.dashboard=-1", "ray.cpus=4")
+        cfg.retriever.max_batch = args.batch  # type: ignore[misc]
         connect(cfg.ray)
         try:
             for kind in [args.only] if args.only else ["bm25", "flat"]:
@@ -102,7 +101,7 @@ def measure(kind: str, folder: Path, cfg: Config, args: argparse.Namespace) -> N
     whole = corpora.shard(folder, cfg.retriever, 0, 1)
     options = Options("dense" if encoder else "bm25")
     alone = corpora.router(cfg, {"train": Corpus(whole.retriever, LocalFleet([whole]), options, encoder)})
-    cfg.retriever.encoders = 0  # the queries' vectors are given
+    corpora.encoders = lambda cfg: 0  # the queries' vectors are given
     with shards(cfg, kind) as handles:
         spread = _over_ray(cfg, kind, encoder)
         sides = {"in process": alone, "2 shards": spread}

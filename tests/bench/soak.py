@@ -60,7 +60,6 @@ SETTINGS = [
     "steps=1000000",
     "defaults.engine.sequences=64",
     "defaults.engine.simulated.tokens=40",
-    "defaults.learner.token_ms=0.005",
 ]
 BATCH = 32
 WATCHED = ("driver", "queue", "ledger")

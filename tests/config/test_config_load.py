@@ -26,7 +26,7 @@ def error(*overrides: str, config: str = "quickstart") -> InputError:
 def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> None:
     cfg = load("quickstart")
     assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (60, 6, "dummy")
-    assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise_documents) == ("frozen", "chain", 2)
+    assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise) == ("frozen", "chain", 2)
     p, s = cfg.proposer, cfg.solver
     assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 2e-3)
     assert (p.reward, p.invalid_reward) == ("1-acc", 0.0)
@@ -148,7 +148,7 @@ def test_dotted_keys_in_a_file_are_refused(tmp_path: Path) -> None:
         ("steps=many", "steps in the command line is a whole number", "'many'"),
         ("proposer.batch=1.5", "proposer.batch in the command line is a whole number", "1.5"),
         ("void.limit=low", "void.limit in the command line is a number", "'low'"),
-        ("ray.dashboard=maybe", "ray.dashboard in the command line is true or false", "'maybe'"),
+        ("schedule.in_flight=maybe", "schedule.in_flight in the command line is true or false", "'maybe'"),
         ("seed=null", "seed in the command line is a whole number", "None"),
         ("steps=", "steps in the command line is a whole number", "''"),
         ("run.name=[1]", "run.name in the command line is a text", "[1]"),

@@ -65,7 +65,7 @@ def test_every_choice_belongs_to_a_key() -> None:
         ("schedule.max_staleness.solver=-1", "schedule.max_staleness.solver is at least 0"),
         ("solver.sampling.temperature=-1", "solver.sampling.temperature is at least 0"),
         ("solver.limits.turn_tokens=0", "solver.limits.turn_tokens is at least 1"),
-        ("ray.dashboard_port=70000", "ray.dashboard_port is from 0 to 65535"),
+        ("ray.dashboard=70000", "ray.dashboard is from -1 to 65535"),
     ],
 )
 def test_ranges(typed: str, rule: str) -> None:
@@ -83,7 +83,6 @@ def test_ranges(typed: str, rule: str) -> None:
         ("solver.loss=grpo", False),
         ("proposer.group=topic", False),
         ("health.on_collapse=hope", False),
-        ("solver.baseline=mean", False),
         ("solver.correction.mask=icepop", False),
         ("solver.engine.kind=telepathy", False),
         ("solver.learner.kind=megatron", False),
@@ -102,18 +101,11 @@ def test_only_names_that_are_built_in_pass(typed: str, planned: bool) -> None:
     assert ("not in this release" in str(found)) is planned
 
 
-def test_a_hedged_search_needs_a_replica_and_time() -> None:
-    assert refused("retriever.hedge=1").rule.startswith("retriever.hedge asks another replica")
-    assert (
-        refused("retriever.hedge=20", "retriever.replicas=2").rule
-        == "retriever.hedge is shorter than retriever.timeout"
+def test_an_online_engine_is_known_and_has_what_it_needs() -> None:
+    assert refused("retriever.online.engine=altavista").rule.startswith(
+        "retriever.online.engine is one of serper, serpapi"
     )
-    load("quickstart", ["retriever.hedge=0.5", "retriever.replicas=2"])
-
-
-def test_data_corpus_is_searched_in_one_place() -> None:
-    found = refused("retriever.url=http://127.0.0.1:8000", "retriever.online.engine=serper")
-    assert found.rule.startswith("data.corpus is searched at retriever.url or")
+    load("quickstart", ["retriever.online.engine=serpapi:bing", "retriever.url=http://127.0.0.1:8000"])
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://me:SENTINEL@x"])
@@ -142,7 +134,6 @@ def test_a_staleness_bound_needs_a_trust_region_loss(role: str) -> None:
             "set solver.kl.place=loss, or solver.kl",
         ),
         (["solver.limits.overflow=drop", "solver.algorithm=gae"], "set solver.limits.overflow=stop"),
-        (["solver.limits.overflow=drop", "solver.gamma=0.9"], "set solver.limits.overflow=stop"),
         (
             ["solver.limits.overflow=drop", "solver.kl.place=reward", "solver.kl.coef=1"],
             "set solver.limits.overflow=stop",
@@ -209,12 +200,6 @@ def test_what_is_allowed_beside_them(typed: list[str]) -> None:
     load("quickstart", typed)
 
 
-def test_a_queue_takes_the_longest_training_batch() -> None:
-    """Else the first long batch would find no room in the middle of a run."""
-    with pytest.raises(InputError, match="queue.bytes"):
-        load("quickstart", ["queue.bytes=1000000"])
-
-
 def test_an_endpoints_address_holds_no_key() -> None:
     engine = "solver.engine.kind=endpoint"
     assert "http(s) address" in refused(engine).rule
@@ -232,10 +217,9 @@ def test_an_unknown_protocol_is_named_before_what_depends_on_it() -> None:
     [
         (["solver.engine.tensor_parallel=2"], "solver.engine.tensor_parallel belongs to engine.kind=vllm"),
         (["defaults.engine.kv_mb=64"], "proposer.engine.kv_mb belongs to engine.kind=vllm"),
-        (["solver.engine.kind=vllm", "solver.engine.continuous=true"], "solver.engine.continuous belongs to"),
         (
-            ["solver.engine.kind=vllm", "solver.engine.model=m"],
-            "solver.engine.model belongs to engine.kind=endpoint",
+            ["solver.engine.kind=vllm", "solver.engine.key_env=K"],
+            "solver.engine.key_env belongs to engine.kind=endpoint",
         ),
     ],
 )

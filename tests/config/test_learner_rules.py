@@ -45,8 +45,8 @@ def test_what_would_do_nothing_is_refused(typed: str, rule: str) -> None:
     "typed",
     [
         "defaults.learner.kind=deepspeed defaults.learner.zero=3 defaults.learner.offload=all",
-        "defaults.learner.kind=deepspeed defaults.learner.ranks=2 defaults.learner.dtype=bfloat16",
-        "defaults.learner.lora.rank=8 defaults.learner.lora.alpha=16",
+        "defaults.learner.kind=deepspeed defaults.learner.ranks=2 defaults.engine.dtype=bfloat16",
+        "defaults.learner.lora.rank=8",
         "solver.learner.checkpointing=true solver.kl.coef=0.1 solver.kl.ema_tau=0.9",
         SHARED,
         f"{SHARED} {TOGETHER} solver.loss=pg solver.learner.minibatch=0",

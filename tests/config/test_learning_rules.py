@@ -27,9 +27,9 @@ def test_what_would_train_wrongly_is_refused(typed: list[str], rule: str) -> Non
 @pytest.mark.parametrize(
     "typed",
     [
-        ["solver.gamma=0.9", "solver.critic.lr=1e-4", "solver.baseline=running"],
+        ["solver.lam=0.9", "solver.critic.lr=1e-4", "solver.algorithm=reinforce_running"],
         ["solver.loss=tis", "solver.clip_high=0.3"],
-        [KL, "solver.kl.topk=8", "solver.kl.ema_every=5"],
+        [KL, "solver.kl.topk=8", "solver.kl.ema_tau=0.5"],
         ["proposer.policy=frozen", "proposer.clip_dual=0.5"],  # nobody learns with it
     ],
 )

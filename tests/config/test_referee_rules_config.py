@@ -36,7 +36,6 @@ def test_rules_are_taken_in_the_order_given() -> None:
 @pytest.mark.parametrize(
     ("typed", "word"),
     [
-        (["referee.noise_trajectories=4"], "noise_documents"),
         (["referee.verifier=none"], "verifier"),
     ],
 )
@@ -45,7 +44,6 @@ def test_settings_that_contradict_are_refused(typed: list[str], word: str) -> No
 
 
 def test_settings_that_fit_are_taken() -> None:
-    load("quickstart", ["referee.noise_trajectories=4", "referee.noise_documents=0"])
     load("quickstart", ["referee.verifier=none", "referee.evidence=none"])
 
 

@@ -7,7 +7,7 @@ import pytest
 from ssp.base.errors import InputError
 from ssp.selfplay.settings import load
 
-LIVE = ["defaults.engine.continuous=true", "schedule.in_flight=true"]
+LIVE = ["schedule.in_flight=true"]
 SOLVER = ["game.questions=dataset", "data.questions=q.jsonl", "schedule.max_staleness.solver=1", *LIVE]
 BOTH = ["schedule.preset=one-step-off", "proposer.loss=tis", *LIVE]
 
@@ -18,8 +18,8 @@ BOTH = ["schedule.preset=one-step-off", "proposer.loss=tis", *LIVE]
         SOLVER,
         [*BOTH, "proposer.algorithm=grpo"],
         [*BOTH, "proposer.algorithm=rae"],
-        [*BOTH, "proposer.algorithm=reinforce", "proposer.baseline=running"],
-        [*SOLVER[2:], "proposer.algorithm=grpo", "proposer.engine.continuous=false"],
+        [*BOTH, "proposer.algorithm=reinforce_running"],
+        [*SOLVER[2:], "proposer.algorithm=grpo"],
         [*BOTH, "proposer.policy=frozen"],
         [*BOTH[1:], "schedule.max_staleness.proposer=1"],
         *[[f"transfer.kind={kind}"] for kind in ("auto", "object_store", "shm", "disk", "broadcast")],
@@ -29,7 +29,11 @@ BOTH = ["schedule.preset=one-step-off", "proposer.loss=tis", *LIVE]
     ids=" ".join,
 )
 def test_allowed(given: list[str]) -> None:
-    load("quickstart", given)
+    cfg = load("quickstart", given)
+    flies = [
+        role for role in ("proposer", "solver") if cfg.schedule.in_flight and getattr(cfg.schedule.max_staleness, role)
+    ]
+    assert flies == [role for role in ("proposer", "solver") if cfg.block(role).engine.continuous]
 
 
 @pytest.mark.parametrize(
@@ -37,10 +41,8 @@ def test_allowed(given: list[str]) -> None:
     [
         (["schedule.in_flight=true"], "there is none"),
         (["schedule.max_staleness.proposer=1", "proposer.loss=tis", "proposer.policy=frozen", *LIVE], "there is none"),
-        ([*SOLVER, "solver.engine.continuous=false"], "set solver.engine.continuous=true"),
         ([*BOTH, "proposer.algorithm=reinforce"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=reinforce_pp"], "share no baseline"),
-        ([*BOTH, "proposer.algorithm=reinforce_pp", "proposer.baseline=running"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=grpo", "game.proposals=2"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=grpo", "proposer.group=hops"], "share no baseline"),
         (["transfer.kind=broadcast", "referee.verifier=solver"], "reaches players only"),

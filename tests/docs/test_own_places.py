@@ -138,7 +138,7 @@ def test_an_estimator_that_says_it_needs_a_group_gets_one() -> None:
 
 
 def test_settings_that_own_code_may_read_are_let_pass() -> None:
-    load("quickstart", ["solver.algorithm=mine.py:Mean", "solver.gamma=0.9", "solver.lam=0.8"])
+    load("quickstart", ["solver.algorithm=mine.py:Mean", "solver.lam=0.8"])
     load("quickstart", ["solver.loss=mine.py:plain", "solver.clip_high=0.5"])
     assert "overflow=drop" in refused("solver.algorithm=mine.py:Mean", "solver.limits.overflow=drop")
 

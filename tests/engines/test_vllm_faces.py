@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, needs_vllm, pytest.mark.timeout(600)]
 BASE = Path(__file__).resolve().parents[2] / "ssp" / "learning" / "coldstart" / "artefact"
 CLOSE = 1e-4
 LORAS = {
-    "proposer": LoraConfig(rank=5, alpha=13.0),
+    "proposer": LoraConfig(rank=5),
     "solver": LoraConfig(rank=8),
 }
 """Other ranks and scales for each role; 5 is a rank that vLLM has no kernel for."""

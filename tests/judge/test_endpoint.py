@@ -80,10 +80,10 @@ def test_right_wrong_garbage_and_a_time_out_over_all_items(pauses: list[float]) 
 
 def test_what_is_sent() -> None:
     with serving(lambda said, n: "Correct") as server:
-        cfg = Config(judge=settings(server, max_tokens=7))
+        cfg = Config(judge=settings(server))
         assert build.judge(cfg).decide([item("yes"), item("Pota"), item("")])[0].right is True
         (body,) = server.bodies
-    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.0, 7)
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.0, 16)
     assert [m["role"] for m in body["messages"]] == ["user"] and server.keys == [None]
     assert server.items == [{"question": "who ?", "accepted": ["pota"], "answer": "yes"}]
 
@@ -202,7 +202,7 @@ def test_the_check_asks_once_and_takes_any_verdict() -> None:
     [
         (Reply("model `m` does not exist", 404), "model `m` does not exist", "correct judge.url, judge.model"),
         (Reply("bad gateway", 502), "bad gateway", "ssp serve --judge"),
-        (Reply("<think>Let me see"), "Let me see", "raise judge.max_tokens"),
+        (Reply("<think>Let me see"), "Let me see", "that does not think"),
         (Reply(raw=b"<html>\x1b[1mLog in"), "no chat completion: '<html>[1mLog in'", "correct judge.url"),
     ],
 )

@@ -92,7 +92,7 @@ def ledger_of(folder: runfolder.RunFolder) -> None:
 
 def resumable(tmp_path: Path) -> tuple[runfolder.RunFolder, tuple[str, ...]]:
     """A folder that a run could go on from, and the settings that do."""
-    settings = (f"run.dir={tmp_path / 'run'}", "resume=auto", "ray.dashboard=true")
+    settings = (f"run.dir={tmp_path / 'run'}", "resume=auto", "ray.dashboard=0")
     cfg = load("quickstart", ["steps=2", MODEL, *settings])
     folder = runfolder.open_run(cfg, "quickstart")
     targets = read_scene(cfg).targets()
@@ -118,7 +118,7 @@ def test_resume_with_other_rows_or_another_protocol(capsys, home, tmp_path):
     rows.write_text('{"question": "nuvo mayor ?", "answer": "furi"}\n')
     own.write_text("id: own\nversion: 1\ninherits: mini\n")
     policy = shutil.copytree(ARTEFACT, tmp_path / "policy", ignore=shutil.ignore_patterns("ssp.json"))
-    given = [f"data.questions={rows}", f"protocol={own}", f"defaults.model={policy}", "ray.dashboard=true"]
+    given = [f"data.questions={rows}", f"protocol={own}", f"defaults.model={policy}", "ray.dashboard=0"]
     settings = ("game.questions=dataset", *given, f"run.dir={tmp_path / 'run'}", "resume=auto")
     cfg = load("quickstart", ["steps=2", *settings])
     folder = runfolder.open_run(cfg, "quickstart")

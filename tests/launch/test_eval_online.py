@@ -25,7 +25,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(out: Path, url: str, *settings: str) -> list[dict[str, Any]]:
-    named = ["retriever.online.engine=serper", f"retriever.online.url={url}", *settings]
+    named = ["retriever.online.engine=serper", f"retriever.url={url}", *settings]
     evaluate.main([*ASKED, "--out", str(out), *named])
     return [json.loads(line) for line in out.read_text().splitlines()]
 

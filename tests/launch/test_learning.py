@@ -14,7 +14,7 @@ DEFAULT_SIZES = [
     "solver.batch=48",
     "game.attempts=6",
     "eval.final_questions_per_hop=128",
-    "ray.dashboard=false",
+    "ray.dashboard=-1",
 ]
 
 

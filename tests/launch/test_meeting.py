@@ -72,7 +72,7 @@ def test_all_come_and_hear_the_end(head: Head) -> None:
     members = [head.meet(1), head.meet(2)]
     threads = [staying(member) for member in members]
     assert {(member.ray, member.own) for member in members} == {("10.0.0.1:6379", "127.0.0.1")}
-    with pytest.raises(SspError, match=r"rank 1, 2 of 3 did not come within ray.nodes_timeout=0.05"):
+    with pytest.raises(SspError, match=r"rank 1, 2 of 3 did not come within twice ray.start_timeout, 0.05"):
         head.meeting.wait(0.05)  # they are let in, and their Ray is not up yet
     for one in members:
         one.tell(JOINED)
@@ -86,7 +86,9 @@ def test_all_come_and_hear_the_end(head: Head) -> None:
 
 def test_whoever_comes_first_waits_for_the_head_until_the_deadline(closed: Head) -> None:
     nowhere = ("127.0.0.1", free_port())
-    with pytest.raises(SspError, match=r"no head at 127.0.0.1:\d+ .* ray.nodes_timeout=0.2 s: Connection refused"):
+    with pytest.raises(
+        SspError, match=r"no head at 127.0.0.1:\d+ .* twice ray.start_timeout, 0.2 s: Connection refused"
+    ):
         Member.meet(nowhere, 1, PRINT, 0.2, closed.said.append)
     assert "waiting for the head at 127.0.0.1" in closed.said[0]
     threading.Timer(0.5, closed.open).start()

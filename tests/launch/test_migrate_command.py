@@ -64,7 +64,7 @@ def _over(printed: str) -> str:
         ("Search-R1@a14dc3a:scripts/nq_hotpotqa/v0.2/train_ppo.sh", "search-r1-qwen2.5-7b-ppo", {
             "solver.reward": "em", "steps": 1005}),
         ("ema-pg@f9b9776:search/train_grpo_ema_pg.sh", "ema-pg-qwen2.5-3b", {
-            "solver.kl.kind": "topk_reverse", "solver.kl.topk": 32, "solver.kl.ema_tau": 0.9, "solver.kl.weight": True,
+            "solver.kl.kind": "topk_reverse_paper", "solver.kl.topk": 32, "solver.kl.ema_tau": 0.9, "solver.kl.weight": True,
             "solver.learner.beta2": 0.95, "solver.clip_high": 0.28, "steps": 1005}),
         ("ema-pg@f9b9776:math/examples/deepscaler/train_deepscaler_8k_ema_pg.sh", "ema-pg-qwen2.5-3b", {
             "solver.learner.minibatch": 512, "solver.limits.searches": 0, "solver.limits.turn_tokens": 8192,
@@ -75,7 +75,7 @@ def _over(printed: str) -> str:
         ("ReCall@aaf16b3:scripts/train/train.sh", "research-qwen2.5-7b", {
             "protocol": "recall", "solver.limits.searches": 5, "solver.learner.minibatch": 320}),
         ("SSRL@3009f21:examples/ssrl/sim2real.sh", "ssrl-qwen2.5-7b", {
-            "solver.search.kind": "first_k", "solver.search.real": 3, "solver.search.train_recalled": False}),
+            "solver.search.kind": "first_k", "solver.search.real": 3}),
     ],
 )  # fmt: skip
 def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: dict[str, object]) -> None:

@@ -26,7 +26,7 @@ def test_the_first_free_dashboard_port_is_rays_to_find() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         taken = busy.getsockname()[1]
         with pytest.raises(InputError, match=f"{taken} is in use"):
-            cluster.dashboard_port(load("quickstart", ["ray.dashboard=true", f"ray.dashboard_port={taken}"]).ray)
+            cluster.dashboard_port(load("quickstart", [f"ray.dashboard={taken}"]).ray)
         assert cluster.dashboard_port(load("quickstart", []).ray) is None
 
 

@@ -26,7 +26,6 @@ STEPS = 2
 FINAL = {state.value for state in State if state.final}
 
 TYPED = {
-    "ema-pg-qwen2.5-3b": ["solver.kl.ema_every=1"],
     "research-qwen2.5-7b": ["game.attempts=5"],
     "ssp-qwen2.5-7b": ["solver.batch=8"],
 }
@@ -40,6 +39,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Played]:
     @cache
     def played(name: str, *typed: str) -> Played:
         cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, []), *typed])
+        cfg.solver.kl.ema_every = 1  # type: ignore[misc]
         return inprocess.play(cfg, name)
 
     return played

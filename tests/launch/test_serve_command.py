@@ -159,7 +159,7 @@ WRONG = (
 )
 
 
-@pytest.mark.parametrize("arguments", [*map(str.split, WRONG), ["--hedge", "1"], ["--reranker", "/no/such/folder"]])
+@pytest.mark.parametrize("arguments", [*map(str.split, WRONG), ["--reranker", "/no/such/folder"]])
 def test_bad_arguments_are_refused(arguments: list[str], corpus_file: Path) -> None:
     given = ["--corpus", str(corpus_file), "--port", "0", *arguments] if arguments else []
     with pytest.raises(InputError):
@@ -167,9 +167,9 @@ def test_bad_arguments_are_refused(arguments: list[str], corpus_file: Path) -> N
 
 
 def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
-    flags = ["--corpus", str(corpus_file), "--ef-search", "80"]
+    flags = ["--corpus", str(corpus_file), "--effort", "80"]
     block = serve.configured(serve._parser().parse_args([*flags, "--topk", "4"])).retriever
-    assert (block.ef_search, block.topk) == (80, 4)
+    assert (block.effort, block.topk) == (80, 4)
     assert (block.shards, block.replicas) == (1, 1)
 
 

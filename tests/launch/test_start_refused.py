@@ -37,7 +37,7 @@ def test_a_ray_that_does_not_come_up_is_a_paragraph(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(SspError, match=r"Ray did not start: The current node timed out .* Next: ") as caught:
-        connect(load("quickstart", ["ray.dashboard=false"]).ray)
+        connect(load("quickstart", ["ray.dashboard=-1"]).ray)
     assert caught.value.exit_code == 1
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 HEAD = "10.77.31.1"
 WORKER = "10.77.31.2"
-SPREAD = ("placement.solvers=2", "ray.cpus=1", "ray.dashboard=true")
+SPREAD = ("placement.solvers=2", "ray.cpus=1", "ray.dashboard=0")
 """The first node has room for all actors, and more than half of its processors are asked for, above which Ray takes
 the other one too."""
 

@@ -27,7 +27,7 @@ from ssp.game import protocols
 
 Taught = Callable[[signal.Signals], tuple[Path, str]]
 """The folder after that signal and the command that went on, and what this one said."""
-CHEAP = [f"defaults.model={POLICY}", "warmup.batch=8", "solver.learner.lr=2e-3"]
+CHEAP = [f"defaults.model={POLICY}", "--batch", "8", "solver.learner.lr=2e-3"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(cluster: Cluster, data: Path, out: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
     """A running `ssp warmup`, of which nothing is left afterwards."""
     mark = uuid.uuid4().hex
-    words = [sys.executable, "-u", "-m", "launch.main", "warmup", *CHEAP, f"warmup.data={data}", "--out", str(out)]
+    words = [sys.executable, "-u", "-m", "launch.main", "warmup", *CHEAP, "--data", str(data), "--out", str(out)]
     environment = {**os.environ, **cluster.env, MARK: mark, "PYTHONPATH": str(REPO)}
     process = subprocess.Popen(
         [*words, *settings], cwd=out.parent, env=environment, start_new_session=True,
@@ -58,7 +58,7 @@ def interrupted(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempP
     """A policy that is there after a signal, and to which the same command has gone on."""
 
     def taught(told: signal.Signals) -> tuple[Path, str]:
-        out, settings = tmp_path_factory.mktemp("warm") / "torch", "warmup.epochs=40"
+        out, settings = tmp_path_factory.mktemp("warm") / "torch", "--epochs=40"
         with command(ray_cluster, data, out, settings) as process:
             assert process.stdout is not None
             heard = ""
@@ -122,10 +122,10 @@ def test_what_it_refuses_before_anything_starts(
 
     monkeypatch.setattr(warmup, "_run", never)
     out = ["--out", str(tmp_path / "warm")]
-    settings = [*CHEAP, f"warmup.data={data}"]
+    settings = [*CHEAP, "--data", str(data)]
     for words, said in (
-        ([*CHEAP, *out], "warmup.data names traces"),
-        ([*CHEAP, *out, f"warmup.data={tmp_path}"], "a run's folder"),
+        ([*CHEAP, *out], "--data"),
+        ([*CHEAP, *out, "--data", str(tmp_path)], "a run's folder"),
         ([*settings, *out, "--role", "proposer"], "only of the solver"),
         ([*settings, *out, "--role", "judge"], "invalid choice"),
     ):

@@ -62,6 +62,6 @@ def test_two_optimizer_steps_are_those_of_the_formulas(model_dir, make_batch, ro
 
 @pytest.mark.covers("SR-03")
 def test_a_running_baseline_goes_on_after_a_restart(tmp_path, model_dir, make_batch, role):
-    role.algorithm, role.baseline = "reinforce", "running"
+    role.algorithm = "reinforce_running"
     learner, resumed = goes_on(tmp_path / "v2", model_dir, role, make_batch)
     assert resumed.algorithm.state_dict() == learner.algorithm.state_dict() != {"total": 0.0, "weight": 0.0}

@@ -52,8 +52,8 @@ def test_the_toy_is_learned(model_dir, role, name):
         {"loss": "cispo"},
         {"loss": "decoupled", "correction": made(CorrectionConfig, mask="token", low=0.9, high=1.1)},
         {"loss": "tis", "correction": made(CorrectionConfig, mask="sequence", low=0.9, high=1.1)},
-        {"algorithm": "reinforce", "baseline": "running"},
-        {"algorithm": "reinforce", "baseline": "none", "sampling": SamplingConfig(0.6)},
+        {"algorithm": "reinforce_running"},
+        {"algorithm": "reinforce_none", "sampling": SamplingConfig(0.6)},
     ],
     ids=str,
 )

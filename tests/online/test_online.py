@@ -17,7 +17,7 @@ from webfakes import ANSWERS, KEY, VARIABLES, WEB, Answer, Server, link, serpapi
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.config.schema import Config, OnlineConfig
+from ssp.config.schema import Config, OnlineConfig, RetrieverConfig
 from ssp.game import corpora
 from ssp.search.online.engines import ENGINES, long_segments, sanitised
 from ssp.search.online.search import AT_ONCE, OnlineSearch
@@ -34,8 +34,9 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(variable, KEY)
 
 
-def block(name: str, url: str = "", **options: Any) -> OnlineConfig:
-    return OnlineConfig(name, url, **{"site": "cx-1" if name == "google_cse" else "", **options})
+def block(name: str, url: str = "", **options: Any) -> RetrieverConfig:
+    site = options.pop("site", "cx-1" if name == "google_cse" else "")
+    return RetrieverConfig(url=url, online=OnlineConfig(f"{name}:{site}", **options))
 
 
 @contextmanager
@@ -102,8 +103,8 @@ def test_serpapi_puts_answer_box_organic_results_and_questions_in_a_row() -> Non
 
 
 def test_an_engine_that_needs_more_than_a_key_says_so() -> None:
-    with pytest.raises(InputError, match="retriever.online.site"):
-        OnlineSearch(OnlineConfig("google_cse"))
+    with pytest.raises(InputError, match="set retriever.online.engine=google_cse:ID"):
+        OnlineSearch(block("google_cse", site=""))
     with pytest.raises(InputError, match="google, google_light, bing, baidu, yahoo"):
         OnlineSearch(block("serpapi", site="altavista"))
 
@@ -304,11 +305,10 @@ def test_the_configuration_puts_the_engine_in_place_of_data_corpus(
 ) -> None:
     (tmp_path / "other.jsonl").write_text(json.dumps({"id": "o", "contents": '"Other"\nemma at home'}) + "\n")
     cfg = Config()
-    cfg.retriever.online.engine, cfg.retriever.online.quota = "google_cse", 5
-    cfg.retriever.online.site = "cx-1"
+    cfg.retriever.online.engine, cfg.retriever.online.quota = "google_cse:cx-1", 5
     other = str(tmp_path / "other.jsonl")
     with serving("google_cse") as server:
-        cfg.retriever.online.url = server.url
+        cfg.retriever.url = server.url
         search = corpora.search(cfg, ["train", other])
         assert server.asked == []  # the check at the start costs nothing
         assert search.search(["emma"], 3, "train") == [documents("google_cse", 3)]

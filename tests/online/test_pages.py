@@ -12,7 +12,7 @@ import pytest
 from webfakes import KEY, serving
 
 from ssp.base.episode import Document
-from ssp.config.schema import OnlineConfig
+from ssp.config.schema import OnlineConfig, RetrieverConfig
 from ssp.search.online import pages
 from ssp.search.online.pages import Pages, paragraph, paragraphs, public_address
 from ssp.search.online.search import OnlineSearch
@@ -87,7 +87,7 @@ def test_pages_in_place_of_snippets(monkeypatch: pytest.MonkeyPatch) -> None:
         items = [{"title": t, "link": f"{base}/{t}", "snippet": SNIPPET} for t in ("emma", "gone")]
         reply = {"queries": {"request": [{}]}, "items": items}
         with serving("google_cse", lambda fields, n: (200, reply)) as server:
-            search = OnlineSearch(OnlineConfig("google_cse", server.url, "cx", pages=True))
+            search = OnlineSearch(RetrieverConfig(url=server.url, online=OnlineConfig("google_cse:cx", pages=True)))
             found = search.search(["emma"], 2, "train")[0]
             again = search.search(["emma"], 2, "train")[0]
             search.close()

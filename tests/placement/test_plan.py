@@ -191,7 +191,7 @@ def test_shares_that_could_have_no_effect_are_refused(typed: str, rule: str) -> 
 def test_the_fleet_has_one_base_and_one_way_to_run() -> None:
     for typed, rule in (
         ("placement.solvers=2", "a player of both"),
-        ("solver.learner.lora.rank=0 solver.learner.lora.alpha=32", r"solver\.learner\.lora\.rank=0"),
+        ("solver.learner.lora.rank=0", r"solver\.learner\.lora\.rank=0"),
         ("solver.model=Qwen/Qwen2.5-1.5B-Instruct", "adapter each"),
         ("solver.learner.lora.rank=513", "of rank 512 at most"),
         ("referee.verifier=solver placement.judge_gpus=1", "a judge's engine takes none"),

@@ -20,18 +20,19 @@ FREE = Costs(search_s=0.0, judge_s=0.0)
 STEP, EACH, TOKEN = 0.006, 0.00007, 0.00016
 
 
-def config(*typed: str) -> Config:
+def config(*typed: str, sigma: float = 0.0) -> Config:
     """One role that answers given questions: 8 x 8 attempts of 1000 tokens, engines of 64, costs of docs/plan.md."""
     usual = """game.questions=dataset data.questions=world:train schedule.preset= schedule.in_flight=false solver.batch=8
-        game.attempts=8 solver.engine.sequences=64 solver.engine.simulated.tokens=1000 solver.engine.simulated.sigma=0
-        solver.engine.simulated.step_ms=6 solver.engine.simulated.sequence_ms=0.07 solver.learner.token_ms=0.16
-        solver.limits.searches=0 solver.limits.turn_tokens=16000 solver.limits.total_tokens=16100
-        queue.bytes=20000000000"""
-    return load("simulated", [*usual.split(), *typed])
+        game.attempts=8 solver.engine.sequences=64 solver.engine.simulated.tokens=1000
+        solver.engine.simulated.step_ms=6
+        solver.limits.searches=0 solver.limits.turn_tokens=16000 solver.limits.total_tokens=16100"""
+    cfg = load("simulated", [*usual.split(), *typed])
+    cfg.solver.engine.simulated.sigma = sigma  # type: ignore[misc]
+    return cfg
 
 
-def stale(bound: int, *typed: str) -> Config:
-    return config(f"schedule.max_staleness.solver={bound}", *typed)
+def stale(bound: int, *typed: str, sigma: float = 0.0) -> Config:
+    return config(f"schedule.max_staleness.solver={bound}", *typed, sigma=sigma)
 
 
 def played(cfg: Config, engines: int = 1, ranks: int = 1, **costs: Any) -> Measured:
@@ -65,21 +66,23 @@ def test_searches_and_judges_and_syncs_take_their_time() -> None:
 
 
 def test_the_same_configuration_gives_the_same_figures() -> None:
-    cfg = stale(2, "solver.engine.simulated.sigma=0.8", "schedule.in_flight=true")
+    cfg = stale(2, "schedule.in_flight=true", sigma=0.8)
     assert played(cfg) == played(cfg)
 
 
 def test_in_flight_the_rounds_share_an_engine() -> None:
     """What one block's last episodes leave of an engine is the next one's, else nobody's."""
-    tails = ("solver.batch=16", "solver.engine.simulated.sigma=0.7")
-    alone, shared = played(stale(4, *tails)), played(stale(4, *tails, "schedule.in_flight=true"))
+    tails = "solver.batch=16"
+    alone, shared = (played(stale(4, tails, *more, sigma=0.7)) for more in ([], ["schedule.in_flight=true"]))
     assert shared.fill["solver"] > 0.85 > 0.6 > alone.fill["solver"]
     assert shared.step < 0.7 * alone.step
     assert shared.staleness["solver"][1] <= 4 and not shared.dropped
 
 
 def test_both_roles_take_turns_on_one_gpu() -> None:
-    cfg = load("simulated", ["schedule.preset=sync", "schedule.in_flight=false", "defaults.engine.simulated.sigma=0"])
+    cfg = load("simulated", ["schedule.preset=sync", "schedule.in_flight=false"])
+    for role in cfg.roles:
+        cfg.block(role).engine.simulated.sigma = 0.0  # type: ignore[misc]
     (split,) = choose(cfg, 1, FREE)
     assert split.shared and split.engines == {"proposer": 1, "solver": 1}
     found, (play, learn) = simulate(cfg, split, FREE, 4), work(cfg, FREE)

@@ -54,7 +54,7 @@ def test_a_put_without_room_changes_nothing(queue: LeaseQueue) -> None:
     assert not queue.put([ticket("c")])  # a lease frees nothing
     queue.ack("x")
     assert queue.put([ticket("c")])
-    with pytest.raises(InvariantError, match="can never fit .*raise queue.items or queue.bytes"):
+    with pytest.raises(InvariantError, match="can never fit"):
         queue.put([ticket("d", items=ITEMS + 1)])
 
 

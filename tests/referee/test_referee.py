@@ -92,7 +92,7 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason_and_counted() -
 
 def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
     line = Line(lambda prompt: '<quote id="d1">pota seat vure</quote> <answer>Vure.</answer>')
-    judge = behind(line, evidence="quoted", answer_tokens=77)
+    judge = behind(line, evidence="quoted", prompt_tokens=924)
     assert judge.check([proposal("a")], ["vure"], noise) == [VALID]
     (prompt,) = line.prompts
     assert "[d1] Pota\npota a company" in prompt and "[d2] Vure\n" in prompt and "Question: pota seat ?" in prompt
@@ -115,20 +115,20 @@ def test_an_engine_is_asked_greedily_for_so_many_tokens() -> None:
             seen.append(sampling)
             return super().step(slots, pending, sampling)
 
-    on(Watched(lambda ids, seed, turn: []), made(RefereeConfig, answer_tokens=9)).answers([("", [1])], [0])
+    on(Watched(lambda ids, seed, turn: []), made(RefereeConfig, prompt_tokens=108)).answers([("", [1])], [0])
     assert [(sampling.temperature, sampling.max_tokens) for sampling in seen] == [(0.0, 9)]
 
 
 def test_a_longer_prompt_than_the_limit_loses_noise_and_a_longer_answer_is_cut() -> None:
     prompts: list[str] = []
-    judge = referee(lambda prompt: GOOD, prompts, prompt_tokens=26, answer_tokens=6)
+    judge = referee(lambda prompt: GOOD, prompts, prompt_tokens=26)
     assert judge.check([proposal("a")], ["vure"], noise) == [rejected("not_answerable")]
     assert len(prompts[0].split()) <= 26 and POTA.text in prompts[0] and "noise" not in prompts[0]
 
 
 def test_whole_materials_of_other_proposals_are_noise() -> None:
     prompts: list[str] = []
-    judge = referee(lambda prompt: GOOD, prompts, noise_documents=0, noise_trajectories=1)
+    judge = referee(lambda prompt: GOOD, prompts, evidence="none", noise=1)
     block = [proposal("a"), proposal("b", documents=(NOISE[0], NOISE[1]))]
     judge.check(block, ["vure"] * 2, lambda episode: [])
     first = [sentence for sentence in prompts[0].split(" . ") if "noise" in sentence]
@@ -187,13 +187,12 @@ def test_checks_that_cannot_run_are_refused_when_built() -> None:
 
 
 @pytest.mark.covers("SP-04")
-@pytest.mark.parametrize("kind", ["noise_documents", "noise_trajectories"])
-def test_material_depends_on_the_episodes_seed_only(kind: str) -> None:
+@pytest.mark.parametrize("evidence", ["chain", "none"])
+def test_material_depends_on_the_episodes_seed_only(evidence: str) -> None:
     def prompts_of(names: list[str]) -> dict[str, str]:
         seen: list[str] = []
         block = [proposal(name, documents=(POTA, Document(name, f'"{name}"\n{name} a city .'))) for name in names]
-        settings = {"noise_documents": 0, "noise_trajectories": 0, kind: 2}
-        referee(lambda prompt: GOOD, seen, **settings).check(block, ["vure"] * len(block), noise)
+        referee(lambda prompt: GOOD, seen, evidence=evidence, noise=2).check(block, ["vure"] * len(block), noise)
         return dict(zip(names, seen, strict=True))
 
     one, two = prompts_of(["a", "b", "c", "d"]), prompts_of(["d", "b", "c", "a"])

@@ -249,7 +249,7 @@ def test_what_is_typed_wrongly_is_refused(tmp_path: Path) -> None:
 
 IN_FLIGHT = """steps=6 proposer.batch=24 solver.batch=12 proposer.algorithm=grpo proposer.loss=tis
     schedule.max_staleness.proposer=2 schedule.max_staleness.solver=2 schedule.in_flight=true
-    defaults.engine.continuous=true ray.dashboard=false""".split()
+    ray.dashboard=-1""".split()
 
 
 @pytest.mark.ray

@@ -168,7 +168,7 @@ def test_where_it_is_not_certain_nobody_verifies(round_: int, monkeypatch: pytes
 
 
 def test_in_flight_an_answer_may_be_of_newer_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    flying = ["schedule.in_flight=true", "defaults.engine.continuous=true", "schedule.max_staleness.proposer=2",
+    flying = ["schedule.in_flight=true", "schedule.max_staleness.proposer=2",
               "schedule.max_staleness.solver=2", "proposer.algorithm=grpo", "proposer.loss=tis"]  # fmt: skip
     judge, why = verified_by(3, 1, monkeypatch, *flying)
     assert judge is None and "not on record" in why

@@ -51,10 +51,7 @@ def test_a_self_search_that_ends_the_turn_is_answered_by_nobody() -> None:
     assert (books.calls, episode.queries, episode.invalid, episode.final) == ([], [], 1, "Paris")
 
 
-def test_recalled_information_can_be_trained_too() -> None:
-    turns = [[f"<information> x </information> {ANSWER}"]]
-    (episode,) = play(turns, Books(), SSRL, source=SourceConfig(kind="self", train_recalled=True))
-    assert recalled(episode) == ""
+def test_information_of_a_retriever_is_not_recalled() -> None:
     (real,) = play([[f"<search> q </search>{ANSWER}", ANSWER]], Books(), SSRL)
     assert recalled(real) == "" and int(Kind.OBSERVATION) in real.log.kinds
 

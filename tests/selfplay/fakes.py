@@ -24,6 +24,7 @@ from ssp.base.crew import Around, Call, Crew
 from ssp.base.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import generator
+from ssp.config import crews
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.data.readers import Question
@@ -233,7 +234,7 @@ def config(bounds: tuple[int, int] = (0, 0), **changes: Any) -> Config:
     cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver = bounds
     cfg.proposer.batch, cfg.solver.batch, cfg.game.attempts = 8, 6, 4
     cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, (1,)
-    cfg.eval.questions_per_hop, cfg.eval.final_questions_per_hop = 3, 5
+    cfg.eval.final_questions_per_hop = 5
     cfg.void.limit = 1.0
     cfg.referee.alarm_patience = 1000  # type: ignore[misc]
     for key, value in changes.items():
@@ -244,6 +245,12 @@ def config(bounds: tuple[int, int] = (0, 0), **changes: Any) -> Config:
         assert hasattr(block, last), key
         setattr(block, last, value)
     return cfg
+
+
+def room_for(items: int, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """No setting: queues have room for so many episodes."""
+    patch.setattr(crews, "QUEUE_ITEMS", items)
+    return {}
 
 
 class Stage:

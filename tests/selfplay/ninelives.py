@@ -26,7 +26,7 @@ from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.record.runfolder import RunFolder  # noqa: E402
 
 STEPS = 6
-BLOCK = {"algorithm": "reinforce", "baseline": "running", "loss": "pg", "kl__coef": 0.1, "kl__target": 0.01}
+BLOCK = {"algorithm": "reinforce_running", "loss": "pg", "kl__coef": 0.1, "kl__target": 0.01}
 SETTINGS = {f"{role}__{key}": value for role in ("proposer", "solver") for key, value in BLOCK.items()}
 SETTINGS |= {"steps": STEPS, "save__every": 1, "eval__every": 0, "proposer__batch": 4, "solver__batch": 3}
 LIVES = ("a checkpoint is being written", "a checkpoint is renamed", "state.json is not there yet", "before a commit")

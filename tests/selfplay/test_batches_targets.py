@@ -90,7 +90,7 @@ def test_when_resampling_has_enough(size: int, share: float, valid: int, enough:
 
 @pytest.mark.covers("SP-05")
 def test_reset_at_the_exact_rounds() -> None:
-    batch = Batches(GameConfig(batch="replay_reset", replay_reset_every=3), 2, seed=0)
+    batch = Batches(made(GameConfig, batch="replay_reset", replay_reset_every=3), 2, seed=0)
     sizes = []
     for round_ in range(7):
         played(batch, round_, games(round_, [True, True]))
@@ -112,15 +112,15 @@ def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     size=st.integers(1, 4),
 )
 def test_no_duplicates_never_too_many_and_state_is_all(rounds: list[list[tuple[bool, int]]], size: int) -> None:
-    cfg = GameConfig(batch="replay_reset", replay_reset_every=3)
+    cfg = made(GameConfig, batch="replay_reset", replay_reset_every=3)
     batch = Batches(cfg, size, seed=3)
     for round_, proposals in enumerate(rounds):
         twin = Batches(cfg, size, seed=3)
         twin.restore(json.loads(json.dumps(batch.state())))
-        made, same = (games(round_, [valid for valid, _ in proposals]) for _ in range(2))
-        for game, copy, (_, name) in zip(made, same, proposals, strict=True):
+        mine, same = (games(round_, [valid for valid, _ in proposals]) for _ in range(2))
+        for game, copy, (_, name) in zip(mine, same, proposals, strict=True):
             game.question = copy.question = f"q{name} seat ?"
-        chosen, copies = played(batch, round_, made), played(twin, round_, same)
+        chosen, copies = played(batch, round_, mine), played(twin, round_, same)
         assert [(g.id, g.question) for g in chosen] == [(g.id, g.question) for g in copies]
         assert batch.state() == twin.state()
         assert len(chosen) <= size and len({g.id for g in chosen}) == len(chosen)

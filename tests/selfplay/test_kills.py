@@ -19,7 +19,7 @@ from fakes import MODEL, FakeLearner, Stage, config, world
 from ssp.base.crew import Around, Call, Crew, LocalCrew
 from ssp.base.episode import Episode, Grade, Task, Verdict
 from ssp.base.errors import Fault
-from ssp.config.crews import learners
+from ssp.config.crews import learners, queue_budget
 from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
@@ -190,7 +190,7 @@ class Run(Stage):
                 for name, crew in cast.learners.items()
             },
             queues={
-                name: mortal(crew, "queue", lambda: Queue(cfg.queue.items, cfg.queue.bytes))
+                name: mortal(crew, "queue", lambda: Queue(4 * 8 * 50, queue_budget(cfg)[1]))
                 for name, crew in cast.queues.items()
             },
             ledger=mortal(cast.ledger, "ledger", lambda: HomeLedger(self.folder.ledger)),
@@ -223,8 +223,7 @@ class Run(Stage):
 
 def play_to_the_end(path: Path, killer: Killer, **changes: Any) -> tuple[Run, int]:
     """The run when it is over, and how often its driver died."""
-    small = {"eval__every": 0, "placement__restarts": 10**9, "queue__items": 4 * 8 * 50}
-    cfg = config(**{**small, **changes})
+    cfg = config(**{"eval__every": 0, "placement__restarts": 10**9, **changes})
     for deaths in range(10_000):
         stage = Run(cfg, path, killer)
         try:

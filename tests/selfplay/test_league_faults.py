@@ -12,7 +12,7 @@ from typing import Any
 
 import fakes
 import pytest
-from fakes import FakeLearner, Stage, config, game
+from fakes import FakeLearner, Stage, config, game, room_for
 from ninelives import die_at
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
@@ -127,7 +127,7 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
 
 
 @pytest.mark.parametrize("seed", range(14))
-def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
+def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random faults everywhere, random bounds, small queues, with a league and without one: the run ends at its last step,
     and the laws hold."""
     rng = random.Random(seed)
@@ -145,7 +145,7 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int) -> None:
         bounds=(rng.randint(0, 3), rng.randint(0, 3)),
         game__batch=rng.choice(["dummy", "replay", "resample", "replay_reset"]),
         referee__verifier=rng.choice(["frozen", "solver"]),
-        queue__items=rng.choice([40, 4096]),
+        **room_for(rng.choice([40, 4096]), monkeypatch),
         **({f"{role}__policy": "shared" for role in ROLES} if shared else {}),
     )
     cast = made.cast

@@ -120,7 +120,7 @@ def sets() -> list[QuestionSet]:
 
 @pytest.mark.parametrize(("final", "step", "asked"), [(False, 2, [6]), (True, 3, [10, 4]), (True, 0, [10])])
 def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> None:
-    cfg = config(eval__hops=[1, 2], eval__questions_per_hop=3, eval__final_questions_per_hop=5)
+    cfg = config(eval__hops=[1, 2], eval__final_questions_per_hop=5)
     stages: Any = EvalStages()
     anchor: Any = None
     scores = asyncio.run(Evaluator(cfg, sets()).run(step, final, Published(1, None), anchor, stages))

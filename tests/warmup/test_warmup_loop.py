@@ -21,15 +21,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ssp.base.crew import Call, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
-from ssp.config.schema import Config, WarmupConfig
+from ssp.config.schema import Config
 from ssp.learning.warmup import loop, traces
+from ssp.learning.warmup.loop import WarmupConfig
 from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
-from tests.blocks import made
 
-WARMUP = made(WarmupConfig, data="x", epochs=2, batch=4, heldout=0.25)
+WARMUP = WarmupConfig(epochs=2, batch=4, heldout=0.25)
 STEPS = 6
 
 
@@ -37,7 +37,7 @@ STEPS = 6
 def cfg() -> Config:
     settings = ["solver.learner.lr=2e-3", "solver.learner.schedule=cosine", "solver.learner.warmup_steps=2"]
     made = load("quickstart", [*settings, "solver.learner.token_budget=2048"])
-    return replace(made, warmup=WARMUP, solver=loop.recipe(made.solver), steps=STEPS)
+    return replace(made, solver=loop.recipe(made.solver), steps=STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def taught(
 ) -> tuple[loop.Summary, list[float]]:
     """And the losses of the updates that were made."""
     seen: list[float] = []
-    kept = loop.Saves(out, {"role": "solver"}, loop.fingerprint(cfg_of or cfg, "solver", episodes))
+    kept = loop.Saves(out, {"role": "solver"}, loop.fingerprint(cfg_of or cfg, WARMUP, "solver", episodes))
     summary = loop.train(crew[0], episodes, WARMUP, 0, lambda values: seen.append(values["nll"]), kept)
     return asyncio.run(summary), seen
 
@@ -125,7 +125,7 @@ def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
 
 def test_all_held_out_is_refused() -> None:
     with pytest.raises(InputError, match="an episode to learn"):
-        loop.steps(1, made(WarmupConfig, heldout=0.6))
+        loop.steps(1, WarmupConfig(heldout=0.6))
 
 
 @pytest.mark.usefixtures("often")
@@ -165,6 +165,6 @@ def test_what_is_not_this_warm_starts_is_refused_and_what_was_moved_aside_comes_
             taught(cfg, Interrupted(cfg, folder), episodes, foreign)
     out.rename(tmp_path / ".warm.ssp-old")  # a process was killed between two renamings
     (tmp_path / ".warm.ssp-3.tmp-1").mkdir()
-    found = loop.Saves(out, {}, loop.fingerprint(cfg, "solver", episodes)).begun()
+    found = loop.Saves(out, {}, loop.fingerprint(cfg, WARMUP, "solver", episodes)).begun()
     assert found is not None and found[0] == 2 and {path.name for path in tmp_path.iterdir()} == {"warm"}
     taught(cfg, Interrupted(cfg, folder), episodes, out, smaller)  # which may be what was wrong

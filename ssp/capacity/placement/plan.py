@@ -148,7 +148,7 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     store = cfg.ray.object_store_mb * 10**6
     found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": store}
     if first:
-        if cfg.ray.dashboard:
+        if cfg.ray.dashboard >= 0:
             found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
         found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
         waiting, kind = published(cfg), cfg.transfer.kind

@@ -25,8 +25,7 @@ from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
 from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
-from ssp.config.crews import at_once, learners
-from ssp.config.role import SimulatedConfig
+from ssp.config.crews import at_once, learners, queue_budget
 from ssp.config.schema import Config
 from ssp.engines.simulated import Decoding, Pace
 from ssp.learning.tiny.actor import turns
@@ -97,14 +96,14 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
         for role in cfg.roles
     }
     taught = {name: _Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
-    books, budget = _Books(), cfg.queue  # type: ignore[abstract]  # what it does not count, it does not answer
+    books, budget = _Books(), queue_budget(cfg)  # type: ignore[abstract]  # what it does not count, it does not answer
     judging, asked = judge_seconds(cfg, costs), itertools.count(1)
 
     def learner(name: str) -> LocalCrew[Learners]:
         return LocalCrew(Learners, f"learner-{name}", lambda i: taught[name])
 
     def queue(role: str) -> LocalCrew[Queue]:
-        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(budget.items, budget.bytes))
+        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(*budget))
 
     cast = Cast(
         players=dict(players),
@@ -238,7 +237,7 @@ class _Player:
 @functools.lru_cache(maxsize=500_000)
 def _turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> tuple[int, ...]:
     """Tokens of an episode's turns; each split of a plan plays the same ones."""
-    return tuple(max(1, wanted) for wanted in turns(SimulatedConfig(tokens=tokens, sigma=sigma), seed, searches, cap))
+    return tuple(max(1, wanted) for wanted in turns(tokens, sigma, seed, searches, cap))
 
 
 class _Judge:

@@ -16,7 +16,7 @@ Special = Callable[[Any, Facts], Made]
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3", "k3plusplus": "k3pp"}
-KL |= {"k4": "k4", "k5": "k5", "abs": "abs", "full_reverse": "topk_reverse", "full_forward": "topk_forward"}
+KL |= {"k4": "k4", "k5": "k5", "abs": "abs", "full_reverse": "topk_reverse_paper", "full_forward": "topk_forward_paper"}
 RECIPES = "as the recipe has it"
 
 

@@ -47,7 +47,7 @@ class Face(FreeEngine):
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
             "r": self._config.rank,
-            "lora_alpha": self._config.alpha,
+            "lora_alpha": self._config.rank,
             "target_modules": list(self._config.targets),
         }
         files = {"adapter_model.safetensors": weights, "adapter_config.json": config}

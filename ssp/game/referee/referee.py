@@ -212,13 +212,13 @@ class Referee:
 
     def _prompt(self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise) -> Prompt | None:
         """The verifier's prompt about `episode`; None when not one of its own documents fits."""
-        k = self._cfg.noise_trajectories
-        if k:
+        k, whole = self._cfg.noise, self._cfg.evidence == "none"
+        if whole:
             blocks = pick_trajectories(episode, block, k, self._seed)
         else:
-            blocks = pick_noise(episode, noise(episode), self._cfg.noise_documents, self._seed)
+            blocks = pick_noise(episode, noise(episode), k, self._seed)
         question = episode.final or ""
-        return fit(episode, blocks, self._seed, bool(k), lambda documents: verifier.write(documents, question))
+        return fit(episode, blocks, self._seed, whole, lambda documents: verifier.write(documents, question))
 
 
 def _ruled(rule: str) -> Verdict:

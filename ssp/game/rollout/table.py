@@ -37,7 +37,7 @@ class Source:
     @property
     def recalls(self) -> bool:
         """Whether information in the policy's own words is marked as such, and not trained."""
-        return self._cfg.kind != "retriever" and not self._cfg.train_recalled
+        return self._cfg.kind != "retriever"
 
     @property
     def measures(self) -> bool:

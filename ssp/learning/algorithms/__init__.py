@@ -17,6 +17,8 @@ _ALGORITHMS: dict[str, type[Algorithm]] = {
     for kind in vars(estimators).values()
     if isinstance(kind, type) and issubclass(kind, Algorithm) and kind.name
 }
+BASELINES = {"reinforce": "batch", "reinforce_running": "running", "reinforce_none": "none"}
+"""Names of REINFORCE → its baseline."""
 
 
 def names() -> tuple[str, ...]:
@@ -24,21 +26,16 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_ALGORITHMS))
 
 
-def get(name: str, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch") -> Algorithm:
-    """A fresh estimator called `name`, or at the place `name` of a user's own; `baseline`: of reinforce, batch for all
-    others.
-
-    InputError: an unknown name or baseline, a baseline for an estimator that has its own, no estimator at the place.
+def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
+    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: an
+    unknown name, no estimator at the place.
     """
     if own.is_own(name):
         return _own(name, gamma, lam)
+    if name in BASELINES:
+        return estimators.Reinforce(gamma, lam, BASELINES[name])
     if name not in _ALGORITHMS:
         raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
-    if name == estimators.Reinforce.name:
-        return estimators.Reinforce(gamma, lam, baseline)
-    if baseline != "batch":
-        found = f"algorithm={name}, baseline={baseline}"
-        raise InputError("baseline is a setting of algorithm=reinforce", found, "set baseline=batch, or the algorithm")
     return _ALGORITHMS[name](gamma, lam)
 
 

@@ -10,7 +10,6 @@ import math
 
 from ssp.base.episode import PROPOSER
 from ssp.base.seeds import generator
-from ssp.config.role import SimulatedConfig
 from ssp.config.schema import Config
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
@@ -26,19 +25,19 @@ def least_searches(cfg: Config, role: str) -> int:
     return max(cfg.referee.min_searches if role == PROPOSER else 0, min(1, cfg.block(role).limits.searches))
 
 
-def turns(cfg: SimulatedConfig, seed: int, searches: tuple[int, int], cap: int) -> list[int]:
-    """Tokens of each turn of the episode of that seed: lognormal with mean `cfg.tokens`, at most `cap`; 0 where there
+def turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> list[int]:
+    """Tokens of each turn of the episode of that seed: lognormal with the mean `tokens`, at most `cap`; 0 where there
     is no mean (a turn is as short as it can be). The last turn hands in, the others search, as often as the range says.
 
-    >>> turns(SimulatedConfig(tokens=100, sigma=0.0), 7, (2, 2), 80)
+    >>> turns(100, 0.0, 7, (2, 2), 80)
     [80, 80, 80]
     """
     draws = generator(seed, "actor")
     count = 1 + int(draws.integers(searches[0], searches[1] + 1))
-    if not cfg.tokens:
+    if not tokens:
         return [0] * count
-    drawn = draws.lognormal(math.log(cfg.tokens) - cfg.sigma**2 / 2, cfg.sigma, count)
-    return [min(cap, max(1, round(tokens))) for tokens in drawn]
+    drawn = draws.lognormal(math.log(tokens) - sigma**2 / 2, sigma, count)
+    return [min(cap, max(1, round(length))) for length in drawn]
 
 
 class Actor:
@@ -54,7 +53,7 @@ class Actor:
 
     def __call__(self, ids: list[int], seed: int, turn: int) -> list[int]:
         """Ids of a turn: thinking aloud without tags, then a search, or at last the result."""
-        lengths = turns(self._lengths, seed, self._searches, self._cap)
+        lengths = turns(self._lengths.tokens, self._lengths.sigma, seed, self._searches, self._cap)
         draws = generator(seed, "words")
         words = [WORDS[i] for i in draws.permutation(len(WORDS))]
         searches = turn < len(lengths) - 1

@@ -23,7 +23,7 @@ from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.base.seeds import generator
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
-from ssp.config.schema import Config, WarmupConfig
+from ssp.config.schema import Config
 from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.record.manifest import read_record
 
@@ -33,6 +33,17 @@ LEAST_SECONDS, SHARE = 60.0, 0.1
 
 Show = Callable[[Mapping[str, float]], None]
 """Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token), `tokens_per_second`."""
+
+
+@dataclass(frozen=True)
+class WarmupConfig:
+    """The share `heldout` of the episodes is measured and not learned; the rest is learned `epochs` times, `batch`
+    episodes an update. Of a run's episodes those that earned at least `least_reward` are taken."""
+
+    epochs: int = 1
+    batch: int = 32
+    heldout: float = 0.05
+    least_reward: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +61,7 @@ def recipe(block: RoleConfig) -> RoleConfig:
     return replace(
         block,
         policy="own",
-        algorithm="reinforce",
-        baseline="none",
+        algorithm="reinforce_none",
         loss="pg",
         aggregate="token-mean",
         entropy_coef=0.0,
@@ -65,8 +75,8 @@ def steps(episodes: int, cfg: WarmupConfig) -> int:
     """Updates of a warm start on so many episodes. InputError when none of them is left to learn."""
     learned = episodes - round(episodes * cfg.heldout)
     if not learned:
-        found = f"{episodes} in all, warmup.heldout={cfg.heldout:g}"
-        raise InputError("warmup.data holds an episode to learn", found, "give more, or set warmup.heldout=0")
+        found = f"{episodes} in all, {cfg.heldout:g} of them held out"
+        raise InputError("--data holds an episode to learn", found, "give more")
     return cfg.epochs * -(-learned // cfg.batch)
 
 
@@ -191,12 +201,12 @@ def began(out: Path) -> tuple[int, dict[str, Any]]:
     return step, entry
 
 
-def fingerprint(cfg: Config, role: str, episodes: Sequence[Episode]) -> str:
+def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence[Episode]) -> str:
     """A digest of what is learned, from what and how; not of how much fits into memory."""
     block = cfg.block(role)
     learner = {**asdict(block.learner), "token_budget": None, "checkpointing": None}
-    warmup = {**asdict(cfg.warmup), "data": None}
-    found = hashlib.sha256(json.dumps([block.model, cfg.protocol, cfg.seed, learner, warmup], sort_keys=True).encode())
+    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, asdict(course)]
+    found = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
     for episode in episodes:
         found.update(json.dumps([episode.log.ids, episode.log.mask.tolist()]).encode())
     return found.hexdigest()

@@ -40,10 +40,10 @@ class Trace:
 def read(path: Path) -> list[Trace]:
     """Every trace of a jsonl file. InputError naming the line that is none, or a file without any."""
     if not path.is_file() or path.suffix == ".parquet":
-        raise InputError("warmup.data is a jsonl file of traces", path, "give another file")
+        raise InputError("--data is a jsonl file of traces", path, "give another file")
     traces = [_trace(row) for row in rows(path)]
     if not traces:
-        raise InputError("warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
+        raise InputError("--data holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
 
 
@@ -140,7 +140,7 @@ def of_run(folder: Path, role: str, least_reward: float, renderer: Renderer) -> 
 
     run = RunFolder(folder)
     if not run.config.is_file() or not run.ledger.is_file():
-        raise InputError("warmup.data is a jsonl file of traces, or a run's folder", folder, "give another path")
+        raise InputError("--data is a jsonl file of traces, or a run's folder", folder, "give another path")
     reader = RunReader(run)
     with reader.ledger() as ledger:
         rows = ledger.earned(role, 0.0 if role == PROPOSER else least_reward)

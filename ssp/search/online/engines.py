@@ -30,7 +30,7 @@ class WebEngine:
     """One engine. `request`: (query, results wanted on a page, page from 0, site) → query parameters, or the JSON body of a
     POST. `results`: a reply and its page → results, best first. `more`: whether another page may hold more. The key goes
     into the header `header`, or the parameter `parameter`. `most`: results on one page; `pages`: how many there are to ask
-    for. `site`: what `retriever.online.site` is for this engine, where it must be set."""
+    for. `site`: what stands behind its name and a colon, where it must be set."""
 
     url: str
     key_env: str
@@ -75,16 +75,18 @@ _SERP = {
 """SerpApi's engines: parameter of the query, of the first result's place, and the first place. Ten results a page."""
 
 
-def engine(name: str, site: str) -> WebEngine:
-    """The engine of this name. InputError where `site` is not what it needs."""
+def engine(text: str) -> tuple[WebEngine, str]:
+    """The engine of `name` or `name:site`, and its site. InputError for an unknown one, and where `site` is not what it
+    needs."""
+    name, _, site = text.partition(":")
+    if name not in ENGINES:
+        raise InputError(f"retriever.online.engine is one of {', '.join(ENGINES)}", name, "use one of these")
     found = ENGINES[name]
     if found.site and not site:
-        rule = f"this engine needs {found.site} in retriever.online.site"
-        raise InputError(rule, f"{found.key_env} alone", "set retriever.online.site")
+        raise InputError(f"{name} needs {found.site}", text, f"set retriever.online.engine={name}:ID")
     if name == "serpapi" and (site or "google") not in _SERP:
-        rule = f"SerpApi's engine (retriever.online.site) is one of {', '.join(_SERP)}"
-        raise InputError(rule, site, "use one of these")
-    return found
+        raise InputError(f"SerpApi's engine is one of {', '.join(_SERP)}", site, "write for example serpapi:bing")
+    return found, site
 
 
 def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:

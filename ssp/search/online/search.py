@@ -25,11 +25,11 @@ from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
 from ssp.search.online.engines import engine
 from ssp.search.online.pages import Pages
-from ssp.search.router import CACHE, DOWN
+from ssp.search.router import DOWN
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
 
 if TYPE_CHECKING:
-    from ssp.config.schema import OnlineConfig
+    from ssp.config.schema import RetrieverConfig
 
 logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show broken replies, which may repeat the key
 AT_ONCE = 10
@@ -44,33 +44,32 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 
 
 class OnlineSearch:
-    """`Search` over the engine that `block` names; whatever the corpus, it is the web. Safe in several threads. `seed`:
-    by which `block.vary` draws. `keep`: answers in memory, where `block.cache` names no file. InputError for an unknown
-    site, an address with a query, and a key that is not set or, when searching, not taken."""
+    """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads.
+    `seed`: by which `online.vary` draws. Where `online.cache` names no file answers are in memory. InputError for an unknown
+    engine, an address with a query, and a key that is not set or, when searching, not taken."""
 
     def __init__(
         self,
-        block: OnlineConfig,
+        cfg: RetrieverConfig,
         seed: int = 0,
-        timeout: float = 20.0,
-        keep: int = CACHE,
         tries: int = TRIES,
         backoff: float = BACKOFF,
     ) -> None:
-        self._engine = engine(block.engine, block.site)
-        self._url, self._block, self._seed = block.url or self._engine.url, block, seed
+        block = cfg.online
+        self._engine, self._site = engine(block.engine)
+        self._url, self._block, self._seed = cfg.url or self._engine.url, block, seed
         if "?" in self._url:
-            rule = "retriever.online.url is an address without a query"
+            rule = "the address of an online engine (retriever.url) is one without a query"
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
-        key = key_from((SEALED if sealed(block.url) else "") + self._engine.key_env)
+        key = key_from((SEALED if sealed(cfg.url) else "") + self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
-        self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport, self._count, key)
+        self._service = Service((DOWN, SCHEMA), cfg.timeout, tries, backoff, transport, self._count, key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
         self._pages = Pages(loopback=is_loopback(self._url)) if block.pages else None
         self._lock = threading.Lock()
         self.requests = 0
-        self._what = f"{block.engine} {self._url} {block.site} pages={block.pages}"
-        self._memory = Book(Path(block.cache or ":memory:"), block.ttl, keep=0 if block.cache else keep)
+        self._what = f"{block.engine.partition(':')[0]} {self._url} {self._site} pages={block.pages}"
+        self._memory = Book(Path(block.cache or ":memory:"), block.ttl, keep=0 if block.cache else cfg.cache)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault. A query
@@ -123,7 +122,7 @@ class OnlineSearch:
 
     def _send(self, words: str, count: int, page: int) -> tuple[int, bytes]:
         """Fault `quota` when the account is used up, InputError when the key is not taken."""
-        fields = self._engine.request(words, count, page, self._block.site)
+        fields = self._engine.request(words, count, page, self._site)
         form: Any = {"json": fields} if self._engine.method == "POST" else {"params": fields}
         status, content = self._service.ask(self._engine.method, self._url, **form)
         if 200 <= status < 300:

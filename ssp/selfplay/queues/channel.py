@@ -21,12 +21,14 @@ T = TypeVar("T")
 
 WAIT = 2.0
 """Seconds that one call may wait inside the queue; a dead queue is noticed after that at the latest."""
+PATIENCE = 600.0
+"""Seconds that a queue may be full, or silent: the slowest round that still makes progress."""
 
 
 class Channel:
     """`put`, `take`, `ack` by step number over a queue. `timeout`: seconds it may be full, or silent."""
 
-    def __init__(self, crew: Crew[Queue], timeout: float) -> None:
+    def __init__(self, crew: Crew[Queue], timeout: float = PATIENCE) -> None:
         self.name = crew.name
         self._queue, self._timeout, self._wait = crew.first, timeout, min(WAIT, timeout)
         self._unacked: dict[int, Sequence[Ticket]] = {}

@@ -75,7 +75,7 @@ class LeaseQueue:
             if items > self._max_items or nbytes > self._max_bytes:
                 raise InvariantError(
                     f"{items} items of {nbytes} bytes can never fit a queue of {self._max_items} items and "
-                    f"{self._max_bytes} bytes: raise queue.items or queue.bytes"
+                    f"{self._max_bytes} bytes"
                 )
             if self._items + items > self._max_items or self._bytes + nbytes > self._max_bytes:
                 return False

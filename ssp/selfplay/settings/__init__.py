@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ssp.base.episode import SOLVER
 from ssp.base.printable import printable
-from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import load as merging
+from ssp.config.crews import QUEUE_ITEMS, batch
 from ssp.config.rules import Rule, hold
 from ssp.config.schema import Config
 from ssp.engines import settings as engines
@@ -37,13 +36,9 @@ def warnings(cfg: Config) -> list[str]:
 
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
-    sizes = {role: cfg.block(role).batch * (cfg.game.attempts if role == SOLVER else 1) for role in cfg.roles}
-    largest, items, room = max(sizes.values()), cfg.queue.items, cfg.queue.bytes
-    rule = f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {items} episodes"
-    hold(largest <= items, rule, largest, "make the batch smaller")
-    nbytes = BYTES_A_TOKEN * max(size * cfg.block(role).limits.longest for role, size in sizes.items())
-    rule = f"queue.bytes holds the longest training batch ({BYTES_A_TOKEN} bytes a token of limits.total_tokens)"
-    hold(nbytes <= room, rule, f"queue.bytes={room} for {nbytes} bytes", f"set queue.bytes={2 * nbytes}")
+    largest = max(batch(cfg, role) for role in cfg.roles)
+    rule = f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {QUEUE_ITEMS} episodes"
+    hold(largest <= QUEUE_ITEMS, rule, largest, "make the batch smaller")
 
 
 def eval_sets_are_distinct(cfg: Config) -> None:

@@ -78,7 +78,7 @@ class Loader(Inbox):
         self._live = plays and cfg.schedule.in_flight and bound(cfg, role) > 0
         if self._live and not isinstance(engine, LiveEngine):
             rule = f"schedule.in_flight needs a {role} engine whose weights can change in the middle of a turn"
-            raise InputError(rule, type(engine).__name__, f"set {role}.engine.continuous=true, or leave it out")
+            raise InputError(rule, type(engine).__name__, "leave schedule.in_flight out")
         self.version: int | None = None
         self._loading = threading.Lock()
 

@@ -18,10 +18,11 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
     hold(learn, rule, "there is none", f"set schedule.preset=one-step-off, {out}")
     for role in stale:
         engine = cfg.block(role).engine
-        lives = engine.kind in ("vllm", "simulated") or (engine.kind == "torch" and engine.continuous)
-        rule = f"schedule.in_flight needs {role}.engine.continuous=true or {role}.engine.kind=vllm"
-        found = f"engine.kind={engine.kind}, continuous={str(engine.continuous).lower()}"
-        hold(lives, rule, found, f"set {role}.engine.continuous=true, {out}")
+        lives, rule = (
+            engine.kind in ("vllm", "simulated", "torch"),
+            f"schedule.in_flight needs {role}.engine.kind=torch or vllm",
+        )
+        hold(lives, rule, f"engine.kind={engine.kind}", f"set {role}.engine.kind=torch, {out}")
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
@@ -31,9 +32,9 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
         return
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
-    alone = alone or block.algorithm in ("rae", "gae") or (block.algorithm == "reinforce" and block.baseline != "batch")
+    alone = alone or block.algorithm in ("rae", "gae", "reinforce_running", "reinforce_none")
     rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
-    found = f"proposer.algorithm={block.algorithm} baseline={block.baseline} group={block.group}"
+    found = f"proposer.algorithm={block.algorithm} group={block.group}"
     step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
     hold(alone, rule, found, step)
 

@@ -62,7 +62,8 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) ->
     were written. `sleeps`: it takes turns with a learner on the same GPUs."""
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
-        return EndpointEngine(chosen.url, chosen.model, key_from(chosen.key_env))
+        url, _, model = chosen.url.partition("#")
+        return EndpointEngine(url, model, key_from(chosen.key_env))
     return engines.create(chosen, _sound(model_dir), sleeps)
 
 

@@ -36,7 +36,7 @@ PER_HOP = 400
 ALWAYS = [
     "resume=auto",
     f"eval.final_questions_per_hop={PER_HOP}",
-    "ray.dashboard=false",
+    "ray.dashboard=-1",
     "save.keep=1",
     "health.on_collapse=warn",
 ]
