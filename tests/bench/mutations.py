@@ -44,7 +44,7 @@ ROOMS = {
     "ledger": (["ssp/record/ledger"], ["tests/ledger", "tests/selfplay/test_kills.py"]),
     "losses": (
         ["ssp/learning/losses.py"],
-        ["tests/algorithms", "tests/learning/test_loss_wiring.py", "tests/learning"],
+        ["tests/algorithms", "tests/learning", "tests/docs/test_own_places.py"],
     ),
     "admission": (["ssp/selfplay/admission.py"], ["tests/selfplay/test_admission.py", "tests/selfplay"]),
     "transfer": (
