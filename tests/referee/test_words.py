@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.game.referee.words import count, fold, length, names, words
+from ssp.game.referee.words import count, fold, length, names, within, words
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,11 @@ def test_length_is_what_a_reader_sees() -> None:
 )
 def test_what_names_a_target(text: str, target: str, named: bool) -> None:
     assert names(text, target) is named
+
+
+def test_nothing_stands_nowhere() -> None:
+    parts = ["a"], ["b", "c"], ["c", "b"], []
+    assert [within(part, ["a", "b", "c"]) for part in parts] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

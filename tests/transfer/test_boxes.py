@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines import ScriptedEngine
@@ -203,6 +203,11 @@ def test_an_engine_is_placed_on_a_gpu_where_it_has_one(monkeypatch: pytest.Monke
     monkeypatch.setattr(loader, "here", lambda host, gpu: gpu)
     cfg.placement.engine_gpus = 1
     assert [Loader(cfg, "solver", kind(script)).place() for kind in (OnDevice, ScriptedEngine)] == [True, False]
+
+
+def test_what_is_no_array_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvariantError, match="numpy arrays: b is none"):
+        outbox(tmp_path, "object_store").pack({**weights(), "b": [1.0]})  # type: ignore[dict-item]
 
 
 def test_who_listens_anew_or_leaves_is_met_at_the_old_port_no_more(tmp_path: Path) -> None:
