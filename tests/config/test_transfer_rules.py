@@ -9,6 +9,12 @@ from ssp.selfplay.settings import load
 
 LIVE = ["schedule.in_flight=true"]
 SOLVER = ["game.questions=dataset", "data.questions=q.jsonl", "schedule.max_staleness.solver=1", *LIVE]
+TURNS = [
+    "placement.layout=colocate",
+    "placement.engine_gpus=0.5",
+    "placement.learner_gpus=0.5",
+    "defaults.engine.kind=vllm",
+]
 BOTH = ["schedule.preset=one-step-off", "proposer.loss=tis", *LIVE]
 
 
@@ -46,6 +52,7 @@ def test_allowed(given: list[str]) -> None:
         ([*BOTH, "proposer.algorithm=grpo", "game.proposals=2"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=grpo", "proposer.group=hops"], "share no baseline"),
         (["transfer.kind=broadcast", "referee.verifier=solver"], "reaches players only"),
+        (["transfer.kind=broadcast", *TURNS], "an engine sleeps meanwhile"),
         (["transfer.kind=carrier_pigeon"], "transfer.kind is one of"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

@@ -90,7 +90,7 @@ def test_what_names_a_target(text: str, target: str, named: bool) -> None:
 
 
 def test_nothing_stands_nowhere() -> None:
-    parts = ["a"], ["b", "c"], ["c", "b"], []
+    parts: list[list[str]] = [["a"], ["b", "c"], ["c", "b"], []]
     assert [within(part, ["a", "b", "c"]) for part in parts] == [True, True, False, False]
 
 
