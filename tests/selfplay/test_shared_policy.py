@@ -10,8 +10,15 @@ import pytest
 from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.learning.coldstart.store import ARTEFACT
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers import learner as learner_worker
+from tests import local
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
+TOGETHER = {f"{role}__learner__combine": True for role in ROLES}
+ORDERS = ({}, TOGETHER)
+ENGINE, TOKENIZER = build.engine, build.tokenizer
 
 
 def play(path: Path, **changes: Any) -> Stage:
@@ -84,3 +91,37 @@ def test_what_one_role_has_nothing_to_learn_from_the_other_trains(
         assert [row["version"] for row in stage.figures(role)] == [2, 3, 4, 5]
     kept = Counter(row["role"] for row in stage.rows() if row["state"] == "kept" and row["role"] in ROLES)
     assert set(kept) == {role for roles in learns for role in set(ROLES) - roles}
+
+
+# the real game, small
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Real learners and engines of the shipped policy."""
+    monkeypatch.setattr(local, "Learner", learner_worker.Learner)
+    monkeypatch.setattr(build, "engine", ENGINE)
+    monkeypatch.setattr(build, "tokenizer", TOKENIZER)
+    rates = {f"{role}__learner__lr": 5e-4 for role in ROLES}
+    return {"proposer__batch": 16, "solver__batch": 6, "eval__every": 0, "steps": 2, **rates}
+
+
+@pytest.mark.covers("SP-06")
+@pytest.mark.parametrize("order", ORDERS, ids=["in turn", "together"])
+def test_the_real_game_in_both_orders(tmp_path: Path, real: dict[str, Any], order: dict[str, Any]) -> None:
+    """In turn, the solver's ratio starts at the weights that played (law 1), from which the proposer's step has moved."""
+    stage = trained(tmp_path / "run", **{**real, **order})
+    asked, answered = stage.figures(PROPOSER), stage.figures(SOLVER)
+    for mine, other in zip(asked, answered, strict=True):
+        assert mine["grad_norm"] > 0 and other["grad_norm"] > 0 and mine["loss"] != other["loss"]
+        assert (mine["grad_norm"] == other["grad_norm"]) is bool(order)
+        assert mine["ratio/max"] == pytest.approx(1, abs=1e-4)
+        assert (other["ratio/max"] == pytest.approx(1, abs=1e-4)) is bool(order)
+    assert commits(stage) == [(role, step, step + 1) for step in (1, 2) for role in ROLES]
+    folder = stage.folder.path
+    assert build.policy_dir(stage.cfg, folder, PROPOSER) == build.policy_dir(stage.cfg, folder, SOLVER)
+
+
+def trained(path: Path, **changes: Any) -> Stage:
+    stage = Stage(config(**{**SHARED, **changes}), path, model=ARTEFACT).whole()
+    return stage
