@@ -23,7 +23,7 @@ from ssp.selfplay.settings import load
 ARCHIVE = Path(__file__).parent / "replay" / "data" / "recorded.tar.xz"
 
 
-GONE = ("referee.alarm_patience",)
+GONE = ("referee.alarm_patience", "eval.questions_per_hop")
 """Settings of then that there are no more."""
 
 

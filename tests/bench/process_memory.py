@@ -155,9 +155,8 @@ def learn(asked: dict[str, Any]) -> None:
     from ssp.learning.learner import Learner
 
     block = RoleConfig(loss="ppo_clip")
-    block.learner = LearnerConfig(
-        dtype=asked["dtype"], token_budget=asked["tokens"], checkpointing=asked["checkpointing"]
-    )
+    block.learner = LearnerConfig(token_budget=asked["tokens"], checkpointing=asked["checkpointing"])
+    block.learner.dtype = asked["dtype"]  # type: ignore[misc]
     found = Learner(asked["folder"], {"solver": block}, "search-r1")
     for step, tokens in enumerate((64, 2 * asked["tokens"])):  # the first one makes the moments
         row = min(tokens // 2, 512)

@@ -268,7 +268,7 @@ def test_a_run_without_figures_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_keeps_it_beside_the_newest(tmp_path: Path) -> None:
-    asked = ["steps=4", "eval.every=1", "eval.questions_per_hop=8", "eval.final_questions_per_hop=8"]
+    asked = ["steps=4", "eval.every=1", "eval.final_questions_per_hop=8"]
     folder = RunFolder(play(tmp_path / "run", *asked, "save.keep=1", "health.on_collapse=warn"))
     scores = {line["step"]: line[METRIC] for line in read_metrics(folder.metrics) if METRIC in line and line["step"]}
     first = max(scores, key=lambda step: (scores[step], -step))

@@ -30,6 +30,7 @@ from ssp.learning.backends import make
 from ssp.learning.backends.ranks import SOLO
 from ssp.learning.packing import prepare
 from ssp.learning.store import Policy
+from tests.blocks import made
 
 SMALL = {
     "vocab_size": 300, "hidden_size": 128, "intermediate_size": 448, "num_hidden_layers": 3, "num_attention_heads": 8,
@@ -143,7 +144,7 @@ def test_stages_ranks_and_offload_by_hand() -> None:
     count = PUBLIC["Qwen2.5-7B"].parameters
 
     def part(zero: int, offload: str = "none") -> dict[str, Need]:
-        config = LearnerConfig(kind="deepspeed", ranks=8, dtype="bfloat16", zero=zero, offload=offload)
+        config = made(LearnerConfig, kind="deepspeed", ranks=8, dtype="bfloat16", zero=zero, offload=offload)
         return {need.what: need for need in learner.states(count, count, config)}
 
     for zero, weights, gradients in [(1, 1, 1), (2, 1, 8), (3, 8, 8)]:
@@ -162,7 +163,7 @@ def test_reference_and_critic_by_hand() -> None:
     block.kl.coef = 0.1
     assert named(learner.rank(size, [block]))["reference"] == 4 * size.parameters
     assert named(learner.rank(size, [block, block]))["reference"] == 4 * size.parameters  # one for both roles
-    block.learner = LearnerConfig(kind="deepspeed", ranks=4, zero=3, dtype="bfloat16")
+    block.learner = made(LearnerConfig, kind="deepspeed", ranks=4, zero=3, dtype="bfloat16")
     assert named(learner.rank(size, [block]))["reference"] == -(-2 * size.parameters // 4)
     block.kl.ema_tau = 0.9  # a float32 master beside the bfloat16 model
     assert named(learner.rank(size, [block]))["reference"] == -(-6 * size.parameters // 4)
@@ -184,7 +185,7 @@ def test_deepspeed_holds_what_is_planned(asked: tuple[int, str, str]) -> None:
         [sys.executable, MEASURE, str(zero), dtype, offload], capture_output=True, text=True, check=True, timeout=200
     )
     parameters, held = map(int, done.stdout.split()[-2:])
-    config = LearnerConfig(kind="deepspeed", zero=zero, dtype=dtype, offload=offload)
+    config = made(LearnerConfig, kind="deepspeed", zero=zero, dtype=dtype, offload=offload)
     needs = learner.states(parameters, parameters, config)
     left = sum(need.bytes for need in needs if not need.turn)
     assert held == pytest.approx(left, rel=0.02)
