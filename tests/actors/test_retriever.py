@@ -84,6 +84,7 @@ def test_requests_of_many_are_merged_and_a_group_asks_once(corpus: Path) -> None
 
 def test_a_lost_shard_is_a_fault_and_known_answers_stay(corpus: Path) -> None:
     cfg = configured(corpus, "retriever.timeout=2")
+    cfg.retriever.cache = 8192  # type: ignore[misc]
     with shards(cfg, "lost") as handles:
         search, local = connect_search(cfg, "lost"), corpora.search(cfg)
         known = search.search(["w5"], K, "train")
