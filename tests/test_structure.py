@@ -20,7 +20,7 @@ ROOMS = ("ssp", "actors", "launch")
 ARTEFACT = ROOT / "ssp" / "learning" / "coldstart" / "artefact"  # a model folder, whose tokenizer comes with its class
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path.parent != ARTEFACT)
 SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
-FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 39_150
+FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 38_130
 WINGS = 12 + 3
 """The twelve of `ssp/`, `ssp` itself for its version, `actors`, `launch`."""
 """The package's bound only goes down."""
