@@ -168,5 +168,5 @@ def test_what_rules_read_without_torch_is_what_the_code_says(attribute):
 
 @pytest.mark.covers("SR-03")
 def test_unknown_name_lists_the_known_ones():
-    with pytest.raises(InputError, match="dr_grpo, gae, grpo, rae, reinforce, reinforce_pp"):
+    with pytest.raises(InputError, match="dr_grpo, gae, grpo, rae, reinforce, reinforce_none, reinforce_pp"):
         algorithms.get("grop")

@@ -35,7 +35,8 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
     if name in BASELINES:
         return estimators.Reinforce(gamma, lam, BASELINES[name])
     if name not in _ALGORITHMS:
-        raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
+        known = ", ".join(sorted({*_ALGORITHMS, *BASELINES}))
+        raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {known}")
     return _ALGORITHMS[name](gamma, lam)
 
 
