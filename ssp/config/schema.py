@@ -234,7 +234,7 @@ class OnlineConfig:
 class RetrieverConfig:
     """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
 
-    A corpus is a file (BM25 in memory, with `k1` and `b`) or an index folder of `ssp index`. `kind`: bm25, dense,
+    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. `kind`: bm25, dense,
     hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server in place of
     data.corpus, or the address of an online engine.
     `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another

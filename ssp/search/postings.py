@@ -81,7 +81,7 @@ class Run:
 def check(k1: float, b: float) -> None:
     """InputError unless BM25 has a score with these."""
     if not 0 <= k1 < math.inf or not 0 <= b <= 1:
-        raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set retriever.k1 and retriever.b")
+        raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set --k1 and --b")
 
 
 def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[Run]:
