@@ -162,8 +162,8 @@ class JudgeConfig:
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in the folder
     `model`).
     `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent). `format` of a
-    verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}). `timeout`: seconds
-    of a try. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
+    verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens` (0 = 16 for a word, 256
+    for json). `timeout`: seconds of a try. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
     After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm engine")
@@ -171,6 +171,7 @@ class JudgeConfig:
     model: str = ""
     key_env: str = "OPENAI_API_KEY"
     format: str = choice("word", "word json")
+    max_tokens: int = number(0, 0)
     timeout: float = number(30.0, 0.001)
     retries: ClassVar[int] = 4
     concurrency: ClassVar[int] = 32
@@ -179,9 +180,9 @@ class JudgeConfig:
     cache: ClassVar[int] = 100_000
 
     @property
-    def max_tokens(self) -> int:
-        """Tokens of a verdict: a word, or a sentence of reason with it."""
-        return 16 if self.format == "word" else 256
+    def longest(self) -> int:
+        """Tokens of a verdict: `max_tokens`, else of a word, or of a sentence of reason with it."""
+        return self.max_tokens or (16 if self.format == "word" else 256)
 
 
 @dataclass

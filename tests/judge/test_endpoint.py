@@ -88,6 +88,13 @@ def test_what_is_sent() -> None:
     assert server.items == [{"question": "who ?", "accepted": ["pota"], "answer": "yes"}]
 
 
+@pytest.mark.parametrize(("block", "most"), [({"format": "json"}, 256), ({"max_tokens": 4096}, 4096)])
+def test_room_for_a_judge_that_thinks(block: dict[str, Any], most: int) -> None:
+    with serving(lambda said, n: "Correct") as server:
+        build.judge(Config(judge=settings(server, **block))).decide([item("yes")])
+        assert server.bodies[0]["max_tokens"] == most
+
+
 @pytest.mark.covers("RS-12")
 def test_the_cache_saves_the_second_request() -> None:
     with serving(lambda said, n: by_answer(said)) as server:
@@ -202,7 +209,7 @@ def test_the_check_asks_once_and_takes_any_verdict() -> None:
     [
         (Reply("model `m` does not exist", 404), "model `m` does not exist", "correct judge.url, judge.model"),
         (Reply("bad gateway", 502), "bad gateway", "ssp serve --judge"),
-        (Reply("<think>Let me see"), "Let me see", "that does not think"),
+        (Reply("<think>Let me see"), "Let me see", "raise judge.max_tokens"),
         (Reply(raw=b"<html>\x1b[1mLog in"), "no chat completion: '<html>[1mLog in'", "correct judge.url"),
     ],
 )

@@ -24,6 +24,7 @@ LLM = ["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1", "judge.model=m"]
         ([*LLM, "judge.url=ftp://h/v1"], "judge.url"),
         (["judge.kind=engine", "judge.model=m", "referee.verifier=judge", "referee.evidence=none"], "verifier"),
         ([*LLM, "judge.format=prose"], "judge.format"),
+        ([*LLM, "judge.format=json", "judge.max_tokens=63"], "judge.max_tokens"),
         ([*LLM, "judge.timeout=0"], "judge.timeout"),
         (["judge.kind=oracle"], "judge.kind"),
     ],

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
-THINKS = "take an instruction-tuned judge.model that does not think, or judge.format=json, which has room for it"
+THINKS = "take an instruction-tuned judge.model, or raise judge.max_tokens when it thinks before it answers"
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +45,7 @@ class Endpoint:
         self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
     ) -> list[T | Fault]:
         """For each prompt what `read` makes of the reply, in order; a reply of which it makes None is asked for again.
-        `max_tokens`: of a reply; default `JudgeConfig.max_tokens`. Greedy."""
+        `max_tokens`: of a reply; default `JudgeConfig.longest`. Greedy."""
         self._until = time.monotonic() + self._seconds
         service = Service(
             (DOWN, FORMAT),
@@ -60,7 +60,7 @@ class Endpoint:
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
         )
         pool = ThreadPoolExecutor(self._cfg.concurrency)
-        one = partial(self._one, service, read, max_tokens or self._cfg.max_tokens)
+        one = partial(self._one, service, read, max_tokens or self._cfg.longest)
         jobs: list[Future[T | Fault]] = [pool.submit(one, prompt) for prompt in prompts]
         over = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
         try:

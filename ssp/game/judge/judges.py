@@ -112,7 +112,7 @@ class EngineJudge:
     def __init__(self, cfg: JudgeConfig, engine: Engine, tokenizer: PreTrainedTokenizerBase) -> None:
         self._cfg, self._engine, self._tokenizer = cfg, engine, tokenizer
         end = tokenizer.eos_token_id
-        self._sampling = Sampling(0.0, cfg.max_tokens, () if end is None else (int(end),))
+        self._sampling = Sampling(0.0, cfg.longest, () if end is None else (int(end),))
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; undecided by the engine's Fault, or `judge_format`."""
