@@ -90,7 +90,10 @@ def cfg(args: argparse.Namespace, folder: Path) -> Any:
         "eval.final_questions_per_hop=1",
         *args.typed,
     ]
-    return load("simulated", typed)
+    made = load("simulated", typed)
+    for block in (made.proposer, made.solver):
+        block.learner.token_ms = 0.0  # type: ignore[misc]  # learners cost nothing
+    return made
 
 
 class Meter:
@@ -146,7 +149,7 @@ def _wired(args: argparse.Namespace) -> list[Meter]:
     """Put the free players, and what is off, into the run's program; the two readings it will take."""
     import ray
 
-    from actors import ledger, metrics, player, program, restarts
+    from actors import metrics, program, restarts, services, workers
     from ssp.selfplay import report
     from ssp.telemetry import runlog, timeline
 
@@ -163,7 +166,7 @@ def _wired(args: argparse.Namespace) -> list[Meter]:
 
     report.Report = Timed  # type: ignore[misc]
 
-    class Player(player._Player):
+    class Player(workers._Player):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             if free:
@@ -177,14 +180,14 @@ def _wired(args: argparse.Namespace) -> list[Meter]:
     for role, name in (("proposer", "ProposerActor"), ("solver", "SolverActor")):
         bench = type(f"Bench{role}", (Player,), {})
         restarts.POLICIES[bench.__name__] = restarts.POLICIES[name]
-        setattr(program, name, ray.remote(concurrency_groups=player.TRANSFER)(bench))
+        workers.PLAYERS[role] = ray.remote(concurrency_groups={"transfer": 1})(bench)  # type: ignore[call-overload]
 
     if "figures" in off:
         runlog.RunLog.write = timeline.Timeline.span = lambda *given, **more: None  # type: ignore
         metrics.RayMetrics.add = lambda *given: None  # type: ignore
     if "ledger" in off:
         restarts.POLICIES["_no_ledger.<locals>.NoLedger"] = restarts.POLICIES["LedgerActor"]
-        program.LedgerActor = ray.remote(_no_ledger(ledger.Alive))  # type: ignore
+        program.LedgerActor = ray.remote(_no_ledger(services.Alive))  # type: ignore
     return meters
 
 
