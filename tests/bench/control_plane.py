@@ -205,7 +205,7 @@ def _no_ledger(alive: Any) -> Any:
         def _nothing(self, *given: Any) -> Any:
             return ""
 
-        create_games = create = judge_games = advance = together = commit = rollback = _nothing
+        create_games = create = advance = settle = commit = rollback = _nothing
         check = keep = where = fold = outcomes = _nothing
 
     return NoLedger

@@ -117,7 +117,8 @@ class Putter:
             }
             for id_, r in zip(ids, records, strict=True)
         ]
-        told = self._ledger.together.remote([("create", born), ("advance", facts)])
+        self._ledger.create.remote(born)
+        told = self._ledger.advance.remote(facts)  # an actor answers its calls in order
         nbytes = sum(v.nbytes if isinstance(v, np.ndarray) else len(str(v)) for r in records for v in r.values())
         tickets = [Ticket(stem, self._made, (ids, ray.put(packed(records))), len(ids), nbytes)]
         return self._queue.put.remote(tickets, WAIT, told), tickets
