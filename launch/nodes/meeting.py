@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -57,6 +58,10 @@ class Line(Connection):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a message that has begun does not wait for ever
+            connection.setsockopt(
+                socket.SOL_SOCKET, option, struct.pack("@ll", *divmod(int(GREETING * 1e6), 1_000_000))
+            )
         super().__init__(connection.detach())
 
     def tell(self, **message: Any) -> None:
@@ -74,6 +79,8 @@ class Line(Connection):
             message = json.loads(self.recv_bytes(LONGEST))
         except EOFError:
             raise Gone("it closed the connection") from None
+        except BlockingIOError:
+            raise Gone(f"it broke off in a message for {GREETING:g} s") from None
         except OSError as error:
             raise Gone(str(error)) from error
         except (ValueError, RecursionError):
@@ -223,8 +230,7 @@ class Member:
             time.sleep(BEAT)
         raise SspError(
             f"no head at {head[0]}:{head[1]} (the port above MASTER_PORT) within twice ray.start_timeout, "
-            f"{seconds:g} s: {why}. "
-            "Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
+            f"{seconds:g} s: {why}. Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
         )
 
     def tell(self, what: str) -> None:

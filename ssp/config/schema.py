@@ -235,13 +235,11 @@ class OnlineConfig:
 class RetrieverConfig:
     """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
 
-    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. `kind`: bm25, dense,
-    hybrid ("" = hybrid where the folder holds both, else what it holds). `url`: a search server in place of
-    data.corpus, or the address of an online engine.
-    `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
-    replica is asked too. `min_coverage`: an answer from a smaller share of the corpus
-    is void. Requests that come within `window` seconds are merged, up to `max_batch` queries; each player keeps
-    the last answers.
+    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. `kind`: bm25, dense, hybrid ("" = hybrid where
+    the folder holds both, else what it holds). `url`: a search server in place of data.corpus, or the address of an online
+    engine. `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
+    replica is asked too. `min_coverage`: an answer from a smaller share of the corpus is void. Requests that come within
+    `window` seconds are merged, up to `max_batch` queries; each player keeps the last answers.
     For dense search `replicas` more actors encode queries, with `dtype` weights. `encoder`: their folder, where the one
     that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `depth`: how far down each
     ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a

@@ -196,6 +196,23 @@ def test_other_programs_silence_and_long_messages_are_no_nodes(head: Head) -> No
                     there.hear(0.5)
 
 
+def test_a_message_that_breaks_off_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever connects and says no more after a few bytes keeps no thread; nor does who reads nothing."""
+    monkeypatch.setattr(meeting, "GREETING", 0.2)
+    here, there = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    there.connect(here.getsockname())
+    line = Line(here.accept()[0])
+    there.sendall(b"\0\0\0\x09{")
+    with pytest.raises(Gone, match="broke off in a message for 0.2 s"):
+        line.hear(5.0)
+    with pytest.raises(Gone):
+        for _ in range(100):
+            line.tell(much="x" * 1_000_000)
+    line.close()
+    there.close()
+    here.close()
+
+
 def test_the_print_names_code_versions_and_settings() -> None:
     first, second = Config(), Config()
     second.steps, second.ray.cpus = 99, 7

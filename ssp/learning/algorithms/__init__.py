@@ -27,9 +27,8 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
-    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: an
-    unknown name, no estimator at the place.
-    """
+    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: an unknown name, no estimator
+    at the place."""
     if own.is_own(name):
         return _own(name, gamma, lam)
     if name in BASELINES:
