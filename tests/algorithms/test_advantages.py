@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ssp.base.errors import InputError, InvariantError
-from ssp.config.tables import SAID
+from ssp.config.tables import SAID, choices
+from ssp.game.rewards import proposer
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.algorithms.base import episode_rewards, token_rewards
 from ssp.learning.batch import collate
@@ -39,6 +40,14 @@ def test_every_name_of_the_contract_is_there():
     known = "dr_grpo gae grpo rae reinforce reinforce_pp reinforce_pp_baseline remax rloo"
     assert algorithms.names() == tuple(known.split())
     assert all(algorithms.get(name).name == name for name in algorithms.names())
+
+
+def test_a_configuration_takes_the_names_that_there_are():
+    known = choices()
+    assert set(known["{role}.kl.kind"]) == set(kl.names())
+    assert set(known["{role}.loss"]) == set(losses.names())
+    assert set(known["{role}.algorithm"]) == {*algorithms.names(), "reinforce_running", "reinforce_none"}
+    assert set(known["proposer.reward"]) == set(proposer.names())
 
 
 @pytest.mark.covers("SR-02", "EP-07")

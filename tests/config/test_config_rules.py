@@ -86,7 +86,7 @@ def test_ranges(typed: str, rule: str) -> None:
         ("solver.correction.mask=icepop", False),
         ("solver.engine.kind=telepathy", False),
         ("solver.learner.kind=megatron", False),
-        ("solver.kl.kind=k6", False),
+        ("solver.kl.kind=k0", False),
         ("judge.kind=oracle", False),
         ("referee.verifier=weak", False),
         ("proposer.reward=acc", False),

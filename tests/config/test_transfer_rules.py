@@ -49,6 +49,7 @@ def test_allowed(given: list[str]) -> None:
         (["schedule.max_staleness.proposer=1", "proposer.loss=tis", "proposer.policy=frozen", *LIVE], "there is none"),
         ([*BOTH, "proposer.algorithm=reinforce"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=reinforce_pp"], "share no baseline"),
+        ([*BOTH, "proposer.algorithm=gae"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=grpo", "game.proposals=2"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=grpo", "proposer.group=hops"], "share no baseline"),
         (["transfer.kind=broadcast", "referee.verifier=solver"], "reaches players only"),

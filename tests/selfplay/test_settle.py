@@ -121,6 +121,8 @@ def test_too_few_attempts_void_the_proposal() -> None:
     assert made.win_rate is None and settled.items[PROPOSER] == [] and settled.items[SOLVER] == []
     proposal = next(r for r in settled.rows if r["id"] == "pg1")
     assert (proposal["state"], proposal["cause"], proposal["reward"]) == ("voided", "too_few_attempts", None)
+    mixed = settle(config(game__attempts=5), [game("g1", [T, F, None, None, None])], 7)
+    assert mixed.items[PROPOSER] == [] and [item.id for item in mixed.items[SOLVER]] == ["sg1a0", "sg1a1"]
 
 
 def test_rejected_void_and_surplus_proposals() -> None:

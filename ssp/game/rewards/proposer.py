@@ -15,8 +15,8 @@ GIVEN = ("question", "target", "searches")
 
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
-    """Share of right attempts among the scored ones; None (the game is void) when fewer than ceil(n/2) are scored.
-    `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that the game was to have."""
+    """Share of right attempts among the scored ones; None (the proposal is void) when fewer than ceil(n/2) are
+    scored. `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that the game was to have."""
     scored = [outcome for outcome in outcomes if outcome is not None]
     return sum(scored) / len(scored) if len(scored) >= (n + 1) // 2 else None
 

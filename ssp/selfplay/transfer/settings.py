@@ -26,13 +26,14 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
-    """Law 4: where several versions of the solver may try one question, questions share no baseline."""
+    """Law 4: where several versions of the solver may try one question, questions share no baseline. `gae` and the other
+    estimators that whiten over the batch do."""
     moves = cfg.schedule.in_flight and cfg.schedule.max_staleness.solver > 0 and cfg.solver.policy != "frozen"
     block = cfg.proposer
     if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
         return
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
-    alone = alone or block.algorithm in ("rae", "gae", "reinforce_running", "reinforce_none")
+    alone = alone or block.algorithm in ("rae", "reinforce_running", "reinforce_none")
     rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
     found = f"proposer.algorithm={block.algorithm} group={block.group}"
     step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
