@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(transcript.outcome(found.episode))
     if not args.check:
         return 0
-    results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game, found.update)
+    results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game)
     for result in results:
         console.print(Text(str(result), style="green" if result.same else "bold red"))
     return 0 if all(result.same for result in results) else 1

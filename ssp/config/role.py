@@ -167,11 +167,9 @@ class LimitsConfig:
     (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and `prompt_tokens`. A
     longer prompt is neither cut nor refused.
 
-    `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the episode. `seconds` on
-    the wall clock (0: no limit). `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the
-    text of the oldest observation goes). `overlong` (DAPO): within so many tokens of `total_tokens` the reward falls,
-    by up to 1 (0: it does not). `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's
-    update `step` comes."""
+    `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the episode. `overflow`,
+    when the next turn might not fit into `total_tokens`: stop, or drop (the text of the oldest observation goes).
+    `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's update `step` comes."""
 
     searches: int = number(5, 0)
     retries: int = number(0, 0)
@@ -179,9 +177,7 @@ class LimitsConfig:
     observation_tokens: int = number(160, 1)
     prompt_tokens: int = number(16, 1)
     total_tokens: int = number(960, 2)
-    seconds: float = number(0.0, 0)
     overflow: str = choice("stop", "stop drop")
-    overlong: int = number(0, 0)
     stages: list[StageConfig] = field(default_factory=list)
 
     def at(self, step: int | None) -> LimitsConfig:

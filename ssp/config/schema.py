@@ -218,15 +218,12 @@ class OnlineConfig:
     """A search engine of the web in place of data.corpus. `engine`: serper, serpapi (of which google is asked) or such as
     serpapi:bing, google_cse:ID with the id of the search engine ("" = none); `retriever.url` stands for its own address.
 
-    docs/search.md names the environment variable of each engine's key. `quota`: requests that a process may send (0 =
-    no limit). Answers are kept for a day, in the file `cache` ("" = in memory only). `pages`: read the pages that were
-    found, and keep the paragraph around each snippet. `vary`: keep a random number of the results, 1 to topk, drawn
-    from (seed, query, topk)."""
+    docs/search.md names the environment variable of each engine's key. Answers are kept for a day, in a file of each
+    machine. `pages`: read the pages that were found, and keep the paragraph around each snippet. `vary`: keep a random
+    number of the results, 1 to topk, drawn from (seed, query, topk)."""
 
     engine: str = ""
-    quota: int = number(0, 0)
     ttl: ClassVar[float] = 86400.0
-    cache: str = ""
     pages: bool = False
     vary: bool = False
 
@@ -240,10 +237,10 @@ class RetrieverConfig:
     engine. `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
     replica is asked too. `min_coverage`: an answer from a smaller share of the corpus is void. Requests that come within
     `window` seconds are merged, up to `max_batch` queries; each player keeps the last answers.
-    For dense search `replicas` more actors encode queries, with `dtype` weights. `encoder`: their folder, where the one
-    that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `depth`: how far down each
-    ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a
-    query.
+    For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `encoder`: their folder, where the
+    one that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `depth`: how far
+    down each ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank`
+    candidates a query.
     `gpus`: GPUs that each shard and encoder asks Ray for."""
 
     shards: int = number(2, 1, 1024)
@@ -259,7 +256,6 @@ class RetrieverConfig:
     max_batch: ClassVar[int] = 64
     cache: ClassVar[int] = 8192
     encoder: str = ""
-    dtype: str = choice("float32", "float32 float16 bfloat16")
     effort: int = number(0, 0)
     depth: ClassVar[int] = 100
     reranker: str = ""

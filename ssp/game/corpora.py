@@ -148,7 +148,7 @@ def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder 
     if (part := dense(path, cfg)) is None:
         return None
     folder = models.folder(cfg.encoder or part.encoder.model, "retriever.encoder")
-    return TextEncoder(folder, part.encoder, cfg.dtype, "cuda" if cfg.gpus else "cpu") if load else None
+    return TextEncoder(folder, part.encoder, *_computes(cfg)) if load else None
 
 
 def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
@@ -156,7 +156,12 @@ def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
     if not cfg.reranker:
         return None
     folder = models.folder(cfg.reranker, "retriever.reranker")
-    return CrossEncoder(folder, cfg.dtype, "cuda" if cfg.gpus else "cpu") if load else None
+    return CrossEncoder(folder, *_computes(cfg)) if load else None
+
+
+def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
+    """In which numbers, and on what, encoders compute."""
+    return ("float16", "cuda") if cfg.gpus else ("float32", "cpu")
 
 
 def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
@@ -208,7 +213,7 @@ def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: 
     for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
         if path.is_dir():
             found = store.read_manifest(path)
-            how = f"{options(block, found.kinds, path)} {block.encoder} {block.dtype} {block.reranker}"
+            how = f"{options(block, found.kinds, path)} {block.encoder} {_computes(block)[0]} {block.reranker}"
             retrievers[name] = f"{found.sha256[:16]} {how}"
         elif path.exists():
             retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {path.absolute()} {path.stat().st_size}"

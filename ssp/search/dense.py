@@ -144,7 +144,7 @@ def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> V
         found = f"shape {queries.shape} for an index of width {width}"
         raise InputError("queries are encoded by the index's own encoder", found, "check retriever.encoder")
     if not np.isfinite(queries).all():
-        raise InputError("query vectors are finite", "nan or infinity", "check retriever.encoder and retriever.dtype")
+        raise InputError("query vectors are finite", "nan or infinity", "check retriever.encoder")
     for name, value in vars(knobs).items():
         if value and name not in held:
             found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"

@@ -115,7 +115,7 @@ class Book(Known[Asked, Found]):
             self._book.execute(_TABLE)
         except sqlite3.DatabaseError as error:
             rule = "a search record is a file that this program wrote"
-            raise InputError(rule, f"{path}: {error}", "name another") from error
+            raise InputError(rule, f"{path}: {error}", "name another, or remove it") from error
 
     def close(self) -> None:
         """Close the file."""

@@ -16,7 +16,6 @@ from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
-from ssp.game.rewards.score import penalty
 from ssp.selfplay.records import Brief, Game, Match, Played, Published, TrainBatch, TrainItem
 from ssp.telemetry.clock import Clock
 
@@ -30,26 +29,15 @@ End = tuple[Outcome, str, float | None]
 @dataclass
 class Settled:
     """A settled round: rows, the items each learner gets, counts by cause, bytes. `paid`: (group, reward, searches) of each
-    episode with a reward, trained or not. `overlong`: what each of them lost as it was long."""
+    episode with a reward, trained or not."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
     items: dict[str, list[TrainItem]] = field(default_factory=lambda: defaultdict(list))
     counts: Counter[str] = field(default_factory=Counter)
     paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: defaultdict(list))
-    overlong: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     nbytes: Counter[str] = field(default_factory=Counter)
     step: int = 0
-
-    def shaped(self, cfg: Config, game: Game, brief: Brief, reward: float) -> float:
-        """The reward of an episode as long as it is (DAPO); takes note of what that costs the newest weights."""
-        limits = cfg.block(brief.role).limits
-        if not limits.overlong:
-            return reward
-        loss = penalty(brief.length, limits.at(self.step).total_tokens, limits.overlong)
-        if game.frozen != brief.role:
-            self.overlong[brief.role].append(loss)
-        return reward + loss
 
     def add(
         self, played: Played, state: State, end: End, group: int | None, baseline: float | None = None, **more: Any
@@ -85,7 +73,6 @@ class Settled:
             "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
             "searches": sum(searches for _, _, searches in paid) / len(paid),
             **({"groups/flat": sum(flat) / len(flat)} if flat else {}),
-            **({"reward/overlong": sum(losses) / len(losses)} if (losses := self.overlong[role]) else {}),
         }
 
 
@@ -152,13 +139,13 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
-    ends = [_ended(cfg, game, played, settled) for played in game.attempts]
+    ends = [_ended(cfg, game, played) for played in game.attempts]
     rewards = {reward for *_, reward in ends if reward is not None}
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     alone = own.says(cfg.solver.algorithm, "baseline") == "group" and cfg.solver.kl.coef == 0
     signal, baseline = not alone or len(rewards) > 1, None
     if game.greedy is not None:
-        end = _ended(cfg, game, game.greedy, settled)
+        end = _ended(cfg, game, game.greedy)
         baseline = end[2]
         settled.add(game.greedy, State.VOIDED if baseline is None else State.KEPT, end, None)
     if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
@@ -174,7 +161,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, **opponent)
 
 
-def _ended(cfg: Config, game: Game, played: Played, settled: Settled) -> End:
+def _ended(cfg: Config, game: Game, played: Played) -> End:
     """How an attempt ended; without a reward where a fault took it."""
     brief = played.brief
     if brief.outcome is Outcome.VOID:
@@ -183,8 +170,8 @@ def _ended(cfg: Config, game: Game, played: Played, settled: Settled) -> End:
     if grade.right is None:
         return Outcome.VOID, grade.void_cause, None
     if brief.final is None:
-        return Outcome.REJECTED, brief.stopped, settled.shaped(cfg, game, brief, cfg.solver.invalid_reward)
-    return Outcome.SCORED, "", settled.shaped(cfg, game, brief, grade.reward)
+        return Outcome.REJECTED, brief.stopped, cfg.solver.invalid_reward
+    return Outcome.SCORED, "", grade.reward
 
 
 def right(game: Game, played: Played) -> bool | None:
@@ -197,7 +184,7 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
     """Proposals of a round, once it is known what each earned. A game alone with its target is a group of its own (SSP);
     of several in a group none is trained that has no other one to compare with. Those of past proposers are in none."""
     asked = [(game, game.proposal) for game in games if game.proposal is not None]
-    earned = {game.id: _earned(cfg, game, proposal.brief, settled) for game, proposal in asked}
+    earned = {game.id: _earned(cfg, game, proposal.brief) for game, proposal in asked}
     groups: dict[str, int] = {}
     numbers: dict[Hashable, int] = {}
     paid = defaultdict[int, set[float | None]](set)
@@ -234,16 +221,14 @@ def _label(cfg: Config, game: Game, proposal: Played) -> Hashable:
     return game.target if cfg.proposer.group == "seed" else game.number // cfg.game.proposals
 
 
-def _earned(cfg: Config, game: Game, brief: Brief, settled: Settled) -> float | None:
+def _earned(cfg: Config, game: Game, brief: Brief) -> float | None:
     """The reward that a proposal is trained with; None for one that is void or surplus."""
     if game.valid and game.chosen and game.win_rate is not None and not game.void_cause:
         facts = {"question": game.question, "target": game.target, "searches": brief.searches}
-        reward = proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
-    elif game.valid or game.void_cause or cfg.game.batch == "resample":  # then another target took its place (SSP)
+        return proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
+    if game.valid or game.void_cause or cfg.game.batch == "resample":  # then another target took its place (SSP)
         return None
-    else:
-        reward = cfg.proposer.invalid_reward
-    return settled.shaped(cfg, game, brief, reward)
+    return cfg.proposer.invalid_reward
 
 
 def _versions(cfg: Config, opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:

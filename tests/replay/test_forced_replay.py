@@ -69,15 +69,14 @@ def test_an_engine_that_rounds_more_has_a_wider_bound(tmp_path: Path, capsys: py
 
 
 @pytest.mark.slow
-def test_limits_that_drop_observations_and_shape_rewards_come_out_again(tmp_path: Path) -> None:
-    """Contexts that are read anew, the shaping of long episodes, a shared policy, a second start of the run."""
-    limits = "defaults.limits={overflow: drop, total_tokens: 150, turn_tokens: 24, overlong: 60}"
+def test_limits_that_drop_observations_come_out_again(tmp_path: Path) -> None:
+    """Contexts that are read anew, a shared policy, a second start of the run."""
+    limits = "defaults.limits={overflow: drop, total_tokens: 150, turn_tokens: 24}"
     shared = ["proposer.policy=shared", "solver.policy=shared"]
     folder = play(tmp_path / "run", "steps=1", limits, *shared)
     play(folder, "steps=2", limits, *shared, "resume=auto")
     blocks = [transcripts.read(path) for path in sorted((folder / "episodes").glob("*.parquet"))]
     assert any(episode.log.drops for block in blocks for episode in block), "else the limit is too high"
-    assert rows(folder, "SELECT id FROM episodes WHERE reward NOT IN (0, 1)"), "else none was long"
     assert {row["incarnation"] for row in rows(folder, "SELECT * FROM versions WHERE role = 'solver'")} == {1, 2}
     seen, _ = all_same(folder)
     assert seen["proposer reward"] >= 20

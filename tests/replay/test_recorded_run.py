@@ -7,17 +7,19 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from recorded import expected, unpack
+from recorded import OVERLONG, expected, unpack
 from test_forced_replay import all_same
 
 from launch import compare as compared
-from ssp.base.episode import EVAL, PROPOSER, SOLVER
+from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode
+from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.figures import again
 from ssp.selfplay.questions import reader
 from ssp.views.board.data import Board
 from ssp.views.compare.runs import Run
+from ssp.views.replay import priced
 from ssp.views.replay.forced import BOUNDS
 
 
@@ -36,7 +38,18 @@ def plain(value: object) -> Any:
     return json.loads(json.dumps(value))
 
 
+@pytest.fixture
+def _priced_as_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    def then(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
+        buffer = (cfg.block(episode.role).limits.total_tokens - OVERLONG - len(episode.log)) / OVERLONG
+        return [word + loss for word in now(episode, cfg, game) for loss in (max(-1.0, min(0.0, buffer)), 0.0)]
+
+    now = priced.rewards
+    monkeypatch.setattr(priced, "rewards", then)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_priced_as_then")
 def test_every_episode_comes_out_of_its_record_again(run: RunFolder) -> None:
     """Ids, mask, drops, searches, end, answer, reward, verdict and log-probs."""
     seen, largest = all_same(run.path)

@@ -10,7 +10,7 @@ from ssp.base.episode import SOLVER, Episode, Grade
 from ssp.base.errors import Fault, InputError
 from ssp.config.role import RoleConfig
 from ssp.game import rewards
-from ssp.game.rewards.score import graded, penalty, score
+from ssp.game.rewards.score import graded, score
 
 PROMPT = "Write <answer> Beijing </answer>. Question: where?"
 RIGHT = "<think>so</think><answer>Paris</answer>"
@@ -102,12 +102,3 @@ def test_observations_are_those_of_the_protocol_at_hand() -> None:
 def test_the_answer_of_a_form_is_the_last_block(name: str, value: float) -> None:
     said = episode("<think>t</think><answer>Paris</answer>", "Rome")
     assert score(name, {}, said, ["Paris"], True) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "value"),
-    [(0, 0.0), (12_288, 0.0), (12_289, -1 / 4096), (14_336, -0.5), (16_384, -1.0), (16_385, -1.0), (99_999, -1.0)],
-)
-def test_long_episodes_lose_linearly_over_the_buffer(tokens: int, value: float) -> None:
-    """DAPO's own numbers: at most 16,384 tokens, the last 4,096 of them punished; nothing without a buffer."""
-    assert penalty(tokens, 16_384, 4096) == value and penalty(tokens, 16_384, 0) == 0.0

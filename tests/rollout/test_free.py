@@ -6,12 +6,11 @@ import heapq
 import random
 import threading
 from concurrent.futures import Future
-from types import SimpleNamespace
 
 import pytest
-from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, scripted, search, tasks
+from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, search, tasks
 
-from ssp.base.episode import Document, Episode, Outcome
+from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault
 from ssp.config.role import LimitsConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
@@ -119,32 +118,3 @@ def test_a_fault_of_one_turn_is_void_for_one_episode_and_a_bug_goes_up() -> None
     with pytest.raises(ZeroDivisionError):
         rollout(engine, SEARCH_R1, Books(), tasks(4), settings)
     assert not engine._slots
-
-
-class SlowBooks(Books):
-    """Each request takes a minute of the test's clock."""
-
-    def __init__(self, clock: list[float]) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        self._clock[0] += 60.0
-        return super().search(queries, k, corpus)
-
-
-@pytest.mark.parametrize("free", [False, True])
-def test_who_takes_too_long_is_void(free: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(
-        "ssp.game.rollout.table.time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: 0.0)
-    )
-    limits = LimitsConfig(**{**vars(LIMITS), "seconds": 90.0})
-    turns = [[search("a"), search("b"), ANSWER], [ANSWER]]
-    engine = scripted(turns)
-    if free:
-        engine = Flaky(Fault("engine_died"))
-        engine._script = scripted(turns)._script
-    late, quick = rollout(engine, SEARCH_R1, SlowBooks(clock), tasks(2), Settings(limits, 1.0, 3))[0]
-    assert (late.outcome, late.cause, late.queries) == (Outcome.VOID, "deadline", ["a", "b"])
-    assert quick.cause == ("engine_died" if free else "") and not engine._slots

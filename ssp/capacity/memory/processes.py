@@ -142,7 +142,7 @@ def _encoder(cfg: Config) -> tuple[Need, ...]:
     parts = [part for path in corpora.paths(cfg) if (part := corpora.dense(path, block))]
     asked = [block.encoder or part.encoder.model for part in parts] + [block.reranker] * bool(block.reranker)
     numbers = sum(find(model).parameters for model in dict.fromkeys(asked))
-    return (*base("policy", block.gpus), Need("weights", numbers * (4 if block.dtype == "float32" else 2)))
+    return (*base("policy", block.gpus), Need("weights", numbers * (2 if block.gpus else 4)))
 
 
 def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:

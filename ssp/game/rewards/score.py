@@ -1,4 +1,4 @@
-"""What one solver episode earns: the configured reward, applied to what the episode said, and overlong shaping."""
+"""What one solver episode earns: the configured reward, applied to what the episode said."""
 
 from __future__ import annotations
 
@@ -45,12 +45,3 @@ def score(
     known = {"answer": episode.final or "", "judged": right, "ended": ended, "observed": tuple(observed)}
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
     return number(name, lambda: function(episode.response, list(golds), **given, **options))
-
-
-def penalty(tokens: int, most: int, buffer: int) -> float:
-    """What is added to the reward of an episode of so many `tokens`: from 0 down to -1, never above 0. 0 up to `most` -
-    `buffer` tokens, then it falls linearly to -1 at `most` tokens and stays there. `buffer` 0: always 0. Source: DAPO,
-    Yu et al. 2025 (arXiv 2503.14476), eq. 13, "soft overlong punishment"."""
-    if buffer <= 0:
-        return 0.0
-    return max(-1.0, min(0.0, (most - buffer - tokens) / buffer))

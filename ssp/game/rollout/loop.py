@@ -32,8 +32,7 @@ def rollout(
     `search/<stage>`; with them the least `search/coverage`). Ends of an episode (`stopped`): `final` (it handed in),
     `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long), `malformed` (one
     invalid turn too many), `fault` (void: a Fault of search hits the episodes of that call, one of the engine all that
-    it hit, `deadline` those that took too long). `Episode.documents` are those that the policy was shown. `told` hears
-    of each piece of text at once."""
+    it hit). `Episode.documents` are those that the policy was shown. `told` hears of each piece of text at once."""
     if not tasks:
         return [], {"generate": 0.0, "search": 0.0}
     table = Table(engine, renderer, search, tasks, settings, told)

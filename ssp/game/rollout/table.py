@@ -75,7 +75,7 @@ class Settings:
 class Seat:
     """One running episode: its place in the rollout, its task, its slot, the ids that the engine has not read yet.
     `asked`: what it searches for now. `ended`: the turn closed with an end of turn. `turns` counts searches and invalid
-    turns; `deadline` is on the monotonic clock, in seconds."""
+    turns."""
 
     place: int
     task: Task
@@ -83,7 +83,6 @@ class Seat:
     slot: int
     pending: list[int]
     source: Source
-    deadline: float
     turns: int = 0
     asked: tuple[str, ...] = ()
     ended: bool = False
@@ -123,14 +122,13 @@ class Table:
         texts = [renderer.prompt(task.role, task.fields) for task in tasks]
         prompts = renderer.encode(texts)
         slots = engine.open([task.seed for task in tasks])
-        deadline = time.monotonic() + self._limits.seconds if self._limits.seconds else float("inf")
         self.seats = []
         rows = zip(tasks, slots, texts, prompts, renderer.decode_all(prompts), strict=True)
         for place, (task, slot, text, ids, shown) in enumerate(rows):
             episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
             episode.log.append(Kind.PROMPT, ids)
             told(episode, Kind.PROMPT, text)
-            self.seats.append(Seat(place, task, episode, slot, ids, Source(settings.source), deadline))
+            self.seats.append(Seat(place, task, episode, slot, ids, Source(settings.source)))
 
     def sampling(self, seat: Seat) -> Sampling:
         """How the seat's next turn is drawn."""
@@ -138,10 +136,7 @@ class Table:
         return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words)
 
     def may_go_on(self, seat: Seat) -> bool:
-        """Whether the next turn fits in time and context; with overflow=drop the oldest observations make room."""
-        if time.monotonic() > seat.deadline:
-            seat.episode.void("deadline")
-            return False
+        """Whether the next turn fits; with overflow=drop the oldest observations make room."""
         log = seat.episode.log
         most = self._limits.total_tokens - self._limits.turn_tokens
         length = len(log.context()) if log.drops else len(log)

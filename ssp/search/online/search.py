@@ -1,4 +1,4 @@
-"""`Search` over an engine of the web. Trouble of the service, and a quota that is spent, is a Fault (law 2); the key
+"""`Search` over an engine of the web. Trouble of the service, and an account that is used up, is a Fault (law 2); the key
 comes from the environment and is in no message, log or repr."""
 
 from __future__ import annotations
@@ -6,17 +6,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
+import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from ssp.base import cache
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show broken replies, which may repeat the key
 AT_ONCE = 10
 """Requests under way, as in SSRL."""
+KEPT = 100_000
+"""Answers in the file of a machine."""
 QUOTA = "quota"
 _KEY = (401, 403)
 _KEY_WORDS = (b"API_KEY_INVALID", b"keyInvalid")
@@ -45,8 +47,8 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 
 class OnlineSearch:
     """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads.
-    `seed`: by which `online.vary` draws. Where `online.cache` names no file answers are in memory. InputError for an unknown
-    engine, an address with a query, and a key that is not set or, when searching, not taken."""
+    `seed`: by which `online.vary` draws. InputError for an unknown engine, an address with a query, and a key that is not
+    set or, when searching, not taken."""
 
     def __init__(
         self,
@@ -63,13 +65,13 @@ class OnlineSearch:
             raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
         key = key_from((SEALED if sealed(cfg.url) else "") + self._engine.key_env)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
-        self._service = Service((DOWN, SCHEMA), cfg.timeout, tries, backoff, transport, self._count, key)
+        self._service = Service((DOWN, SCHEMA), cfg.timeout, tries, backoff, transport, secret=key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
         self._pages = Pages(loopback=is_loopback(self._url)) if block.pages else None
-        self._lock = threading.Lock()
-        self.requests = 0
         self._what = f"{block.engine.partition(':')[0]} {self._url} {self._site} pages={block.pages}"
-        self._memory = Book(Path(block.cache or ":memory:"), block.ttl, keep=0 if block.cache else cfg.cache)
+        cache.root().mkdir(parents=True, exist_ok=True)
+        # A machine's own file: several that share a home folder could not lock one.
+        self._memory = Book(cache.root() / f"web-{platform.node()}.db", block.ttl, keep=KEPT)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault. A query
@@ -92,12 +94,6 @@ class OnlineSearch:
         found, _ = self._memory.ask([(self._what, k, query)], lambda _: [(self._one(query, k), 1.0)])
         ((documents, _),) = found.values()
         return documents[: 1 + derive(self._seed, "results", query, k) % k if self._block.vary else None]
-
-    def _count(self) -> None:
-        with self._lock:
-            if self._block.quota and self.requests >= self._block.quota:
-                raise Fault(QUOTA, f"{self.requests} requests were sent, as many as retriever.online.quota allows")
-            self.requests += 1
 
     def _one(self, query: str, k: int) -> list[Document]:
         words = self._engine.clean(sendable(query)).strip()

@@ -58,7 +58,7 @@ class Forced:
         """Parse, reward, and the rollout along the record; of a void episode its text alone."""
         record, cfg = found.episode, self._cfg
         renderer = self._renderer(found.policy)
-        results = priced.check(record, cfg, renderer.tokenizer, found.entry, found.game, found.update)
+        results = priced.check(record, cfg, renderer.tokenizer, found.entry, found.game)
         if record.outcome is Outcome.VOID:
             return [*results, untold("turns", f"the episode is void: {record.cause}")]
         settings = build.settings(cfg, found.policy, found.temperature(cfg), found.update)

@@ -15,7 +15,7 @@ from ssp.game import protocols
 from ssp.game.judge import same
 from ssp.game.protocols.renderer import decode
 from ssp.game.rewards import proposer as proposer_rewards
-from ssp.game.rewards.score import penalty, score
+from ssp.game.rewards.score import score
 from ssp.game.rollout import passages
 from ssp.selfplay.questions.files import answered
 from ssp.views.replay.compared import Result, compared, first, untold
@@ -30,10 +30,9 @@ def check(
     tokenizer: PreTrainedTokenizerBase,
     entry: dict[str, Any],
     game: dict[str, Any],
-    update: int | None = None,
 ) -> list[Result]:
-    """The comparisons that the record allows; of a void its text and its row. `update`: in whose limits it was played;
-    None: those of the last stage. Without a row in the ledger there is no outcome and no reward to compare."""
+    """The comparisons that the record allows; of a void its text and its row. Without a row in the ledger there is no
+    outcome and no reward to compare."""
     results = [_text(episode, tokenizer)]
     if episode.outcome is not Outcome.VOID:
         final, queries = _parsed(episode, cfg, tokenizer)
@@ -41,12 +40,10 @@ def check(
         results.append(compared("queries", episode.queries, queries))
         shown = len(episode.queries), sum(episode.hits)
         results.append(compared("documents", (len(episode.hits), len(episode.documents)), shown))
-    return [*results, *_row(episode, cfg, entry, game, update)] if entry else results
+    return [*results, *_row(episode, cfg, entry, game)] if entry else results
 
 
-def _row(
-    episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any], update: int | None
-) -> list[Result]:
+def _row(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> list[Result]:
     """What the ledger says of the episode beside what follows from its file and its state."""
     state, log = State(entry["state"]), episode.log
     settled = state.final or state is State.QUEUED
@@ -68,7 +65,7 @@ def _row(
         why = f"{kind.removeprefix(own.SEALED)} is the run's own code (--trust-code runs it)"
         priced = untold("reward", why)
     else:
-        now = rewards(episode, cfg, game, entry, update)
+        now = rewards(episode, cfg, game)
         priced = compared("reward", reward, reward if reward in now else next(iter(now), None))
     return [compared("outcome", entry["outcome"], outcome.value), versions, priced]
 
@@ -98,19 +95,8 @@ def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Result:
     return compared("text", episode.text[begin:], now[begin:], at)
 
 
-def rewards(
-    episode: Episode, cfg: Config, game: dict[str, Any], entry: dict[str, Any], update: int | None = None
-) -> list[float]:
+def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
     """What the episode earns now; two values when that depends on a judge's word that is not on record."""
-    limits = cfg.block(episode.role).limits
-    loss = penalty(len(episode.log), limits.at(update).total_tokens, limits.overlong)
-    if episode.role == PROPOSER and entry["cause"] == "surplus":  # of which nobody looks at the length
-        loss = 0.0
-    return [word + loss for word in _words(episode, cfg, game)]
-
-
-def _words(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
-    """The same, however long the episode is."""
     if episode.role == PROPOSER:
         if game["verdict"] == "rejected":
             return [cfg.proposer.invalid_reward]
