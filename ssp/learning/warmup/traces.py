@@ -60,7 +60,7 @@ def episodes(traces: Sequence[Trace], renderer: Renderer, limits: LimitsConfig, 
         for place, trace in enumerate(traces)
     ]
     most = max((len(ids) for turns in spoken for ids in turns), default=1)
-    roomy = replace(limits, turn_tokens=max(limits.turn_tokens, most), seconds=0.0)
+    roomy = replace(limits, turn_tokens=max(limits.turn_tokens, most))
     played, _ = rollout(engine, renderer, _Given(traces), tasks, Settings(roomy, 0.0, topk))
     for trace, turns, episode in zip(traces, spoken, played, strict=True):
         _check(trace, turns, episode, limits)
