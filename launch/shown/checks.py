@@ -21,7 +21,7 @@ from ssp.base.models import resolve
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.shapes import find
-from ssp.capacity.placement import beside, machine, make, short
+from ssp.capacity.placement import machine, make, short
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import corpora
@@ -108,8 +108,8 @@ def memory(cfg: Config) -> Check:
 
 
 def shared_memory(cfg: Config) -> Check:
-    """/dev/shm against Ray's object store and the weights that this config publishes through it."""
-    needed = sum(count for name, count in beside(cfg).items() if "store" in name or "weights" in name)
+    """/dev/shm against Ray's object store."""
+    needed = cfg.ray.object_store_mb * 10**6
     if not SHM.is_dir():
         return Check("/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower")
     return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size), or lower ray.object_store_mb")

@@ -1,7 +1,7 @@
-"""Files in shared memory: whose they are, and what those who are gone left behind.
+"""Folders in shared memory: whose they are, and what those who are gone left behind.
 
-Promises that a file or folder of ours is locked as long as its process lives, and that one of a process that is gone is
-found by its free lock and removed, whichever run left it. Refuses to delete what another living process owns.
+Promises that a folder of ours is locked as long as its process lives, and that one of a process that is gone is found by
+its free lock and removed, whichever run left it. Refuses to delete what another living process owns.
 """
 
 from __future__ import annotations
@@ -49,20 +49,10 @@ def sweep(folder: Path = SHARED_MEMORY) -> list[str]:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)  # files are of earlier versions
             removed.append(path.name)
         except BlockingIOError:  # its owner lives
             pass
         finally:
             os.close(descriptor)
     return removed
-
-
-def create(path: Path) -> int:
-    """A new file, locked by this process for as long as it lives or keeps the descriptor."""
-    while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if path.exists():  # else another start swept it away before it was locked
-            return descriptor
-        os.close(descriptor)

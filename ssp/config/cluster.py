@@ -10,12 +10,10 @@ from ssp.config.fields import choice, number
 
 @dataclass
 class TransferConfig:
-    """`kind`, how weights reach engines: object_store, shm (a shared file on one node), disk (in the run folder),
-    broadcast (torch.distributed: gloo, or NCCL between GPUs), auto (by placement). `verify`: at each new version
-    players compare what arrived with what was sent."""
+    """`kind`, how weights reach engines: object_store, broadcast (torch.distributed: gloo, or NCCL between GPUs), auto
+    (broadcast where learner and engines have a GPU each)."""
 
-    kind: str = choice("auto", "auto object_store shm disk broadcast")
-    verify: bool = False
+    kind: str = choice("auto", "auto object_store broadcast")
 
 
 @dataclass

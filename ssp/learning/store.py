@@ -132,10 +132,6 @@ class Stored:
         """Copies of the adapter's tensors by peft's names, float32. Empty on other ranks than 0."""
         return _arrays(self._kept(lora.adapter(self.policy.model, self.backend.whole).items()))
 
-    def adapter_bytes(self) -> int:
-        """Of `adapter`, from what is known without any other rank."""
-        return 4 * sum(self.backend.count(p) for n, p in self.policy.model.named_parameters() if lora.is_adapter(n))
-
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
         """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol,
         step and estimator state; InvariantError when it contradicts them."""

@@ -49,7 +49,7 @@ class SelfPlay:
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
         self._roles, self._learners, self._ledger = cfg.roles, learners(cfg), cast.ledger.first
         self._gate = VoidGate(cfg.void, report.say, cast.judges[0].answers)
-        self._store = WeightStore(cfg, cast, folder.name, str(folder.path), report.say)
+        self._store = WeightStore(cfg, cast, report.say)
         self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
         self._queues = {role: Channel(crew) for role, crew in cast.queues.items()}

@@ -21,14 +21,10 @@ from ssp.selfplay.crews.seams import Players
 from ssp.selfplay.records import Published, Ref
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import spare
-from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, SHM, Place, Plan
+from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Place
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""
-
-SHARE = 0.5
-"""Of the object store, what published weights may take for `auto` to choose it. Where they fit it is the fastest way on one
-node at every size (tests/bench/weight_sync.py); where they do not, Ray would write them to the disk."""
 
 LOST = (GONE, "weights_missed")
 """Faults of a player that another parcel with the same weights mends."""
@@ -41,17 +37,17 @@ TRIES = 6
 class Route:
     """How a learner's weights travel: to which players (role, name, worker, place); whether a group of broadcasts stands."""
 
-    plan: Plan
+    kind: str
     learner: Place
     stops: list[tuple[str, str, Players, Place]]
     formed: bool = False
 
 
 class WeightStore:
-    """The newest publication of each role. `run`, `folder`: name and path of the run; `say`: a line for the user."""
+    """The newest publication of each role. `say`: a line for the user."""
 
-    def __init__(self, cfg: Config, cast: Cast, run: str, folder: str, say: Callable[[str], None]) -> None:
-        self._cfg, self._cast, self._run, self._folder, self._say = cfg, cast, run, folder, say
+    def __init__(self, cfg: Config, cast: Cast, say: Callable[[str], None]) -> None:
+        self._cfg, self._cast, self._say = cfg, cast, say
         self._trains = learners(cfg)
         self._latest: dict[str, Published] = {}
         self.made: dict[str, dict[int, int]] = {role: {} for roles in self._trains.values() for role in roles}
@@ -66,25 +62,22 @@ class WeightStore:
         return self._latest[role]
 
     async def prepare(self, name: str) -> None:
-        """Choose a kind by where the processes are, and tell the learner. InputError when it cannot work."""
+        """Choose a kind by where the processes are, and tell the learner."""
         learner = await self._cast.learner(name).place()
         crews = [(role, self._cast.players[role]) for role in self._trains[name]]
         stops = [(role, f"{c.name}-{i}", c[i], await _placed(c[i])) for role, c in crews for i in range(c.size)]
-        room = SHARE * self._cfg.ray.object_store_mb * 1e6 / sum(self._spare(other) for other in self._trains)
-        who = " and ".join(self._trains[name])
-        kind, why = choose(self._cfg.transfer.kind, who, learner, [place for *_, place in stops], room)
-        if name not in self._routes or self._routes[name].plan.kind != kind:
-            self._say(f"{who} weights travel by {kind} ({why})")
-        plan = Plan(kind, self._run, name, self._folder, self._spare(name), self._cfg.transfer.verify)
-        await self._cast.learner(name).publish_by(plan)
-        self._routes[name] = Route(plan, learner, stops)
+        kind, why = choose(self._cfg.transfer.kind, learner, [place for *_, place in stops])
+        if name not in self._routes or self._routes[name].kind != kind:
+            self._say(f"{' and '.join(self._trains[name])} weights travel by {kind} ({why})")
+        await self._cast.learner(name).publish_by(kind, self._spare(name))
+        self._routes[name] = Route(kind, learner, stops)
 
     async def publish(self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
         """Give `weights`, the result of step `step`, the next version number of each role that `learner` trains, and bring
         them to players that do not fetch them when they play; those of the role that it is called after. LearnerLost."""
         ledger, route = self._cast.ledger.first, self._routes[learner]
         versions = {role: await ledger.next_version(role, incarnation, step) for role in self._trains[learner]}
-        if route.plan.kind == BROADCAST:
+        if route.kind == BROADCAST:
             weights = await self._broadcast(learner, route, versions, weights, serial)
         elif self._cfg.schedule.in_flight:
             await self._refresh(route, versions, weights)
@@ -168,7 +161,7 @@ class WeightStore:
     async def _form(self, name: str, route: Route) -> None:
         """A new group of the learner and all players, restarted ones too."""
         learner, places = self._cast.learner(name), [place for *_, place in route.stops]
-        near = all(place.memory == route.learner.memory for place in places)
+        near = all(place.host == route.learner.host for place in places)
         host = "127.0.0.1" if near else route.learner.host
         gpus, wait = between_gpus(route.learner, places), self._cfg.placement.call_timeout / 5
         call = Call(host, await learner.listen(host), len(places) + 1, gpus, wait)
@@ -194,23 +187,13 @@ async def _all(*calls: Any) -> list[Any]:
     return done
 
 
-def choose(kind: str, role: str, learner: Place, engines: Sequence[Place], room: float) -> tuple[str, str]:
-    """(kind, why) for one role. `room`: bytes that one of its publications may take in the object store. InputError when the
-    kind that was asked for cannot work where the processes are."""
-    together = all(place.memory == learner.memory for place in engines)
-    if kind == SHM and not together:
-        hosts = ", ".join(sorted({place.host for place in (learner, *engines)}))
-        rule = f"transfer.kind=shm needs the {role}'s learner and engines on one node"
-        raise InputError(rule, f"they are on {hosts}", "set transfer.kind=auto")
+def choose(kind: str, learner: Place, engines: Sequence[Place]) -> tuple[str, str]:
+    """(kind, why) for the weights of one learner; `kind`: as it was asked for."""
     if kind != "auto":
         return kind, "transfer.kind"
     if between_gpus(learner, engines):
         return BROADCAST, "a GPU each"
-    if not together:
-        return OBJECT_STORE, "several nodes"
-    if learner.nbytes > room:
-        return SHM, f"one node, {learner.nbytes / 1e6:.0f} MB is more than ray.object_store_mb has room for"
-    return OBJECT_STORE, "one node"
+    return OBJECT_STORE, "from and to the hosts' memory"
 
 
 def between_gpus(learner: Place, engines: Sequence[Place]) -> bool:

@@ -21,7 +21,7 @@ from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
 from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.settings import load
-from ssp.selfplay.transfer.parcel import OBJECT_STORE, Plan
+from ssp.selfplay.transfer.parcel import OBJECT_STORE
 from ssp.selfplay.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
@@ -62,7 +62,7 @@ def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path
 
     async def play() -> None:
         await made.ready()
-        await made[0].publish_by(Plan(OBJECT_STORE, "run", "solver", str(tmp_path), 2, False))
+        await made[0].publish_by(OBJECT_STORE, 2)
         parcel, stats = await made[0].update({"solver": PLAN}, block())
         assert stats["solver"]["grad_norm"] == pytest.approx(made_by_one["grad_norm"], rel=1e-4)
         weights = (await parcel).payload

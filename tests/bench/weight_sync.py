@@ -1,6 +1,6 @@
 """Seconds and CPU seconds that each way of weights takes: one learner to two engines, real actors of Ray.
 
-    python tests/bench/weight_sync.py [--mb 0.5 100 1000] [--kinds object_store shm disk broadcast] [--trials 9]
+    python tests/bench/weight_sync.py [--mb 0.5 100 1000] [--kinds object_store broadcast] [--trials 9]
 
 Random float32 weights (50 tensors; 0.5 MB: the quickstart's model in size). A trial is a publication from the arrays in
 the learner's process to arrays that both engines have read once (a sum: mapped pages are touched). Kinds are interleaved;
@@ -14,7 +14,6 @@ import os
 import resource
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ import ray
 
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import Inbox
-from ssp.selfplay.transfer.parcel import Plan
 from ssp.selfplay.transfer.publisher import Publisher
 
 WARM = 2
@@ -45,17 +43,16 @@ def cpu() -> float:
 class Learner:
     """Random weights, new ones each time."""
 
-    def __init__(self, megabytes: float, folder: str) -> None:
+    def __init__(self, megabytes: float) -> None:
         each = max(1, int(megabytes * 1e6 / 4 / TENSORS))
         rng = np.random.default_rng(0)
         self._weights = {f"layer.{i}.weight": rng.random(each, np.float32) for i in range(TENSORS)}
-        self._folder = folder
         self._boxes: dict[str, Publisher] = {}
         self._count = 0
 
     def open(self, kind: str) -> None:
         self._boxes[kind] = Publisher()
-        self._boxes[kind].publish_by(Plan(kind, f"bench-{os.getpid()}", "solver", f"{self._folder}/{kind}", 2, False))
+        self._boxes[kind].publish_by(kind, 2)
 
     def listen(self, kind: str) -> int:
         return self._boxes[kind].listen("127.0.0.1")
@@ -75,10 +72,6 @@ class Learner:
 
     def cpu(self) -> float:
         return cpu()
-
-    def close(self) -> None:
-        for box in self._boxes.values():
-            box.close()
 
 
 @ray.remote(num_cpus=0.1)
@@ -119,9 +112,9 @@ def trial(kind: str, version: int, learner: Any, engines: list[Any]) -> tuple[fl
     return wall, sum(ray.get([actor.cpu.remote() for actor in (learner, *engines)])) - before
 
 
-def measure(megabytes: float, kinds: list[str], trials: int, folder: str) -> None:
+def measure(megabytes: float, kinds: list[str], trials: int) -> None:
     """All kinds at one size, interleaved; prints a line each."""
-    learner = Learner.remote(megabytes, folder)
+    learner = Learner.remote(megabytes)
     engines = [Engine.remote() for _ in range(2)]
     for kind in kinds:
         ray.get([actor.open.remote(kind) for actor in (learner, *engines)])
@@ -140,7 +133,6 @@ def measure(megabytes: float, kinds: list[str], trials: int, folder: str) -> Non
             f"({min(walls):.3f} to {max(walls):.3f})  CPU {statistics.median(cpus):7.3f} s",
             flush=True,
         )
-    ray.get(learner.close.remote())
     for actor in (learner, *engines):
         ray.kill(actor)
 
@@ -149,16 +141,15 @@ def main() -> None:
     """Parse, start Ray, measure, stop it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=float, nargs="+", default=[0.5, 100.0, 1000.0])
-    parser.add_argument("--kinds", nargs="+", default=["object_store", "shm", "disk", "broadcast"])
+    parser.add_argument("--kinds", nargs="+", default=["object_store", "broadcast"])
     parser.add_argument("--trials", type=int, default=9)
     args = parser.parse_args()
     store = int(max(4 * max(args.mb), 100) * 1e6)
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
     ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=store, log_to_driver=False)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            for megabytes in args.mb:
-                measure(megabytes, args.kinds, args.trials, folder)
+        for megabytes in args.mb:
+            measure(megabytes, args.kinds, args.trials)
     finally:
         ray.shutdown()
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)

@@ -1,7 +1,7 @@
 """What only a GPU can show, in one command: speed, memory, DeepSpeed and weight transfer on one CUDA machine.
 
-python tests/gpu/check.py            # a GPU of 80 GB, 64 GB of host memory, 30 GB of disk, 16 GB of /dev/shm python
-tests/gpu/check.py --dry      # the same parts with a tiny model on a CPU: tests this script, measures nothing
+python tests/gpu/check.py            # a GPU of 80 GB, 64 GB of host memory, 30 GB of disk, 16 GB of /dev/shm
+python tests/gpu/check.py --dry     # the same parts with a tiny model on a CPU: tests this script, measures nothing
 
 **Not yet run on a GPU.** Models have the shapes of Qwen2.5-0.5B and 3B and random weights. Parts, each in a process of
 its own, so that the failure of one is a row and not the end:
@@ -9,8 +9,8 @@ its own, so that the failure of one is a row and not the end:
 learner-0.5B, learner-3B   torch, bfloat16, packing, checkpointing, micro-batches of 8k tokens: tokens/s, MFU (the
 operations of `ssp.learning.figures` against the matrix rate measured here; recomputation does not count) and peak
 memory against the memory planner's zero-1, zero-3             DeepSpeed alone on the GPU: one update, against torch's
-vllm                       tokens/s of the vLLM engine, where vLLM is installed (the embedded engine is for CPUs) shm,
-object_store          seconds from the learner's arrays to tensors in another process, against plain copies
+vllm                       tokens/s of the vLLM engine, where vLLM is installed (the embedded engine is for CPUs)
+object_store               seconds from the learner's arrays to tensors in another process, against plain copies
 
 Prints a line of JSON a part, then a table. Exits 1 when a part failed or a target was missed, and says which.
 """
@@ -31,7 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-PARTS = ("learner-0.5B", "learner-3B", "zero-1", "zero-3", "vllm", "shm", "object_store")
+PARTS = ("learner-0.5B", "learner-3B", "zero-1", "zero-3", "vllm", "object_store")
 SECONDS = 1200
 MARK = "ROW "
 

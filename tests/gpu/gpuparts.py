@@ -39,7 +39,7 @@ def run(part: str, folder: Path, dry: bool) -> dict[str, Any]:
         return deepspeed(model(folder, "0.5B", dry), int(size), dry)
     if name == "vllm":
         return vllm(model(folder, "0.5B", dry), dry)
-    return transfer(part, model(folder, "3B", dry))
+    return transfer(model(folder, "3B", dry))
 
 
 def model(folder: Path, size: str, dry: bool) -> Path:
@@ -201,17 +201,17 @@ def vllm(folder: Path, dry: bool) -> dict[str, Any]:
         engine.stop()
 
 
-def transfer(kind: str, folder: Path) -> dict[str, Any]:
+def transfer(folder: Path) -> dict[str, Any]:
     """Seconds from a learner's arrays (float32, on the host) to an engine's own tensors in another process."""
     import ray
 
     from actors import cluster
-    from ssp.selfplay.transfer.parcel import Plan
+    from ssp.selfplay.transfer.parcel import OBJECT_STORE
     from ssp.selfplay.transfer.publisher import Publisher
 
     weights = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(folder).items()}
     nbytes, gpu = sum(array.nbytes for array in weights.values()), torch.cuda.is_available()
-    megabytes = 100 + (int(1.1 * nbytes / 1e6) if kind == "object_store" else 0)
+    megabytes = 100 + int(1.1 * nbytes / 1e6)
     cluster.connect(RayConfig(cpus=2, object_store_mb=megabytes, dashboard=-1))
     try:
         receiver = ray.remote(Receiver).options(num_gpus=0.5 if gpu else 0).remote()
@@ -219,14 +219,13 @@ def transfer(kind: str, folder: Path) -> dict[str, Any]:
         seconds = []
         for _ in range(2):
             outbox = Publisher()
-            outbox.publish_by(Plan(kind, "gpucheck", "solver", str(folder), 1, False))
+            outbox.publish_by(OBJECT_STORE, 1)
             began = time.perf_counter()
             parcel, _ = outbox.pack(weights)
             total = ray.get(receiver.take.remote(ray.put(parcel)))
             seconds.append(time.perf_counter() - began)
             assert total == 0.5 * len(weights), "what arrived is not what was sent"
             del parcel
-            outbox.close()
         bound = _bound(nbytes, gpu)
         return {
             "gb": nbytes / 1e9,

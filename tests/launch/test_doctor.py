@@ -122,13 +122,11 @@ def test_gpus_that_the_config_asks_for(monkeypatch):
 
 
 def test_shared_memory_against_what_the_config_publishes(monkeypatch):
-    """Docker's 64 MB, a store of 256 MB, and the weights of both roles where they lie in shared files."""
+    """Docker's 64 MB, and a store of 256 MB."""
     cfg = Config()
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=64_000_000))
     check = checks.shared_memory(cfg)
     assert check.status == "warn" and "0.3 GB wanted" in check.found and "--shm-size" in check.next_step
-    cfg.transfer.kind, cfg.defaults.model = "shm", "coldstart"
-    assert checks.shared_memory(cfg).found >= check.found
 
 
 @pytest.mark.covers("U9")

@@ -95,7 +95,7 @@ def test_one_engine_plays_both_roles_with_an_adapter_each(claims: Cluster, tmp_p
 def test_each_learner_sits_with_its_engine(
     claims: Cluster, tmp_path: Path, roles: Sequence[str], more: list[str]
 ) -> None:
-    settings = ["placement.layout=colocate", "placement.learner_gpus=0.5", "transfer.verify=true", *more]
+    settings = ["placement.layout=colocate", "placement.learner_gpus=0.5", *more]
     with run(tmp_path / f"beside{len(roles)}", *SMALL, *settings, env=claims.env) as made:
         calls = ended(claims, made, roles)
     for role in roles:  # at the start and to learn, and to play, in each step

@@ -29,7 +29,6 @@ SMALL = [
     "defaults.engine.kind=vllm",
     "defaults.engine.kv_mb=64",
     "defaults.learner.kind=deepspeed",
-    "transfer.verify=true",
 ]
 """Three processes with a vLLM of about 0.9 GB each: a proposer, a solver, and the judge, whose frozen verifier is one too."""
 

@@ -58,16 +58,14 @@ def test_what_is_published_computes_what_the_learner_computes(tmp_path, model_di
 
 
 def test_players_on_a_shared_base_get_the_adapter_alone(model_dir, make_batch, adapted):
-    """What a player adds to its base is what would be published merged; its size is known before."""
+    """What a player adds to its base is what would be published merged."""
     cfg = Config(solver=adapted)
     whole = workers.Learner(cfg, "solver", model_dir)
     cfg.placement.layout = "shared-base"
     learner = workers.Learner(cfg, "solver", model_dir)
-    assert whole.nbytes() > 2 * learner.nbytes() > 0
     learner._inner.update({"solver": make_batch(8)})
     base, merged = whole.exported(), learner._inner.weights()
     found = learner.exported()
-    assert sum(array.nbytes for array in found.values()) == learner.nbytes()
     for name in [name for name in merged if "_proj.weight" in name]:
         down, up = (found.pop(f"base_model.model.{name.removesuffix('.weight')}.lora_{half}.weight") for half in "AB")
         np.testing.assert_allclose(base[name] + up @ down, merged[name], atol=1e-6)

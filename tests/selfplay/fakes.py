@@ -40,8 +40,8 @@ from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.records import Block, Brief, Game, Played
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.transfer.publisher import Publisher
 from ssp.selfplay.workers import build
+from ssp.selfplay.workers.learner import SimulatedLearner
 from tests import local
 
 SEED = 11
@@ -114,7 +114,7 @@ def script(ids: list[int], seed: int, turn: int) -> list[int]:
     return list(tokens().encode(said + " <eos>", add_special_tokens=False))
 
 
-class FakeLearner(Publisher):
+class FakeLearner(SimulatedLearner):
     """Counts updates; its only weight is the number of updates in its lineage. `fail_at`: calls that die, by name."""
 
     calls: Counter[str] = Counter()

@@ -48,12 +48,14 @@ def test_who_shares_gpus() -> None:
 
 
 def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ScriptedEngine, "load_device", lambda *args: None, raising=False)
+    class OnDevice(ScriptedEngine):
+        def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None: ...
+
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid="gpu-7"))
     place: dict[str, Any] = {"placement__engine_gpus": 1.0}
     for changes, gpu in ((place, "gpu-7"), (COLOCATE, "")):
-        player = Player(config(**changes), SOLVER, fakes.MODEL, fakes.search(), tmp_path)
+        player = Player(config(**changes), SOLVER, fakes.MODEL, fakes.search(), tmp_path, OnDevice(fakes.script))
         assert player.place().gpu == gpu
 
 

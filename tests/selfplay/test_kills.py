@@ -115,7 +115,7 @@ class Player:
         return made, PlayReport([Brief.of(e, "", row) for row, e in enumerate(made)], {"busy": 0.0})
 
     def place(self) -> Place:
-        return here("127.0.0.1", False, 0)
+        return here("127.0.0.1")
 
 
 class Judge:

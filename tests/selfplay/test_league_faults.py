@@ -22,7 +22,8 @@ from ssp.selfplay.health import Collapse
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.settle import TOO_FEW, Update, settle
-from ssp.selfplay.transfer import files
+from ssp.selfplay.transfer.loader import read
+from ssp.selfplay.workers import learner
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
@@ -53,7 +54,7 @@ def lineage(made: Stage) -> list[tuple[Any, ...]]:
 LIVES = [
     (FakeLearner, "export", 4, False),
     (FakeLearner, "export", 5, True),
-    (files, "write", 6, False),  # with half a folder aside
+    (learner, "save_file", 6, False),  # with half a folder aside
     (RunFolder, "write_state", 4, False),
     (Ledger, "commit", 9, False),
     (Matchmaker, "tidy", 8, False),
@@ -91,7 +92,7 @@ def test_kill_nine_changes_no_opponent(
     for role in ROLES:
         assert [*mine["kept"][role]] == [*theirs["kept"][role]]
         for step, version in mine["kept"][role].items():
-            assert files.read(tmp_path / "run" / "members" / role / f"v{version}")["w"].tolist() == [int(step)]
+            assert read(tmp_path / "run" / "members" / role / f"v{version}")["w"].tolist() == [int(step)]
     assert not [*(tmp_path / "run" / "members").glob("*/*.tmp-*"), *(tmp_path / "run" / "members").glob("*/.*")]
 
 

@@ -22,7 +22,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.league.payoff import PayoffTable, read
 from ssp.selfplay.league.settings import RULES
-from ssp.selfplay.transfer import files
+from ssp.selfplay.transfer import loader
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
@@ -184,7 +184,7 @@ def test_members_outlive_checkpoints_and_leave_when_nobody_names_them(tmp_path: 
         assert len(back) == 3 and len(there) < 7  # of as many as were kept
         for step, version in kept.items():
             path = tmp_path / "run" / "members" / role / f"v{version}"
-            assert files.read(path)["w"].tolist() == [int(step)]
+            assert loader.read(path)["w"].tolist() == [int(step)]
             assert json.loads((path / "ssp.json").read_text())["run_step"] == int(step)
 
 

@@ -58,7 +58,7 @@ class School:
             {},
             LocalCrew(LedgerWriter, "ledger", lambda i: self.ledger),
         )
-        self.store = WeightStore(cfg, self.cast, "run", str(path), print)
+        self.store = WeightStore(cfg, self.cast, print)
         self.trainer = Trainer(cfg, self.cast, self.store)
         self.trainer.incarnation = 1
         for role in ROLES:

@@ -63,7 +63,7 @@ class Table:
         ledger = LocalCrew(LedgerWriter, "ledger", lambda i: self.book)
         self.gate = VoidGate(self.cfg.void)
         cast = Cast({PROPOSER: self.proposers, SOLVER: self.solvers}, self.judges, {}, {}, ledger)
-        store = WeightStore(self.cfg, cast, "run", str(path), print)
+        store = WeightStore(self.cfg, cast, print)
         self.stages = Stages(self.cfg, cast, self.gate, store)
         self.stages.incarnation = 4
 

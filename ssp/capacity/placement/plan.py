@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ssp.base.errors import InputError
 from ssp.capacity.memory import MB, Process, learners, processes
-from ssp.capacity.memory.processes import BASE_MB, FLEET, published
+from ssp.capacity.memory.processes import BASE_MB, FLEET
 from ssp.config.nodes import Node, smallest_gpu
 from ssp.config.schema import Config
 
@@ -144,16 +144,12 @@ class Plan:
 
 
 def beside(cfg: Config, first: bool = True) -> dict[str, int]:
-    """Bytes on a node beside the actors: Ray, its store; on the `first` also the coordinator, and weights on their way."""
-    store = cfg.ray.object_store_mb * 10**6
-    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": store}
+    """Bytes on a node beside the actors: Ray, its store; on the `first` also the coordinator."""
+    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": cfg.ray.object_store_mb * 10**6}
     if first:
         if cfg.ray.dashboard >= 0:
             found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
         found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
-        waiting, kind = published(cfg), cfg.transfer.kind
-        if kind == "shm" or (kind == "auto" and waiting > store):  # else they are in the store
-            found["weights on their way to players"] = waiting
     return found
 
 

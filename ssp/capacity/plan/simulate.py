@@ -46,7 +46,7 @@ T = TypeVar("T")
 WARM = 1
 """Rounds that are left out at both ends, beside those in flight."""
 _Block = list[int]  # what stands for a payload: model tokens of each episode
-_HERE = Place("simulation", "127.0.0.1")
+_HERE = Place("127.0.0.1")
 
 
 @dataclass
@@ -289,7 +289,7 @@ class _Learner:
     async def place(self) -> Place:
         return _HERE
 
-    async def publish_by(self, plan: Any) -> None:
+    async def publish_by(self, kind: str, keep: int) -> None:
         pass
 
     async def save(self, folder: str, meta: dict[str, Any]) -> None:

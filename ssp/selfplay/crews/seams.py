@@ -13,7 +13,7 @@ from ssp.base.episode import Grade, Task, Verdict
 from ssp.learning.warmup.taught import BatchPlan, Taught
 from ssp.selfplay.records import PlayOrder, PlayReport, Ref
 from ssp.selfplay.transfer.broadcast import Call
-from ssp.selfplay.transfer.parcel import Place, Plan
+from ssp.selfplay.transfer.parcel import Place
 
 
 class Players(Protocol):
@@ -78,7 +78,7 @@ class Learners(Taught, Protocol):
     @call(first=True)
     async def place(self) -> Place: ...
     @call(first=True)
-    async def publish_by(self, plan: Plan, /) -> None: ...
+    async def publish_by(self, kind: str, keep: int, /) -> None: ...
     @call(first=True, computes=True)
     async def listen(self, host: str, /) -> int: ...
     @call(first=True, computes=True)

@@ -15,9 +15,24 @@ from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.engines.base import DeviceEngine, LiveEngine
-from ssp.selfplay.transfer import files
+from ssp.record.manifest import check_files
 from ssp.selfplay.transfer.broadcast import Call, Group
-from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Parcel, Place, check_arrived, here
+from ssp.selfplay.transfer.parcel import FOLDER, OBJECT_STORE, Parcel, Place, Weights, here
+
+
+def read(folder: Path) -> Weights:
+    """The tensors of a model folder. Fault `payload_lost` when one is gone or not as the folder's record has it."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        check_files(folder)
+        files = [load_file(file) for file in sorted(folder.glob("*.safetensors"))]
+    except (InputError, OSError, SafetensorError) as error:
+        raise Fault("payload_lost", str(error)) from error
+    if not files:
+        raise Fault("payload_lost", f"{folder} holds no *.safetensors")
+    return {name: array for tensors in files for name, array in tensors.items()}
 
 
 class Inbox:
@@ -30,18 +45,16 @@ class Inbox:
 
     def open(self, version: int, parcel: Parcel) -> dict[str, Any]:
         """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs. Fault `payload_lost` or
-        `weights_missed`; WeightsDiffer when they are not what was sent."""
+        `weights_missed`."""
         if parcel.kind == OBJECT_STORE:
             weights: dict[str, Any] = parcel.payload
-        elif parcel.kind != BROADCAST:
-            weights = files.read(Path(parcel.path))
-        elif version in (arrived := dict(self._arrived)):
-            weights = arrived[version]
-        else:
+            return weights
+        if parcel.kind == FOLDER:
+            return read(Path(parcel.path))
+        arrived = dict(self._arrived)
+        if version not in arrived:
             raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
-        if parcel.digests is not None:
-            check_arrived(parcel.digests, weights, f"{self._role} version {version} ({parcel.kind})")
-        return weights
+        return arrived[version]
 
     def join(self, call: Call, rank: int, host: str) -> None:
         """Become a member of a new group. Fault `broadcast_failed`."""

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ssp.base.errors import Fault, InvariantError
-from ssp.record.manifest import RECORD
-from ssp.selfplay.transfer import files
 from ssp.selfplay.transfer.broadcast import Call, Group
-from ssp.selfplay.transfer.parcel import (
-    BROADCAST,
-    DISK,
-    OBJECT_STORE,
-    SHM,
-    Parcel,
-    Place,
-    Plan,
-    Tensor,
-    Weights,
-    digests,
-    here,
-    size,
-)
+from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place, Tensor, Weights, here, size
 
 
 class Publisher:
-    """What a worker inherits that publishes. What a parcel needs stays until enough newer ones exist, or `close`."""
+    """What a worker inherits that publishes."""
 
-    _plan: Plan | None = None
-    _shelf: files.Shelf | None = None
+    _kind = ""
     _held: deque[tuple[int, Weights]]
     _socket: socket.socket | None = None
     _group: Group | None = None
@@ -47,19 +27,6 @@ class Publisher:
     def exported(self) -> Weights:
         """The weights as they are now."""
         raise NotImplementedError
-
-    def export(self, folder: str, meta: dict[str, Any]) -> None:
-        """Write the weights alone into a folder, aside and renamed, with `meta` as its `ssp.json`."""
-        aside = Path(f"{folder}.tmp-{os.getpid()}")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        os.close(files.write(aside / "model.safetensors", self.exported()))
-        (aside / RECORD).write_text(json.dumps(meta), encoding="utf-8")
-        os.rename(aside, folder)
-
-    def nbytes(self) -> int:
-        """About how many bytes `exported` has, before anything is exported."""
-        return 0
 
     def on_gpu(self) -> bool:
         """Whether the weights are on a GPU."""
@@ -70,17 +37,14 @@ class Publisher:
         return "127.0.0.1"
 
     def place(self) -> Place:
-        """Where this process is, and how large its weights are."""
-        return here(self.host(), self.on_gpu(), self.nbytes())
+        """Where this process is."""
+        return here(self.host(), self.on_gpu())
 
-    def publish_by(self, plan: Plan) -> None:
-        """Publish by `plan` from now on; what was shared before is given up."""
-        self.close()
-        self._plan, self.serial, self._held = plan, -1, deque(maxlen=plan.keep)
-        if plan.kind == SHM:
-            self._shelf = files.memory_shelf(plan.run, plan.role, plan.keep)
-        elif plan.kind == DISK:
-            self._shelf = files.disk_shelf(Path(plan.folder), plan.role, plan.keep)
+    def publish_by(self, kind: str, keep: int) -> None:
+        """Publish by this kind from now on. Of broadcasts the newest `keep` can be had `again`: one a version that may still
+        be played, and one spare."""
+        self.leave()
+        self._kind, self.serial, self._held = kind, -1, deque(maxlen=keep)
 
     def weights(self) -> tuple[Parcel, dict[str, float]]:
         """A publication of the current weights, and its figures."""
@@ -92,11 +56,11 @@ class Publisher:
 
     def pack(self, weights: Weights) -> tuple[Parcel, dict[str, float]]:
         """Publish `weights`: the parcel, and its serial, bytes and seconds."""
-        if self._plan is None:
+        if not self._kind:
             raise InvariantError("a learner is told how to publish before it does")
         began = time.perf_counter()
         self.serial += 1
-        parcel = self._parcel(self._plan, self._plan.kind, self.serial, weights)
+        parcel = self._parcel(self._kind, self.serial, weights)
         seconds = time.perf_counter() - began
         return parcel, {"serial": float(self.serial), "sync/bytes": float(parcel.nbytes), "time/sync_pack": seconds}
 
@@ -106,26 +70,21 @@ class Publisher:
         return self._again(serial, self.exported)
 
     def _again(self, serial: int, newest: Callable[[], Weights]) -> tuple[Parcel, dict[str, float]]:
-        held = {} if self._plan is None else dict(self._held)
-        if self._plan is None or (serial != self.serial and serial not in held):
+        held = dict(self._held) if self._kind else {}
+        if not self._kind or (serial != self.serial and serial not in held):
             raise Fault("weights_gone", f"publication {serial}: this learner's process is at {self.serial}")
         weights = held[serial] if serial in held else newest()
-        return self._parcel(self._plan, OBJECT_STORE, serial, weights), {"sync/bytes": float(size(weights))}
+        return self._parcel(OBJECT_STORE, serial, weights), {"sync/bytes": float(size(weights))}
 
-    def _parcel(self, plan: Plan, kind: str, serial: int, weights: Weights) -> Parcel:
+    def _parcel(self, kind: str, serial: int, weights: Weights) -> Parcel:
         odd = [name for name, array in weights.items() if not isinstance(array, np.ndarray)]
         if odd:
             raise InvariantError(f"weights travel as numpy arrays: {odd[0]} is none")
-        found = digests(weights) if plan.verify or kind == DISK else None
-        parcel: dict[str, Any] = {"kind": kind, "serial": serial, "nbytes": size(weights), "digests": found}
         if kind == OBJECT_STORE:
-            return Parcel(**parcel, payload=weights)
-        if kind == BROADCAST:
-            self._held.append((serial, weights))
-            tensors = tuple(Tensor(name, array.dtype.str, array.shape) for name, array in weights.items())
-            return Parcel(**parcel, tensors=tensors)
-        assert self._shelf is not None
-        return Parcel(**parcel, path=str(self._shelf.put(serial, weights)))
+            return Parcel(kind, serial, size(weights), payload=weights)
+        self._held.append((serial, weights))
+        tensors = tuple(Tensor(name, array.dtype.str, array.shape) for name, array in weights.items())
+        return Parcel(kind, serial, size(weights), tensors=tensors)
 
     def listen(self, host: str) -> int:
         """Open the port at `host` at which a group of receivers will meet; a group that there was ends."""
@@ -153,10 +112,3 @@ class Publisher:
             if opened is not None:
                 opened.close()
         self._socket = self._group = None
-
-    def close(self) -> None:
-        """Give up what was shared: at the run's end."""
-        self.leave()
-        if self._shelf is not None:
-            self._shelf.close()
-        self._plan = self._shelf = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
@@ -16,7 +20,7 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.warmup.taught import BatchPlan
-from ssp.record.manifest import read_record
+from ssp.record.manifest import RECORD, read_record
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher
 
@@ -33,11 +37,11 @@ class Learner(Publisher):
         from ssp.learning import learner  # costs what players start without
         from ssp.learning.backends.ranks import SOLO
 
-        self._role, self._model_dir, self._ranks = role, Path(model_dir), ranks or SOLO
+        self._role, self._ranks = role, ranks or SOLO
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
         protocol = protocols.get(cfg.protocol).id
         self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
-        self._inner = learner.Learner(self._model_dir, blocks, protocol, cfg.steps, self._ranks)
+        self._inner = learner.Learner(Path(model_dir), blocks, protocol, cfg.steps, self._ranks)
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the adapter's, under peft's."""
@@ -47,12 +51,6 @@ class Learner(Publisher):
         """The weights of the reference that the policy is held to, for an evaluation: outside of the publications."""
         weights = self._inner.anchor_weights()
         return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
-
-    def nbytes(self) -> int:
-        """Bytes of the start model's files, or of the adapter that is published."""
-        if self._adapter:
-            return self._inner.adapter_bytes()
-        return sum(file.stat().st_size for file in self._model_dir.glob("*.safetensors"))
 
     def on_gpu(self) -> bool:
         """Whether the weights are on a GPU."""
@@ -139,6 +137,15 @@ class SimulatedLearner(Publisher):
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder, aside and renamed."""
         self.export(folder, {**meta, "step": self.updates})
+
+    def export(self, folder: str, meta: dict[str, Any]) -> None:
+        """Write the weights alone into a folder, aside and renamed, with `meta` as its `ssp.json`."""
+        aside = Path(f"{folder}.tmp-{os.getpid()}")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        save_file(self.exported(), aside / "model.safetensors")
+        (aside / RECORD).write_text(json.dumps(meta), encoding="utf-8")
+        os.rename(aside, folder)
 
     def load(self, folder: str) -> None:
         """Read a checkpoint folder back."""
