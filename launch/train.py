@@ -67,7 +67,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
     wandb_log.check(cfg.telemetry.wandb)
     console = Console()
     try:
-        scene = read_scene(cfg, console.progress)
+        scene = read_scene(cfg)
     finally:
         console.stop()
     here = RunFolder(place.path)

@@ -270,15 +270,6 @@ class RetrieverConfig:
 
 
 @dataclass
-class ColdStartConfig:
-    """The embedded policy of model=coldstart is taught by SFT from `seed`, until it answers well enough or for about
-    `max_seconds` of the CPU."""
-
-    seed: int = number(0, 0, 2**63 - 1)
-    max_seconds: ClassVar[float] = 130.0
-
-
-@dataclass
 class TelemetryConfig:
     """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run folder, for
     `wandb sync`) or online (project and key from its own environment variables)."""
@@ -312,7 +303,6 @@ class Config:
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     ray: RayConfig = field(default_factory=RayConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
-    coldstart: ColdStartConfig = field(default_factory=ColdStartConfig)
     defaults: RoleConfig = field(default_factory=RoleConfig)
     proposer: RoleConfig = field(default_factory=lambda: RoleConfig(reward="1-acc"))
     solver: RoleConfig = field(default_factory=lambda: RoleConfig(reward="em"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +43,8 @@ class Scene:
         return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals)
 
 
-def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None) -> Scene:
-    """Read and check all data of `cfg`; makes worlds and the cold start. InputError. `progress`: see `build.model_dir`."""
+def read_scene(cfg: Config) -> Scene:
+    """Read and check all data of `cfg`; makes worlds and tiny policies. InputError."""
     for role in cfg.roles:
         if cfg.block(role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
@@ -59,7 +58,7 @@ def read_scene(cfg: Config, progress: Callable[[float, str], None] | None = None
     items = read_items(cfg)
     corpora.check(cfg)
     sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
-    models = {role: build.model_dir(cfg, role, progress=progress).absolute() for role in cfg.roles}
+    models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])

@@ -47,7 +47,6 @@ class Console:
         self._total, self._step, self._first = 0, 0, 0
         self._now: Callable[[], str] = str
         self._began = time.monotonic()
-        self._tenth = -1
 
     def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
         """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives the work under way."""
@@ -71,12 +70,6 @@ class Console:
             self._rich.print(Text(f"! {text}", style="yellow"))
         else:
             say(f"! {text}", file=self._file)
-
-    def progress(self, done: float, message: str) -> None:
-        """Preparation before the first step, e.g. the cold start: a line every tenth."""
-        if int(10 * done) != self._tenth:
-            self._tenth = int(10 * done)
-            say(f"{done:4.0%}  {message}", file=self._file)
 
     def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None) -> None:
         """End the live line; print what changed from start to end, and where things are."""

@@ -56,11 +56,13 @@ def test_the_runner_plays_what_has_no_row_and_pairs_cold_starts(results: Path, m
             raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "play", play)
+    taught: list[int] = []
+    monkeypatch.setattr(run, "teach", lambda out, cold: taught.append(cold))
     monkeypatch.setattr(sys, "argv", ["run.py", "toy", "--out", str(results / "out")])
     with pytest.raises(KeyboardInterrupt):
         run.main()
     done = list(played)
-    assert done[:2] == [("a", 0), ("c", 0)]
+    assert done[:2] == [("a", 0), ("c", 0)] and taught == [1]
     monkeypatch.setattr(run, "play", lambda *args: played.append((args[2], args[3])))
     left = [(arm, seed) for seed in (0, 1) for arm in "abc" if (arm, seed) not in {("b", 0), *done}]
     assert run.main() == 0 and played[len(done) :] == left
@@ -84,8 +86,8 @@ def test_every_arm_is_a_valid_configuration(name: str, tmp_path: Path) -> None:
     about = run.experiment(name)
     assert about["control"] in about["arms"] and about["seeds"] >= about["coldstarts"]
     for arm in about["arms"]:
-        words = run.command(about, arm, about["coldstarts"] + 1, tmp_path)
-        assert words[1].endswith("alone.py") and "coldstart.seed=1" in words
+        words = run.command(about, arm, about["coldstarts"] + 1, tmp_path / name / arm)
+        assert words[1].endswith("alone.py") and f"defaults.model={tmp_path / 'coldstarts' / '1'}" in words
         load("quickstart", [word for word in words[4:] if "=" in word])
 
 

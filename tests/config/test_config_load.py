@@ -99,7 +99,7 @@ def test_the_resolved_yaml_loads_to_the_same_config(tmp_path: Path, overrides: l
 
 
 def test_interpolation_is_resolved() -> None:
-    assert load("quickstart", ["coldstart.seed=${steps}"]).coldstart.seed == 60
+    assert load("quickstart", ["seed=${steps}"]).seed == 60
 
 
 @pytest.mark.parametrize(

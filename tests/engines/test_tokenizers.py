@@ -12,7 +12,7 @@ from ssp.game.world import World
 from ssp.game.world.tokenizer import save
 from ssp.game.world.vocabulary import VOCABULARY
 from ssp.learning.checkpoint import load_model, write_policy
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 from ssp.learning.tiny import policy
 from ssp.selfplay.workers import build
 

@@ -14,7 +14,7 @@ from launch import train
 from launch.main import run
 from ssp.game import protocols
 from ssp.game.judge import endpoint
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 from ssp.record import runfolder
 from ssp.record.ledger import Ledger
 from ssp.selfplay.checkpoint import check_resumable

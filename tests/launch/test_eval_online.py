@@ -11,7 +11,7 @@ from webfakes import KEY, link, serving
 
 from launch import eval as evaluate
 from ssp.base.errors import InputError
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 
 ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "2", "--corpus", "world:train"]
 

@@ -15,7 +15,7 @@ from launch import train
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.game import corpora
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 
 ASKED = ["--policy", str(ARTEFACT), "--data", "world:train", "--per-hop", "4"]
 

@@ -21,7 +21,7 @@ import torch  # noqa: E402
 from fakes import Sink, Stage, config  # noqa: E402
 
 import tests.conftest  # noqa: E402, F401  (one thread)
-from ssp.learning.coldstart.store import ARTEFACT  # noqa: E402
+from ssp.learning.coldstart import ARTEFACT  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.record.runfolder import RunFolder  # noqa: E402
 

@@ -19,7 +19,7 @@ from ssp.game import settings as game_rules
 from ssp.learning import algorithms
 from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played, settle
 from ssp.selfplay.targets import Item, Targets

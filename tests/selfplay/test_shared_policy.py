@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers import learner as learner_worker
 from tests import local

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fakes import Stage, config
 
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.workers import learner as learner_worker
 from tests import local
 

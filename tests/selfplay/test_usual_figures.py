@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes import Stage, config
 
-from ssp.learning.coldstart.store import ARTEFACT
+from ssp.learning.coldstart import ARTEFACT
 from ssp.record import episodes
 from ssp.selfplay.workers import learner as learner_worker
 from ssp.telemetry.runlog import RunLog, read_metrics

@@ -122,14 +122,6 @@ def test_the_time_left_counts_only_this_process(monkeypatch):
     assert out.getvalue().strip() == "step 50/80  ETA 5:00"
 
 
-def test_preparation_prints_a_line_every_tenth() -> None:
-    out = io.StringIO()
-    console = Console(out)
-    for done in (0.0, 0.01, 0.09, 0.1, 0.11, 0.55, 1.0):
-        console.progress(done, "cold start")
-    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["0%", "10%", "55%", "100%"]
-
-
 class Fake(ModuleType):
     """What of wandb is used."""
 

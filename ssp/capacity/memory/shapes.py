@@ -11,10 +11,10 @@ from pathlib import Path
 from ssp.base import models
 from ssp.base.errors import InputError
 from ssp.base.shape import Shape
+from ssp.learning.coldstart import ARTEFACT
 
 OWN = ("coldstart", "tiny")
 """Policies that this package makes itself; both are as large as the embedded one."""
-_ARTEFACT = Path(__file__).resolve().parents[2] / "learning" / "coldstart" / "artefact"
 PUBLIC = {
     name: Shape(**sizes)
     for name, sizes in json.loads(Path(__file__).with_name("public.json").read_text(encoding="utf-8")).items()
@@ -35,7 +35,7 @@ class Model:
 
 def find(name: str) -> Model:
     """The model that a setting names: one of ours, one that is here, or a public one. InputError for broken files."""
-    folder = _ARTEFACT if name in OWN else models.find(name, "model")
+    folder = ARTEFACT if name in OWN else models.find(name, "model")
     if folder is not None:
         shape = _config_shape(folder / "config.json")
         counts = [_count(file) for file in folder.glob("*.safetensors")]

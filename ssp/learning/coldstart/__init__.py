@@ -1,7 +1,6 @@
-"""The cold start: a tiny policy trained from random weights on mediocre traces, so that self-play can begin."""
+"""The embedded policy (`model=coldstart`): a tiny model that was taught the game badly on purpose, so that self-play can
+begin. It is shipped as a model folder; tests/bench/coldstart/teach.py of the repository wrote it."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from ssp.learning.coldstart.store import ensure, recipe_hash
-
-__all__ = ["ensure", "recipe_hash"]
+ARTEFACT = Path(__file__).parent / "artefact"

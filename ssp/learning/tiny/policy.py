@@ -11,30 +11,33 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ssp.base import cache
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome
 from ssp.base.seeds import derive, generator
+from ssp.base.tokenlog import Kind, TokenLog
+from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.world import World
 from ssp.game.world.vocabulary import NAMES, RELATIONS
 from ssp.learning.tiny.actor import WORDS, handing_in, result, searching
+from ssp.learning.warmup.loop import recipe
 from ssp.record.manifest import seal, sound
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 MODEL = "tiny"
 """Value of `<role>.model` for this policy."""
-VERSION = 6
+VERSION = 7
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
-STEPS, ROWS, RATE, SPREAD = 90, 3, 8e-3, 0.12
-"""Practice: optimizer steps, episodes a role and step, learning rate; standard deviation of the first weights."""
+STEPS, WARMUP, ROWS, RATE, SPREAD = 90, 10, 3, 8e-3, 0.12
+"""Practice: optimizer steps, those of them with a lower rate, episodes a role and step, learning rate; standard deviation of
+the first weights."""
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
@@ -62,20 +65,23 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
 
 
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
-    import torch
+    """Random weights, and practice by the learner that trains every other policy too."""
+    from transformers import Qwen2Config
     from transformers.utils import logging
 
     from ssp.game.world.tokenizer import save
-    from ssp.learning.supervised import fit, small_model
+    from ssp.learning.batch import collate
+    from ssp.learning.learner import Learner
 
     logging.disable_progress_bar()
     world = World(derive(0, "tiny") % 1000)
     tokens = tokenizer(protocol, world)
-    model = small_model(
-        len(tokens),
-        int(str(tokens.eos_token_id)),
-        SPREAD,
-        (0, "tiny"),
+    config = Qwen2Config(
+        vocab_size=len(tokens),
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokens.eos_token_id,
+        dtype="float32",
         hidden_size=HIDDEN,
         intermediate_size=2 * HIDDEN,
         num_hidden_layers=LAYERS,
@@ -83,14 +89,33 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
         num_key_value_heads=1,
         max_position_embeddings=CONTEXT,
     )
-    traces = _Traces(Renderer(protocol, tokens, template), world, recalls)
-    work = ((_loss(model, *traces.draw(role)) for role in traces.roles) for _ in range(STEPS))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95))
-    for _ in fit(model, [optimizer], work, lambda peak, step: peak * min(1.0, (step + 1) / 10) * (1.0 - step / STEPS)):
-        pass
-    model.save_pretrained(folder)
+    drawn(config, SPREAD, (0, "tiny")).save_pretrained(folder)
+    rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
+    learner = Learner(folder, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
+    practice = _Practice(Renderer(protocol, tokens, template), world, recalls)
+    for _ in range(STEPS):
+        episodes = practice.episodes()
+        learner.update({SOLVER: collate(episodes, [1.0] * len(episodes), range(len(episodes)))})
+    learner.policy.model.save_pretrained(folder)
     save(tokens, folder)
     seal(folder, protocol.mark)
+
+
+def drawn(config: Qwen2Config, spread: float, seed: Sequence[Any]) -> Qwen2ForCausalLM:
+    """A float32 model of that shape: matrices are normal with deviation `spread`, drawn from `seed`; biases are 0 and the
+    scales of norms 1."""
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    model = Qwen2ForCausalLM(config).float()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            draws = torch.Generator().manual_seed(derive(*seed, name))
+            if weight.ndim == 2:
+                weight.normal_(0.0, spread, generator=draws)
+            else:
+                weight.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+    return model
 
 
 def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
@@ -114,62 +139,60 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     return made
 
 
-def _loss(model: Qwen2ForCausalLM, prompt: list[int], rows: Sequence[tuple[list[int], list[bool]]]) -> Tensor:
-    """Of what the policy writes. The prompt, most of the tokens, is read once and is not trained."""
-    import torch
-
-    from ssp.learning.supervised import nll
-
-    with torch.no_grad():
-        cache = model.model(torch.tensor([prompt[:-1]]), use_cache=True).past_key_values
-    cache.batch_repeat_interleave(len(rows))
-    length = 1 + max(len(ids) for ids, _ in rows)
-    tokens, mask = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.bool)
-    tokens[:, 0] = prompt[-1]  # it says what comes first
-    for row, (ids, mine) in enumerate(rows):
-        tokens[row, 1 : len(ids) + 1] = torch.tensor(ids)
-        mask[row, 1 : len(ids) + 1] = torch.tensor(mine)
-    return nll(model, tokens, mask, cache)
-
-
-class _Traces:
+class _Practice:
     """Episodes as a policy of the protocol plays them, with words drawn at random."""
 
     def __init__(self, renderer: Renderer, world: World, recalls: bool) -> None:
         self._renderer, self._protocol, self._recalls = renderer, renderer.protocol, recalls
         self._documents, self._rng = world.documents(), generator(0, "tiny", "practice")
-        self.roles = [role for role in (PROPOSER, SOLVER) if role in self._protocol.roles]
 
-    def draw(self, role: str) -> tuple[list[int], list[tuple[list[int], list[bool]]]]:
-        """Ids of a prompt, and of what may follow it, with which of these the policy writes."""
+    def episodes(self) -> list[Episode]:
+        """Of each role a prompt, and some ways to go on from it."""
+        return [
+            Episode("", "", role, 0, log=log, outcome=Outcome.SCORED)
+            for role in (PROPOSER, SOLVER)
+            if role in self._protocol.roles
+            for log in self._draw(role)
+        ]
+
+    def _draw(self, role: str) -> list[TokenLog]:
         fields = {"target": self._drawn(NAMES), "question": self._asked(), "searches": str(self._rng.integers(1, 4))}
         examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))  # as some data sets have them
         fields |= {"examples": examples} if self._rng.random() < 0.5 else {}
-        (prompt,) = self._renderer.encode([self._renderer.prompt(role, fields)])
-        return prompt, [self._rest(role) for _ in range(ROWS)]
+        asked = Kind.PROMPT, self._renderer.prompt(role, fields)
+        return [self._log([asked, *self._rest(role)]) for _ in range(ROWS)]
 
-    def _rest(self, role: str) -> tuple[list[int], list[bool]]:
+    def _log(self, pieces: Sequence[tuple[Kind, str]]) -> TokenLog:
+        log = TokenLog()
+        encoded = self._renderer.encode([text for _, text in pieces])
+        for ids, (kind, _) in zip(encoded, pieces, strict=True):
+            if kind is Kind.MODEL:
+                log.append_model(ids, [0.0] * len(ids), 0)
+            else:
+                log.append(kind, ids)
+        return log
+
+    def _rest(self, role: str) -> list[tuple[Kind, str]]:
+        """What may follow the prompt."""
         pieces = []
         for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
             pieces += self._search(role)
-        pieces.append((handing_in(self._renderer, role, self._result(role)), True))
-        encoded = self._renderer.encode([text for text, _ in pieces])
-        ids = [id_ for piece in encoded for id_ in piece]
-        return ids, [mine for piece, (_, mine) in zip(encoded, pieces, strict=True) for _ in piece]
+        return [*pieces, (Kind.MODEL, handing_in(self._renderer, role, self._result(role)))]
 
     def _asked(self) -> str:
         """A question: as this policy itself asks it, or of the world's form."""
         own = self._rng.random() < 0.5
         return self._result(PROPOSER) if own else f"{self._drawn(NAMES)} {self._drawn(RELATIONS)} ?"
 
-    def _search(self, role: str) -> list[tuple[str, bool]]:
+    def _search(self, role: str) -> list[tuple[Kind, str]]:
         """One search, and what it finds; a policy that `recalls` writes that itself."""
         tag, query = self._protocol.observation_form.tag, self._drawn(WORDS)
         if self._recalls:
             asked = searching(self._renderer, role, query, ended=False)
-            return [(f"{asked}\n<{tag}> {query} </{tag}>\n", True)]
+            return [(Kind.MODEL, f"{asked}\n<{tag}> {query} </{tag}>\n")]
         found = self._documents[int(self._rng.integers(len(self._documents)))]
-        return [(searching(self._renderer, role, query), True), (self._renderer.observation([found]), False)]
+        asked = searching(self._renderer, role, query)
+        return [(Kind.MODEL, asked), (Kind.OBSERVATION, self._renderer.observation([found]))]
 
     def _result(self, role: str) -> str:
         return result(self._renderer, role, [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))])

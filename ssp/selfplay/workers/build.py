@@ -4,7 +4,7 @@ A part that cannot be made is an InputError (law 6: another kind is never taken 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,12 +100,13 @@ def missing(cfg: Config) -> list[InputError]:
     return refused(cfg, (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss))
 
 
-def model_dir(cfg: Config, role: str, progress: Callable[[float, str], None] | None = None) -> Path:
-    """The folder that `role` starts from; makes the cold start when the config says `coldstart` and none is cached, of whose
-    training `progress(done, message)` hears, done in 0..1. InputError for a folder of another protocol."""
+def model_dir(cfg: Config, role: str) -> Path:
+    """The folder that `role` starts from; makes the tiny policy where none is cached. InputError for a folder of another
+    protocol, and for an embedded policy that is not as it was shipped."""
     block = cfg.block(role)
     if block.model == COLDSTART:
-        folder = Path(coldstart.ensure(cfg.coldstart, cache.root(), progress))
+        folder = coldstart.ARTEFACT
+        check_files(folder, whole=True)
     elif block.model == tiny.MODEL:
         recalls = block.search.kind != "retriever"
         folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())

@@ -27,9 +27,6 @@ Answers = dict[str, tuple[int, float]]
 
 _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
 
-STARTS = ("coldstart", "seed")
-"""What the runs of one arm may differ in, with the start models."""
-
 ANYWAY = tuple(key for key in MAY_CHANGE if key != "steps")
 """What else they may differ in: a longer run is another arm."""
 
@@ -198,8 +195,7 @@ def _place(run: Run) -> tuple[str, str]:
     """What a run is, but for its seed and start, and for where it runs; and these two."""
     arm, start = list[object](), list[object]()
     for key, value in sorted(run.settings.items()):
-        # A start model belongs to the cold start.
-        block = STARTS[0] if key.endswith(".model") and not key.startswith("judge.") else key.split(".")[0]
-        if block not in ANYWAY:
-            (start if block in STARTS else arm).append((key, value))
+        starts = key == "seed" or (key.endswith(".model") and key != "judge.model")
+        if key.split(".")[0] not in ANYWAY:
+            (start if starts else arm).append((key, value))
     return repr(arm), repr(start)

@@ -69,8 +69,6 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     from tests.local import local_cast
 
     cfg = parsed.load()
-    if cfg.coldstart.seed:  # ended by the gate it is the seed's alone; by the cap on CPU seconds also a busy machine's
-        cfg.coldstart.max_seconds = 900.0
     outages = None
     world = files.oracle(cfg.data.corpus)
     if cfg.judge.kind == "llm" and world is not None:
@@ -80,7 +78,7 @@ def play(parsed: Parsed, services: ExitStack) -> int:
         # as many as the small server takes at once; every failure is the outage's
         cfg.judge.concurrency, cfg.judge.breaker, cfg.void.probe_every = 4, 10**6, 0.01
     console = Console()
-    scene = read_scene(cfg, console.progress)
+    scene = read_scene(cfg)
     cfg = scene.cfg
     folder = runfolder.open_run(cfg, parsed.config)
     spent: dict[int, float] = {}  # CPU seconds of this process by step: unlike wall time they hold on a busy machine

@@ -6,7 +6,7 @@ Plays each missing (arm, seed) with the settings of `ssp train --config quicksta
 one row of figures to `docs/experiments/NAME.jsonl`; an arm that another experiment has played too takes its row. It may be
 ended and started again at any time, and on another day; a run that was ended goes on from its last checkpoint (with
 injected outages, from its start). `report.py` makes the page. The cold start of seed s is s modulo `coldstarts`, so arms
-are paired by cold start and seed. Evaluation: 400 questions a hop, temperature 1, in a world that training never searches.
+are paired by cold start and seed; that of 0 is the shipped policy, the others are taught first (`../coldstart/teach.py`). Evaluation: 400 questions a hop, temperature 1, in a world that training never searches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def experiment(name: str) -> dict[str, Any]:
 
 def rows(name: str) -> list[dict[str, Any]]:
     """What has been measured so far, one row an (arm, seed): the first, where two machines played the same. `cpu`: since the
-    evaluation of the start, so that a cold start that a run had to train is not its own; None of a run that went on."""
+    evaluation of the start; None of a run that went on."""
     file = RESULTS / f"{name}.jsonl"
     found: dict[tuple[str, int], dict[str, Any]] = {}
     for line in file.read_text().splitlines() if file.exists() else ():
@@ -71,16 +71,29 @@ def missing(name: str, about: dict[str, Any], seeds: int, arms: Sequence[str]) -
 def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[str]:
     """What plays one run."""
     cold = seed % about["coldstarts"]
-    start = [f"coldstart.seed={cold}"]  # that of seed 0 is shipped
+    start = [f"defaults.model={policy(folder.parents[1], cold)}"] if cold else []
     told = [f"run.dir={folder}", f"seed={seed}", *start, *ALWAYS, *about["base"], *about["arms"][arm]]
     return [sys.executable, str(HERE / "alone.py"), "--config", "quickstart", *told]
+
+
+def policy(out: Path, cold: int) -> Path:
+    """The folder of a cold start that is not shipped."""
+    return out / "coldstarts" / str(cold)
+
+
+def teach(out: Path, cold: int) -> None:
+    """Make that folder, where it is not there yet."""
+    if not (policy(out, cold) / "ssp.json").exists():
+        tool = str(HERE.parent / "coldstart" / "teach.py")
+        words = [sys.executable, tool, "--seed", str(cold), "--out", str(policy(out, cold))]
+        subprocess.run(words, cwd=REPO, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
 
 
 def twin(about: dict[str, Any], arm: str, seed: int) -> dict[str, Any] | None:
     """The row of another experiment's run with the same settings and seed, which need not be played again."""
 
-    def told(about: dict[str, Any], arm: str) -> list[str]:
-        return [f"coldstart.seed={seed % about['coldstarts']}", *about["base"], *about["arms"][arm]]
+    def told(about: dict[str, Any], arm: str) -> list[Any]:
+        return [seed % about["coldstarts"], *about["base"], *about["arms"][arm]]
 
     for file in sorted(HERE.glob("*.yaml")):
         other = experiment(file.stem)
@@ -168,16 +181,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="the first so many only")
-    parser.add_argument(
-        "--cold", type=int, help="seeds of this cold start only: side by side, each trains one of its own"
-    )
+    parser.add_argument("--cold", type=int, help="seeds of this cold start only")
     parser.add_argument("--arms", nargs="+")
     given = parser.parse_args()
     about = experiment(given.name)
     wanted = missing(given.name, about, given.seeds or about["seeds"], given.arms or list(about["arms"]))
     wanted = [one for one in wanted if given.cold in (None, one[1] % about["coldstarts"])]
+    out = given.out.absolute()
+    for cold in sorted({seed % about["coldstarts"] for _, seed in wanted} - {0}):
+        teach(out, cold)
     with ThreadPoolExecutor(given.jobs) as pool:
-        for job in [pool.submit(play, given.name, about, *one, given.out.absolute()) for one in wanted]:
+        for job in [pool.submit(play, given.name, about, *one, out) for one in wanted]:
             job.result()
     return 0
 

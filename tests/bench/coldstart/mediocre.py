@@ -1,4 +1,4 @@
-"""What the cold start learns from: traces of both roles and of the verifier, deliberately mediocre.
+"""What the embedded policy learns from: traces of both roles and of the verifier, deliberately mediocre.
 
 A trace has the form that play has in a generated world (same prompts, same observations of the real search), and only
 what a policy writes is marked as such.
@@ -218,7 +218,7 @@ WORLDS = 4
 
 
 def makers(seed: int) -> list[TraceMaker]:
-    """One maker for each of the cold start's own worlds; no run plays in them."""
+    """One maker for each world of the lessons; no run plays in them."""
     worlds = (derive(seed, "coldstart", "world", i) for i in range(WORLDS))
     return [TraceMaker(World(world), generator(world, "traces")) for world in worlds]
 
