@@ -126,11 +126,8 @@ def disconnect() -> None:
     """Leave the cluster; one that this process started ends with it."""
     import ray
 
-    from actors.members import close_all
-
     while _watches:
         _watches.pop().close()
-    close_all()
     ray.shutdown()
 
 

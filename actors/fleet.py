@@ -203,11 +203,11 @@ def connect_search(cfg: Config, run: str) -> Search:
 def connect_router(cfg: Config, run: str) -> RayRouter:
     """As `connect_search`, without what is searched elsewhere."""
     block, named = cfg.retriever, corpora.named(cfg)
-    shards = Members(run, SHARD, block.shards, block.hedge, block.timeout)
+    shards = Members(run, SHARD, block.shards, block.timeout)
     held = _first(shards, "describe", block.shards if named else 0, cfg.ray.start_timeout)
     models = None
     if corpora.encoders(cfg):
-        models = Members(run, ENCODER, 1, block.hedge, block.timeout)
+        models = Members(run, ENCODER, 1, block.timeout)
         _first(models, "ping", 1, cfg.ray.start_timeout)
     opened: dict[str, Corpus] = {}
     for name, path in named.items():

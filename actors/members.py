@@ -1,7 +1,7 @@
 """The replicas of retriever actors as one process sees them: found by name, asked, hedged, waited for.
 
-Replicas may join and leave while a run lasts. A lost call is made again, elsewhere if it can be, until its deadline; an
-actor that hangs is killed, so that it restarts.
+Replicas may join and leave while a run lasts; whoever asks looks now and then who is there. A lost call is made again,
+elsewhere if it can be, until its deadline; an actor that hangs is killed, so that it restarts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import random
 import re
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,7 +59,7 @@ class _Replica:
     started: bool = False
     busy: int = 0
     probe: Any = None
-    asked: float = 0.0
+    asked: float = float("-inf")
 
 
 @dataclass
@@ -71,32 +70,18 @@ class _Call:
     hedge_at: float = float("inf")
 
 
-_watched: weakref.WeakSet[Members] = weakref.WeakSet()
-
-
-def close_all() -> None:
-    """Close all of this process, before it leaves the cluster: a thread that asks Ray for anything while Ray shuts down
-    ends the whole process, silently and with exit code 1."""
-    for members in list(_watched):
-        members.close()
-
-
 class Members:
-    """The replicas of `parts` parts of one kind, kept up to date by a thread. Safe in several threads.
+    """The replicas of `parts` parts of one kind. Safe in several threads.
 
-    `hedge`: see `RetrieverConfig`. `patience`: seconds after which a replica that does not even answer a probe is killed.
+    `patience`: seconds after which a replica that does not even answer a probe is killed; after a quarter of them another
+    replica is asked too.
     """
 
-    def __init__(self, run: str, kind: str, parts: int, hedge: float, patience: float) -> None:
-        self.kind, self._run, self._parts = kind, run, range(parts)
-        self._hedge, self._patience = hedge, patience
+    def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
+        self.kind, self._run, self._parts, self._patience = kind, run, range(parts), patience
         self._replicas: dict[str, _Replica] = {}
-        self._changed = threading.Condition()
-        self._closed = False
-        self._look()
-        self._thread = threading.Thread(target=self._watch, daemon=True, name=f"{kind}-members")
-        self._thread.start()
-        _watched.add(self)
+        self._listed = float("-inf")
+        self._lock, self._looking = threading.Lock(), threading.Lock()
 
     def ask(
         self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float, enough: Enough = lambda parts: False
@@ -109,25 +94,24 @@ class Members:
         answers: dict[int, Any] = {}
         calls = {part: _Call() for part in orders}
         while len(answers) < len(orders) and (now := time.monotonic()) < deadline:
+            self._look(now)
             open_ = {part: call for part, call in calls.items() if part not in answers}
             for part, call in open_.items():
                 if not call.flying or now >= call.hedge_at:
                     self._send(part, call, method, orders[part], now)
             flying = {ref: part for part, call in open_.items() for ref in call.flying}
-            if flying:
-                soon = min(deadline, *(call.hedge_at for call in open_.values()))
-                if not all(call.flying for call in open_.values()):
-                    soon = min(soon, now + PROBE)  # somebody may be back
-                ready, _ = ray.wait(list(flying), num_returns=1, timeout=max(0.0, soon - now))
-                for ref in ready:
-                    answer = self._received(open_[flying[ref]].flying.pop(ref), ref)
-                    if answer is not None:
-                        answers[flying[ref]] = answer
-            elif enough(answers.keys()):
+            if not flying and enough(answers.keys()):
                 break
-            else:
-                with self._changed:
-                    self._changed.wait(min(PROBE, max(0.0, deadline - now)))
+            look = REFRESH if all(call.flying for call in open_.values()) else PROBE  # somebody may be back
+            soon = max(0.0, min(deadline, now + look, *(call.hedge_at for call in open_.values())) - now)
+            if not flying:
+                time.sleep(soon)
+                continue
+            ready, _ = ray.wait(list(flying), num_returns=1, timeout=soon)
+            for ref in ready:
+                answer = self._received(open_[flying[ref]].flying.pop(ref), ref)
+                if answer is not None:
+                    answers[flying[ref]] = answer
         if len(answers) < len(orders):
             for part in orders.keys() - answers.keys():
                 for replica in calls[part].flying.values():
@@ -137,22 +121,16 @@ class Members:
     @property
     def up(self) -> dict[int, int]:
         """Living replicas of each part."""
-        with self._changed:
+        self._look(time.monotonic())
+        with self._lock:
             up = [r.part for r in self._replicas.values() if r.up]
             return {part: up.count(part) for part in self._parts}
-
-    def close(self) -> None:
-        """End the thread, unless Ray keeps it: it is waited for 10 s."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._thread.join(timeout=10.0)
 
     def _send(self, part: int, call: _Call, method: str, args: tuple[Any, ...], now: float) -> None:
         """Ask the least busy replica that is not asked yet."""
         asked = list(call.flying.values())
-        call.hedge_at = now + max(self._hedge, PROBE) if self._hedge else float("inf")
-        with self._changed:
+        call.hedge_at = now + max(self._patience / 4, PROBE)
+        with self._lock:
             there = [r for r in self._replicas.values() if r.part == part and r.up and r not in asked]
             if not there:
                 return
@@ -162,7 +140,7 @@ class Members:
         call.flying[ref] = replica
 
         def done(_: Any) -> None:
-            with self._changed:
+            with self._lock:
                 replica.busy -= 1
 
         ref.future().add_done_callback(done)
@@ -182,34 +160,30 @@ class Members:
         return answer
 
     def _down(self, replica: _Replica) -> None:
-        with self._changed:
+        with self._lock:
             replica.up = False
-            self._changed.notify_all()
 
-    def _watch(self) -> None:
-        looked = time.monotonic()
-        while True:
-            with self._changed:
-                if not self._closed:
-                    self._changed.wait(REFRESH if all(r.up for r in self._replicas.values()) else PROBE)
-                if self._closed or not ray.is_initialized():
-                    return
-                replicas = list(self._replicas.items())
-            now = time.monotonic()
-            for name, replica in replicas:
+    def _look(self, now: float) -> None:
+        """Find out who is there and who answers, unless another thread is about it."""
+        if not self._looking.acquire(blocking=False):
+            return
+        try:
+            if now - self._listed >= REFRESH:
+                self._list()
+                self._listed = now
+            for name, replica in list(self._replicas.items()):
                 self._probe(name, replica, now)
-            if now - looked > REFRESH:
-                self._look()
-                looked = now
+        finally:
+            self._looking.release()
 
-    def _look(self) -> None:
+    def _list(self) -> None:
         """Find out who is there; whoever is new is asked first whether it is ready."""
         try:
             there = names(self._run, self.kind)
         except RayError:
             return  # the cluster's head is busy or away: those that are known stay
         for name in self._replicas.keys() - there.keys():
-            with self._changed:
+            with self._lock:
                 self._replicas.pop(name).up = False
         for name in there.keys() - self._replicas.keys():
             if there[name] in self._parts:
@@ -219,12 +193,12 @@ class Members:
         with suppress(ValueError, RayError):  # it left meanwhile, or the cluster's head is away: the next look tells
             replica = _Replica(part, ray.get_actor(name))
             self._probe(name, replica, time.monotonic())
-            with self._changed:
+            with self._lock:
                 self._replicas[name] = replica
 
     def _probe(self, name: str, replica: _Replica, now: float) -> None:
         if replica.probe is None:
-            if not replica.up or now - replica.asked >= REFRESH:
+            if now - replica.asked >= (REFRESH if replica.up else PROBE):
                 replica.probe, replica.asked = replica.handle.ping.remote(), now
             return
         try:
@@ -240,6 +214,5 @@ class Members:
                 self._found(name, replica.part)
         else:
             replica.started = True
-        with self._changed:
+        with self._lock:
             replica.probe, replica.up = None, replica.started and not replica.leaving
-            self._changed.notify_all()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from ssp.base.errors import SspError
+from actors import keeper
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines import orders
@@ -88,35 +88,15 @@ def _end(error: BaseException) -> None:
     os._exit(1)
 
 
-_SUPERVISOR = """
-import os, select, signal, sys
-watch = os.pidfd_open(int(sys.argv[1]))
-print("watching", flush=True)
-poll = select.poll()
-poll.register(watch, select.POLLIN)
-poll.poll()
-os.killpg(int(sys.argv[1]), signal.SIGKILL)
-"""
-"""A pidfd names this very process, so that a number used again is no mistake; it is readable when the process is over."""
+def guard() -> None:
+    """Make this process the leader of a group of its own, which its keeper kills after it. Call before anything is started.
 
-
-def guard() -> int:
-    """Make this process the leader of a group of its own, which a supervisor kills after it; the supervisor's process id.
-
-    Call before anything is started. SspError when the supervisor does not start.
+    SspError when the keeper does not start.
     """
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
-    # A session of its own: else it would be in the group that it kills, and a Ctrl-C would end it first.
-    supervisor = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _SUPERVISOR, str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert supervisor.stdout is not None
-    with supervisor.stdout as said:
-        if said.readline().strip() != b"watching":
-            raise SspError("no supervisor for an actor's own processes could start (it needs Linux 5.3 or newer)")
-    return supervisor.pid
+    _keepers.append(keeper.keep(os.getpid()))
+
+
+_keepers: list[subprocess.Popen[bytes]] = []
+"""They end what they keep when their pipes close, so these stay open."""

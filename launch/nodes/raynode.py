@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from actors.keeper import keep
 from ssp.base.errors import InputError, SspError
 
 MARK = "SSP_NODE"
@@ -37,30 +38,6 @@ STARTS = 3
 POLITE, LEAVING, DEAD = 8.0, 45.0, 10.0
 """Seconds that Ray gets to end by itself; that it gets on a node which leaves a run (a signal drains it: for 30 s its actors
 go on and nothing new comes, then they start again elsewhere); and that killed processes get to be gone."""
-
-_KEEPER = """
-import os, select, signal, sys, time
-launcher, session, needle = int(sys.argv[1]), sys.argv[2], sys.argv[3].encode()
-poll = select.poll()
-poll.register(os.pidfd_open(launcher), select.POLLIN)
-poll.register(0, select.POLLIN)
-print("watching", flush=True)
-poll.poll()
-for _ in range(50):
-    found = 0
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as environ, open(f"/proc/{name}/stat") as stat:
-                state, _, _, of = stat.read().rpartition(")")[2].split()[:4]
-                if state != "Z" and (of == session or needle in environ.read().split(b"\\0")):
-                    found += 1
-                    os.kill(int(name), signal.SIGKILL)
-        except OSError:
-            pass
-    if not found:
-        break
-    time.sleep(0.2)
-"""
 
 
 def own_mark() -> str:
@@ -150,7 +127,7 @@ class RayNode:
                 [*command, f"--temp-dir={self.folder}", *self._options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
             )  # fmt: skip
-        self._keeper = _keep(self.mark, self.process.pid)
+        self._keeper = keep(self.process.pid, f"{MARK}={self.mark}")
 
     def ready(self, seconds: float) -> None:
         """Wait until Ray says that it runs. SspError with its last words when it does not within `seconds`."""
@@ -195,18 +172,3 @@ class RayNode:
     def _last_words(self) -> str:
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{' / '.join(lines[-3:])} (all of it: {self.log})"
-
-
-def _keep(mark: str, session: int) -> subprocess.Popen[bytes]:
-    """Start the keeper, which ends what carries `mark` or is of that session once this process, or its pipe, is gone."""
-    command = [sys.executable, "-I", "-S", "-c", _KEEPER, str(os.getpid()), str(session), f"{MARK}={mark}"]
-    environment = {name: value for name, value in os.environ.items() if name != MARK}
-    keeper = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        start_new_session=True, env=environment, cwd="/",
-    )  # fmt: skip
-    assert keeper.stdout is not None
-    with keeper.stdout as said:
-        if said.readline().strip() != b"watching":
-            raise SspError("no keeper for Ray's processes could start (it needs Linux 5.3 or newer)")
-    return keeper

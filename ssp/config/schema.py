@@ -263,11 +263,6 @@ class RetrieverConfig:
     gpus: float = number(0.0, 0)
     online: OnlineConfig = field(default_factory=OnlineConfig)
 
-    @property
-    def hedge(self) -> float:
-        """Seconds after which another replica is asked too; 0 where there is none."""
-        return self.timeout / 4 if self.replicas > 1 else 0.0
-
 
 @dataclass
 class TelemetryConfig:

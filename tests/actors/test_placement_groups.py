@@ -53,7 +53,7 @@ class Actor:
         return ray.get_runtime_context().get_node_id(), given, os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
     def begin(self, command: list[str]) -> int:
-        """Start a process under the supervisor; its id."""
+        """Start a process under the keeper; its id."""
         process.guard()
         return subprocess.Popen(command).pid
 

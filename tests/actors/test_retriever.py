@@ -161,7 +161,11 @@ def test_a_hung_replica_is_hedged_killed_and_back(corpus: Path) -> None:
         for query in questions(20):
             answers = search.search([query], K, "train")
             assert answers.coverage == 1.0 and answers[0] == truth.answer(query, 1.0)
-        until("the hung replica is killed and back", lambda: _pid_now(handles[0, 1]) not in (None, victim))
+
+        def back() -> bool:
+            return bool(search.search(["w1"], K, "train")) and _pid_now(handles[0, 1]) not in (None, victim)
+
+        until("the hung replica is killed by those who search, and back", back)
 
 
 def _pid_now(handle: Any) -> int | None:
@@ -210,24 +214,3 @@ def test_another_process_may_add_a_replica_that_outlives_it(corpus: Path, ray_cl
         assert done.returncode == 0 and done.stdout.splitlines()[-1] == "apart-shard-0-1", done.stderr
         until("the old one is gone", lambda: set(names("apart", SHARD)) == {"apart-shard-0-1", "apart-shard-1-0"})
         assert search.search(["w1 w2"], K, "train") == corpora.search(cfg).search(["w1 w2"], K, "train")
-
-
-def test_who_leaves_the_cluster_while_threads_look_around_leaves_in_peace(ray_cluster: Cluster) -> None:
-    program = (
-        "import ray; from actors import members; from actors.cluster import connect, disconnect\n"
-        "from ssp.selfplay.settings import load\n"
-        "members.REFRESH = members.PROBE = 0.0\n"
-        "@ray.remote(num_cpus=0)\n"
-        "class Down:\n"
-        "    def ping(self): raise ValueError\n"
-        "for _ in range(3):\n"
-        "    connect(load('quickstart', []).ray)\n"
-        "    down = Down.options(name='nobody-shard-0-0').remote()\n"
-        "    fleets = [members.Members('nobody', members.SHARD, 1, 0.0, 5.0) for _ in range(8)]\n"
-        "    disconnect()\n"
-        "print('left')"
-    )
-    env = {**os.environ, **ray_cluster.env, "PYTHONPATH": str(REPO)}
-    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["left"]), done.stderr
-    assert "Exception in thread" not in done.stderr

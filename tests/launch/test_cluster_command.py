@@ -108,6 +108,7 @@ def test_ports_of_nodes_are_refused_where_a_run_starts_no_nodes(monkeypatch) -> 
 
 LAUNCHER = """
 import subprocess, sys, time
+from actors.keeper import keep
 from launch.nodes import raynode
 mark = raynode.own_mark()
 (raynode.root() / mark).mkdir(parents=True)
@@ -118,7 +119,7 @@ child = subprocess.Popen(
     start_new_session=True,
 )
 if sys.argv[1] == "kept":
-    keeper = raynode._keep(mark, child.pid)
+    keeper = keep(child.pid, f"{raynode.MARK}={mark}")
 print(child.pid, flush=True)
 time.sleep(600)
 """
