@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
 
-FIGURES = "learnability solved_0 solved_100 searches near_duplicates".split()
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when it has shown or written what was asked for. Raises InputError."""
@@ -39,18 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     place, console = Path(args.bank), Terminal(soft_wrap=True)
     folder = None if files.is_bank(place) else RunFolder(existing(args.bank))
-    if folder is None and (args.curriculum or args.yardstick or args.episodes or args.ask):
-        rule = "--curriculum, --yardstick, --episodes and --ask read a run"
-        raise InputError(rule, place, "give the run's folder")
-    if folder is not None and args.curriculum:
-        return _curriculum(console, folder, args.limit)
+    if folder is None and (args.yardstick or args.episodes):
+        raise InputError("--yardstick and --episodes read a run", place, "give the run's folder")
     if folder is not None and args.yardstick:
         return _yardstick(console, args, folder)
     if folder is not None and args.episodes:
         return questions.episodes(console, reader.episodes(folder), args.limit)
     found = reader.Reading(files.read_bank(place)) if folder is None else reader.read(folder)
-    if folder is not None and args.ask:
-        return _ask(console, args, folder, _named(found.records, args.ask))
     if args.show:
         record = _named(found.records, args.show)
         return questions.show(console, record if folder is None else reader.told(folder, [record])[0])
@@ -70,21 +63,6 @@ def _named(records: Sequence[Record], name: str) -> Record:
         rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
         raise InputError(rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
     return found[0]
-
-
-def _curriculum(console: Console, folder: RunFolder, limit: int) -> int:
-    """The newest `limit` rounds with the figures that the run logged, and all alarms."""
-    from ssp.selfplay.curriculum import figures
-
-    found = list(figures.again(folder))
-    rows = []
-    for step, values, _ in found[max(len(found) - limit, 0) :]:
-        known = [values.get(f"curriculum/{name}") for name in FIGURES]
-        rows.append((str(step), *("-" if value is None else f"{value:.2f}" for value in known)))
-    console.print(table(("round", *FIGURES), rows))
-    for text in filter(None, (said for _, _, said in found)):
-        console.print(text, style="yellow")
-    return 0
 
 
 def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
@@ -115,28 +93,6 @@ def _gap(gap: Gap) -> str:
     return f"{gap.mean:.2f} ({gap.low:.2f} to {gap.high:.2f})"
 
 
-def _ask(console: Console, args: Namespace, folder: RunFolder, record: Record) -> int:
-    """How often a policy is right, beside what is on record; 1 when too few attempts were scored to say."""
-    from ssp.capacity.memory import threads
-    from ssp.selfplay.curriculum import yardstick
-
-    named = policy.parse(args) if args.policy else policy.Policy(folder.path, trusted=args.trust_code)
-    cfg, banked = named.config(None, []), RunReader(folder, args.trust_code).cfg
-    # The policy's limits and temperature, in the run's world.
-    cfg.retriever, cfg.judge = banked.retriever, banked.judge
-    cfg.data.corpus, cfg.game.attempts = banked.data.corpus, banked.game.attempts
-    threads.use(threads.alone(cfg))
-    place = named.folder(cfg)
-    (rate,) = yardstick.asker(cfg, place)([record.as_question()])
-    known = ", ".join(f"{before:.2f} (version {version})" for version, before in record.history)
-    shown = "unknown" if rate is None else f"{rate:.2f}"
-    console.print(f"{record.question}  → {' | '.join(record.answers)}")
-    console.print(
-        f"win rate {shown} of {cfg.game.attempts} attempts by {named.shown(place)}\non record: {known or 'none'}"
-    )
-    return int(rate is None)
-
-
 def _parser() -> Parser:
     parser = Parser("bank", "Search, show and export the questions of a run.")
     parser.add_argument("bank", metavar="RUN|FILE.parquet|DIR", help="a run, or what was exported of one")
@@ -149,12 +105,10 @@ def _parser() -> Parser:
     only.add_argument("--limit", type=whole(0), default=20, metavar="N", help="lines of a table (default 20)")
     tasks = parser.add_argument_group("what to do with them, in place of a table").add_mutually_exclusive_group()
     tasks.add_argument("--show", default="", metavar="QUESTION", help="one question, all attempts and transcripts")
-    tasks.add_argument("--ask", default="", metavar="QUESTION", help="how often --policy (default: the run's) is right")
     tasks.add_argument("--episodes", action="store_true", help="ids of all episodes, newest first, evaluations last")
-    tasks.add_argument("--curriculum", action="store_true", help="the rounds: how hard, how far, how many different")
     tasks.add_argument("--yardstick", type=whole(1), metavar="K", help="ask the solver's start of every K-th round")
     tasks.add_argument("--export", type=Path, metavar="FILE|DIR", help="a parquet file, or a Hugging Face data set")
-    policy.add_flags(parser)
+    policy.trust_flag(parser)
     parser.add_argument("--format", choices=("bank", "search-r1"), default="bank", help="export: all, or training rows")
     parser.add_argument("--source", default="", metavar="NAME", help="export: their data_source, such as nq")
     parser.add_argument("--license", default="", metavar="TEXT", help="export: the licence of the questions")

@@ -11,12 +11,17 @@ import json
 import re
 import sqlite3
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ssp.base.episode import PROPOSER
 from ssp.config.load import to_yaml
+from ssp.record.reader import RunReader
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum import figures
 from ssp.selfplay.scene import concrete
 from ssp.selfplay.settings import load
 
@@ -33,6 +38,15 @@ def expected() -> Any:
     """What the readers of then said: digest, outcomes, bank, curriculum, board, compare."""
     with tarfile.open(ARCHIVE) as archive:
         return json.load(archive.extractfile("expected.json"))  # type: ignore[arg-type]
+
+
+def again(run: RunFolder) -> Iterator[tuple[int, dict[str, float], str]]:
+    """(step, curriculum figures, the line of an alarm that begins) of each settled round of a run's files."""
+    cfg = RunReader(run).cfg
+    curriculum = figures.Curriculum(cfg.curriculum.window, PROPOSER in cfg.roles)
+    for step, asked in figures.read(run):
+        values = curriculum.round(step, asked)
+        yield step, values, curriculum.said
 
 
 def unpack(to: Path) -> Path:

@@ -14,11 +14,9 @@ from launch.main import COMMANDS, run
 from ssp.base.errors import InputError
 from ssp.base.models import called
 from ssp.data.readers import read_questions
-from ssp.game import corpora
 from ssp.selfplay.questions import files, reader
 from tests.bank.banked import played
 from tests.selfplay import fakes
-from tests.trainruns import POLICY
 
 
 @pytest.fixture(scope="module")
@@ -154,14 +152,13 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
         (["--show", "q0"], "named by its id"),
         (["--show", "nobody"], "nobody, none"),
         (["--min-difficulty", "2"], "a number from 0 to 1"),
-        (["--ask", "q0"], "named by its id"),
         (["--export", "{there}"], "a new file or folder"),
         (["--export", "{new}.csv"], ".parquet file"),
         (["--export", "{new}.csv", "--format", "search-r1"], "ends in .jsonl"),
         (["--export", "{new}.parquet", "--contains", "no such text"], "at least one question"),
         (["--export", "{new}.parquet", "--rule", "leakage", "--format", "search-r1"], "at least one question"),
         (["--export", "{new}.parquet", "--transcripts", "--format", "search-r1"], "no place"),
-        (["--curriculum", "--export", "{new}"], "not allowed with"),
+        (["--episodes", "--export", "{new}"], "not allowed with"),
         (["--export", "{there}/bank.parquet"], "can be written"),
         (["--export", "{there}/bank.jsonl", "--format", "search-r1"], "can be written"),
     ],
@@ -173,38 +170,3 @@ def test_what_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path, flags: li
     assert code == 2 and said in text and "Next:" in text
     assert [path.name for path in tmp_path.iterdir()] == ["there.parquet"]
     assert (tmp_path / "there.parquet").read_text() == "mine"
-
-
-# another policy on a banked question
-
-
-@pytest.fixture
-def learned(stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A policy of the scripts, and the run's own search in place of an index."""
-    fakes.scripted(monkeypatch)
-    monkeypatch.setattr(corpora, "search", lambda cfg, names: fakes.search())
-    return POLICY
-
-
-def test_a_banked_question_is_asked_of_another_policy(stage: fakes.Stage, ask: Ask, learned: Path) -> None:
-    record = next(r for r in reader.read(stage.folder).records if r.history)
-    code, said = ask(stage.folder.path, "--ask", record.id[:9], "--policy", learned)
-    assert code == 0 and f"{record.question}  → {record.target}" in said and f" of 4 attempts by {learned}" in said
-    assert all(f"{rate:.2f} (version {version})" in said for version, rate in record.history)
-    assert ask(stage.folder.path, "--ask", record.id, "--policy", learned)[1] == said, "the same draws"
-
-
-def test_without_a_scored_attempt_nothing_is_known(
-    stage: fakes.Stage, ask: Ask, learned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = next(r for r in reader.read(stage.folder).records if r.history)
-    monkeypatch.setattr(corpora, "search", lambda cfg, names: fakes.BrokenSearch(lambda queries: True))
-    monkeypatch.setattr(fakes, "solver", lambda question, read, seed: f"<search> {question.split()[0]} </search>")
-    code, said = ask(stage.folder.path, "--ask", record.id, "--policy", learned)
-    assert code == 1 and "win rate unknown" in said
-
-
-def test_an_export_has_no_corpus_to_ask_in(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    ask(stage.folder.path, "--export", tmp_path / "bank.parquet")
-    code, said = ask(tmp_path / "bank.parquet", "--ask", "q0")
-    assert code == 2 and "give the run's folder" in said

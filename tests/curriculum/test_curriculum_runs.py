@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded import again
 
 from ssp.base.episode import PROPOSED, REPLAYED, TRIED
 from ssp.base.errors import InputError
@@ -15,7 +16,7 @@ from ssp.config.curriculum import CurriculumConfig
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import figures as records
-from ssp.selfplay.curriculum.figures import Watch, again
+from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.curriculum.yardstick import chosen
 from ssp.telemetry.figures import find
 from tests.board.boarded import played

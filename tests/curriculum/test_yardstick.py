@@ -128,13 +128,10 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [row[0] for row in json.loads((copy.path / FILE).read_text())["rounds"]] == [1, 2, 3, 4]
     assert command(bank.main, [str(copy.path), "--yardstick", "3"]) == 0
     assert "too few rounds" in capsys.readouterr().out
-    assert command(bank.main, [str(copy.path), "--curriculum", "--limit", "2"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) >= 3
     file = tmp_path / "bank.parquet"
     assert command(bank.main, [str(copy.path), "--export", str(file)]) == 0
-    for flags in (["--curriculum"], ["--yardstick", "1"]):
-        assert command(bank.main, [str(file), *flags]) == 2
-        assert "give the run's folder" in capsys.readouterr().err
+    assert command(bank.main, [str(file), "--yardstick", "1"]) == 2
+    assert "give the run's folder" in capsys.readouterr().err
 
 
 def test_what_cannot_be_measured_or_read_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from recorded import OVERLONG, expected, unpack
+from recorded import OVERLONG, again, expected, unpack
 from test_forced_replay import all_same
 
 from launch import compare as compared
@@ -15,7 +15,6 @@ from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum.figures import again
 from ssp.selfplay.questions import reader
 from ssp.views.board.data import Board
 from ssp.views.compare.runs import Run

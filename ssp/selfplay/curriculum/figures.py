@@ -201,14 +201,5 @@ class Watch:
         return values
 
 
-def again(run: RunFolder) -> Iterator[tuple[int, dict[str, float], str]]:
-    """(step, figures, the line of an alarm that begins) of each settled round of a run's files. InputError as
-    `records.read`, and for a folder that is no run."""
-    curriculum = _begun(RunReader(run).cfg)
-    for step, asked in read(run):
-        values = curriculum.round(step, asked)
-        yield step, values, curriculum.said
-
-
 def _begun(cfg: Config) -> Curriculum:
     return Curriculum(cfg.curriculum.window, PROPOSER in cfg.roles)
