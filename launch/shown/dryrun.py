@@ -31,8 +31,7 @@ def describe(cfg: Config) -> Iterator[str]:
     if plan.placed:
         parts = tables.gpu_memory(process for process in plan.processes if process.gpus)
         yield f"\n# GPU memory, by the formulas of docs/placement.md\n{parts}"
-    said = [f"{process.name}: {process.note}." for process in plan.processes if process.note]
-    host = "\n".join([tables.host_memory(plan, beside(cfg)), *said, *notes(cfg)])
+    host = "\n".join([tables.host_memory(plan, beside(cfg)), *notes(cfg)])
     yield f"\n# Memory of the hosts, estimated\n{host}"
     fits(cfg, plan)
     yield from (f"\nwarning: {line}" for line in short(cfg, plan))

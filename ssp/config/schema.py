@@ -159,14 +159,13 @@ class RefereeConfig:
 class JudgeConfig:
     """Who decides whether an answer is right. An exact match after normalisation is always right. `kind` decides the rest:
 
-    exact (all wrong), llm (`model` of an OpenAI-compatible endpoint), engine (a model of our own, in the folder
-    `model`).
+    exact (all wrong), llm (`model` of an OpenAI-compatible endpoint).
     `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent). `format` of a
     verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens` (0 = 16 for a word, 256
-    for json). `timeout`: seconds of a try. `concurrency`: requests of one judge at a time (engine: prompts in a batch).
+    for json). `timeout`: seconds of a try. `concurrency`: requests of one judge at a time.
     After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
 
-    kind: str = choice("exact", "exact llm engine")
+    kind: str = choice("exact", "exact llm")
     url: str = ""
     model: str = ""
     key_env: str = "OPENAI_API_KEY"

@@ -185,20 +185,17 @@ def proposals_can_be_checked(cfg: Config) -> None:
 
 
 def judge_can_answer(cfg: Config) -> None:
-    """Whoever is asked has a model, an endpoint an address without user and password, and a JSON verdict room for its
+    """An endpoint that is asked has a model and an address without user and password, and a JSON verdict room for its
     sentence of reason."""
-    if (cfg.judge.kind != "exact" or cfg.referee.verifier == "judge") and not cfg.judge.model:
-        rule = "judge.model is the endpoint's name of its model; for judge.kind=engine, a model folder"
-        found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
-        raise InputError(rule, found, "set judge.model=...")
-    if cfg.judge.kind != "exact" and cfg.judge.format == "json" and cfg.judge.longest < 64:
-        rule = "judge.max_tokens is at least 64 for judge.format=json"
-        raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")
-    if cfg.judge.kind == "engine" and cfg.referee.verifier == "judge":
-        rule = "referee.verifier=judge asks the endpoint of judge.url, so judge.kind is llm or exact"
-        raise InputError(rule, "judge.kind=engine", "set judge.kind=llm, or referee.verifier=frozen")
     if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
         return
+    if not cfg.judge.model:
+        rule = "judge.model is the endpoint's name of its model"
+        found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
+        raise InputError(rule, found, "set judge.model=...")
+    if cfg.judge.kind == "llm" and cfg.judge.format == "json" and cfg.judge.longest < 64:
+        rule = "judge.max_tokens is at least 64 for judge.format=json"
+        raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")
     if not is_address(cfg.judge.url):
         rule = "judge.url is the http(s) base address of an OpenAI-compatible endpoint"
         step = "e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL --port 5000 starts"

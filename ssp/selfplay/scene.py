@@ -87,8 +87,6 @@ def concrete(cfg: Config) -> Config:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
     else:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
-    if cfg.judge.kind == "engine" and (folder := models.resolve(cfg.judge.model, "judge.model")).is_dir():
-        cfg.judge.model = str(folder)  # else it is a name in the hub's cache
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
         item.corpus = item.corpus if item.corpus == NO_CORPUS else _file(cfg, "corpus", item.corpus)

@@ -14,7 +14,6 @@ LLM = ["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1", "judge.model=m"]
     ("typed", "word"),
     [
         (["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1"], "judge.model"),
-        (["judge.kind=engine"], "judge.model"),
         (["referee.verifier=judge", "referee.evidence=none"], "judge.model"),
         (["judge.kind=llm", "judge.model=m"], "judge.url"),
         (["referee.verifier=judge", "referee.evidence=none", "judge.model=m"], "judge.url"),
@@ -22,7 +21,6 @@ LLM = ["judge.kind=llm", "judge.url=http://127.0.0.1:5000/v1", "judge.model=m"]
         ([*LLM, "judge.url=http://[1/v1"], "judge.url"),
         ([*LLM, "judge.url=http://h:port/v1"], "judge.url"),
         ([*LLM, "judge.url=ftp://h/v1"], "judge.url"),
-        (["judge.kind=engine", "judge.model=m", "referee.verifier=judge", "referee.evidence=none"], "verifier"),
         ([*LLM, "judge.format=prose"], "judge.format"),
         ([*LLM, "judge.format=json", "judge.max_tokens=63"], "judge.max_tokens"),
         ([*LLM, "judge.timeout=0"], "judge.timeout"),
@@ -47,7 +45,6 @@ def test_a_password_in_the_address_is_refused_unseen() -> None:
         LLM,
         [*LLM, "judge.url=https://judge.example/v1"],
         [*LLM, "judge.format=json"],
-        ["judge.kind=engine", "judge.model=some/folder"],
         [*LLM, "referee.verifier=judge", "referee.evidence=none"],
         ["judge.url=", "judge.format=json"],
     ],

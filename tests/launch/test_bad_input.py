@@ -179,4 +179,3 @@ def test_a_judge_that_gives_no_verdict(capsys, home, monkeypatch):
     assert "judge_refused" in text and "The model `m` does not exist." in text
     verifies = ["referee.verifier=judge", "referee.evidence=none", "judge.kind=exact"]
     assert "judge_down" in refused(capsys, home, *named, *verifies, f"judge.url={server.url}")
-    assert "existing folder" in refused(capsys, home, "judge.kind=engine", "judge.model=nowhere")

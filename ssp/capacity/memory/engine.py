@@ -25,10 +25,9 @@ CPU_KV = 256 * MB
 
 @dataclass(frozen=True)
 class EngineNeeds:
-    """Needs of one engine, what to know of its cache, and what is short of one episode, without which none starts."""
+    """Needs of one engine, and what is short of one episode, without which none starts."""
 
     needs: tuple[Need, ...] = ()
-    note: str = ""
     short: str = ""
 
 
@@ -37,7 +36,7 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     if role.engine.kind in ("endpoint", *ACTED):  # no model in this process
         return EngineNeeds()
     if role.engine.kind == "vllm":
-        return _vllm(model, role, episodes, gpu, adapters)
+        return _vllm(model, role, gpu, adapters)
     read, shape = model.parameters * FLOAT32, model.shape
     if shape is None:
         return EngineNeeds((Need("weights", read),))
@@ -72,7 +71,7 @@ def _full(model: Model, role: RoleConfig, numbers: int) -> int:
     return 0 if model.shape is None else model.shape.kv_numbers * role.limits.longest * numbers
 
 
-def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int) -> EngineNeeds:
+def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
     cfg, ranks, each, shape = role.engine, role.engine.tensor_parallel, width(role.engine.dtype), model.shape
     weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
     if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
@@ -89,7 +88,5 @@ def _vllm(model: Model, role: RoleConfig, episodes: int, gpu: int, adapters: int
     ]
     if gpu:
         needs += [Need("graphs", GRAPHS, turn=True), Need("context", RESIDUE)]
-    wanted = min(episodes, cfg.sequences)
-    note = f"its cache holds {cache // one} of {wanted} episodes at full length" if one and cache < wanted * one else ""
     short = f"{size(cache)} of KV cache for {size(one)} of one episode of {role.limits.longest} tokens"
-    return EngineNeeds(tuple(needs), note, short if cache < one else "")
+    return EngineNeeds(tuple(needs), short if cache < one else "")

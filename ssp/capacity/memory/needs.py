@@ -28,7 +28,7 @@ class Process:
     """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs.
 
     `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs. Device needs are of one GPU. `threads`: of
-    torch. `note`: what to know of its sizes; `short`: what does not suffice within it ("" = nothing).
+    torch. `short`: what does not suffice within it ("" = nothing).
     """
 
     name: str
@@ -38,7 +38,6 @@ class Process:
     needs: tuple[Need, ...]
     gpus: float = 0.0
     spread: int = 1
-    note: str = ""
     short: str = ""
     threads: int = 1
 

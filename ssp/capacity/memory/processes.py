@@ -41,7 +41,7 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
         players = [_players(cfg, role, role, task, gpu, episodes(cfg, role)) for role, task in tasks.items()]
     asked, judge_gpus = judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
     task = "checks questions (rules, evidence), grades answers" if proposes else "grades answers"
-    each = (place.judge_gpus / judge_gpus, judge_gpus, asked.note, asked.short, threads.judge(cfg))
+    each = (place.judge_gpus / judge_gpus, judge_gpus, asked.short, threads.judge(cfg))
     found = [*players, Process("judge", place.judges, cpus, task, asked.needs, *each)]
     task = f"searches one shard of each corpus{f', {copies} copies each' if copies > 1 else ''}"
     found.append(
@@ -74,8 +74,8 @@ def episodes(cfg: Config, role: str) -> int:
 
 def notes(cfg: Config) -> list[str]:
     """What is not known of models that are not here."""
-    names = [cfg.block(role).model for role in cfg.roles] + [cfg.judge.model] * (cfg.judge.kind == "engine")
-    return [note for name in dict.fromkeys(names) if (note := find(name).note)]
+    names = dict.fromkeys(cfg.block(role).model for role in cfg.roles)
+    return [note for name in names if (note := find(name).note)]
 
 
 def base(kind: str, gpus: float = 0.0) -> list[Need]:
@@ -104,22 +104,17 @@ def _players(cfg: Config, name: str, role: str, task: str, gpu: int, at_once: in
         needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
     count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
     many = threads.player(cfg, role)
-    return Process(name, count, place.cpus, task, tuple(needs), gpus, spread, found.note, found.short, many)
+    return Process(name, count, place.cpus, task, tuple(needs), gpus, spread, found.short, many)
 
 
 def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
-    """What a judge verifies questions and judges answers with, where that is an engine of ours, of the solver's kind."""
-    asked: list[tuple[str, str, int]] = []  # what for, model, episodes at a time
+    """What a judge verifies questions with, where that is an engine of ours, of the solver's kind."""
+    found = engine.EngineNeeds()
     if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
-        asked.append(("verifier's", cfg.solver.model, -(-cfg.proposer.batch // cfg.placement.judges)))
-    if cfg.judge.kind == "engine":
-        asked.append(("judge's", cfg.judge.model, 0))
-    needs, note, short = base("policy", cfg.placement.judge_gpus), "", ""
-    for name, model, at_once in asked:
-        found = engine.engine(find(model), replace(cfg.solver, model=model), at_once, gpu)
-        needs += [replace(need, what=f"{name} {need.what}") for need in found.needs]
-        note, short = note or found.note, short or found.short
-    return engine.EngineNeeds(tuple(needs), note, short)
+        at_once = -(-cfg.proposer.batch // cfg.placement.judges)
+        found = engine.engine(find(cfg.solver.model), cfg.solver, at_once, gpu)
+    named = (replace(need, what=f"verifier's {need.what}") for need in found.needs)
+    return replace(found, needs=(*base("policy", cfg.placement.judge_gpus), *named))
 
 
 def shard(cfg: Config) -> tuple[Need, ...]:

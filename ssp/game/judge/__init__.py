@@ -1,4 +1,4 @@
-"""The judge: is an answer right? An exact match is, no answer is not; else an endpoint or an engine of our own is asked."""
+"""The judge: is an answer right? An exact match is, no answer is not; else an endpoint is asked."""
 
 from ssp.base.text import normalise, plain, same
 from ssp.game.judge.answers import AnswerJudge, Further, Item

@@ -25,7 +25,6 @@ T = TypeVar("T")
 
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
-THINKS = "take an instruction-tuned judge.model, or raise judge.max_tokens when it thinks before it answers"
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +79,8 @@ class Endpoint:
         if isinstance(found, Fault):
             steps = {
                 REFUSED: f"correct judge.url, judge.model or the key in {self._cfg.key_env or 'judge.key_env'}",
-                FORMAT: f"correct judge.url (with /v1); or {THINKS}",
+                FORMAT: "correct judge.url (with /v1); or take an instruction-tuned judge.model, or raise "
+                "judge.max_tokens when it thinks before it answers",
             }
             rule = f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is relied on"
             step = "start it (ssp serve --judge MODEL), or correct judge.url"

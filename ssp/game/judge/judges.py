@@ -1,24 +1,17 @@
-"""Who is asked about an answer that matches no gold answer exactly: a chat endpoint, or an engine of our own. What is
-no verdict is undecided with its cause, never wrong (law 2)."""
+"""A chat endpoint is asked about an answer that matches no gold answer exactly. What is no verdict is undecided with its
+cause, never wrong (law 2)."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ssp.base.episode import Grade
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault
 from ssp.config.schema import JudgeConfig
-from ssp.engines import Engine, Sampling
-from ssp.engines.base import once
 from ssp.game.judge.answers import Item
-from ssp.game.judge.endpoint import FORMAT, THINKS, Endpoint
-from ssp.game.protocols.renderer import ask
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from ssp.game.judge.endpoint import Endpoint
 
 ANSWER_CHARS = 2000
 """A longer answer is judged by its beginning: a policy must not fill the judge's context."""
@@ -81,8 +74,6 @@ def _word(said: str) -> bool | None:
     return None if found is None else found[1].lower() == "correct"
 
 
-LLM, ENGINE = "llm", "engine"
-
 PROBE = Item("Which planet do people live on?", ("Earth",), "on planet earth")
 """What a judge is asked before it is relied on; any verdict will do."""
 
@@ -96,7 +87,10 @@ class LlmJudge:
     def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; causes are `ssp.game.judge.endpoint`'s."""
         found = self._endpoint.ask([prompt(item, self._form) for item in items], self._read)
-        return [_grade(right, LLM) for right in found]
+        return [
+            Grade(None, void_cause=one.cause, by="llm") if isinstance(one, Fault) else Grade(one, by="llm")
+            for one in found
+        ]
 
     def check(self) -> None:
         """Ask for one verdict. InputError when none comes."""
@@ -104,37 +98,3 @@ class LlmJudge:
 
     def _read(self, reply: str) -> bool | None:
         return verdict(reply, self._form)
-
-
-class EngineJudge:
-    """One of our engines as the judge (`judge.kind=engine`): greedy, in batches of `judge.concurrency`."""
-
-    def __init__(self, cfg: JudgeConfig, engine: Engine, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._cfg, self._engine, self._tokenizer = cfg, engine, tokenizer
-        end = tokenizer.eos_token_id
-        self._sampling = Sampling(0.0, cfg.longest, () if end is None else (int(end),))
-
-    def decide(self, items: Sequence[Item]) -> list[Grade]:
-        """A decision an item, in order; undecided by the engine's Fault, or `judge_format`."""
-        form, decisions = self._cfg.format, []
-        for start in range(0, len(items), self._cfg.concurrency):
-            batch = items[start : start + self._cfg.concurrency]
-            prompts = [ask(self._tokenizer, prompt(item, form), "\n\n") for item in batch]
-            for one in once(self._engine, [0] * len(batch), prompts, self._sampling):
-                if isinstance(one, Fault):
-                    decisions.append(_grade(one, ENGINE))
-                    continue
-                right = verdict(str(self._tokenizer.decode(one.ids, skip_special_tokens=True)), form)
-                decisions.append(_grade(Fault(FORMAT) if right is None else right, ENGINE))
-        return decisions
-
-    def check(self) -> None:
-        """InputError when the model gives no verdict on a plain question."""
-        (found,) = self.decide([PROBE])
-        if found.right is None:
-            rule = f"the judge {self._cfg.model} gives a verdict before it is relied on"
-            raise InputError(rule, found.void_cause, THINKS)
-
-
-def _grade(right: bool | Fault, by: str) -> Grade:
-    return Grade(None, void_cause=right.cause, by=by) if isinstance(right, Fault) else Grade(right, by=by)

@@ -45,11 +45,11 @@ def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def ask(tokenizer: PreTrainedTokenizerBase, text: str, plain: str = "") -> list[int]:
-    """Ids of `text` as the one message of a user, by the tokenizer's chat template. Without a template: of `text` and
-    `plain`, with the tokens that the tokenizer puts before every text."""
+def ask(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Ids of `text` as the one message of a user, by the tokenizer's chat template. Without a template: of `text` with
+    the tokens that the tokenizer puts before every text."""
     if not tokenizer.chat_template:
-        return list(tokenizer.encode(text + plain))
+        return list(tokenizer.encode(text))
     messages = [{"role": "user", "content": text}]
     shown = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, date_string=_DATE)
     return list(tokenizer.encode(str(shown), add_special_tokens=False))

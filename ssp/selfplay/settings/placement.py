@@ -80,12 +80,12 @@ def shares_have_a_use(cfg: Config) -> None:
     for key, gpus in (("placement.judge_gpus", place.judge_gpus), ("retriever.gpus", cfg.retriever.gpus)):
         rule = f"{key} is a part of a GPU, or a whole number of them"
         hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set {key}={int(gpus)}")
-    asks = cfg.judge.kind == "engine" or (cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles)
-    found = f"judge_gpus={place.judge_gpus:g}, judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
+    asks = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
+    found = f"judge_gpus={place.judge_gpus:g}, referee.verifier={cfg.referee.verifier}"
     rule = "placement.judge_gpus belongs to judges with an engine"
     hold(asks or not place.judge_gpus, rule, found, "set placement.judge_gpus=0")
     bare = asks and place.engine_gpus and not place.judge_gpus and cfg.solver.engine.kind == "vllm"
-    step = "set placement.judge_gpus=1, or referee.verifier=judge and judge.kind=llm"
+    step = "set placement.judge_gpus=1, or referee.verifier=judge"
     hold(not bare, "a judge with an engine computes as the solver does: on GPUs", found, step)
 
 

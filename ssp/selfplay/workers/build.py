@@ -196,16 +196,12 @@ def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
 
 
 def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
-    """Who decides right or wrong. InputError for a key or a model folder that is missing."""
+    """Who decides right or wrong. InputError for a key that is missing."""
     if cfg.judge.kind == "exact":
         return AnswerJudge()
-    from ssp.game.judge.judges import EngineJudge, LlmJudge
+    from ssp.game.judge.judges import LlmJudge
 
-    if cfg.judge.kind == "llm":
-        return AnswerJudge(LlmJudge(cfg.judge, endpoint(cfg, seconds)), cfg.judge.cache)
-    folder = models.folder(cfg.judge.model, "judge.model")
-    further = EngineJudge(cfg.judge, engine(cfg.solver, folder), tokenizer(folder))
-    return AnswerJudge(further, cfg.judge.cache)
+    return AnswerJudge(LlmJudge(cfg.judge, endpoint(cfg, seconds)), cfg.judge.cache)
 
 
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:

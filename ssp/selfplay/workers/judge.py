@@ -61,8 +61,6 @@ class Judge:
 
     def answers(self) -> bool:
         """Whether the endpoint that it asks, if any, gives a verdict now; found out past the breaker."""
-        if self._cfg.judge.kind == "engine":
-            return True
         try:
             build.check_judge(self._cfg, judge_seconds(self._cfg))
         except InputError:
