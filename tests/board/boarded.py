@@ -75,7 +75,7 @@ def looked(run: RunFolder) -> Board:
 
 
 def scrubbed(board: Board) -> list[list[Any]]:
-    """The document without what differs between equal runs: times, and what was under way when."""
+    """The document without what differs between equal runs: times."""
     known = rows(board)
     for (kind, key), value in known.items():
         if kind == "figures":
@@ -83,9 +83,7 @@ def scrubbed(board: Board) -> list[list[Any]]:
             value[1] = 0.0
             value[2:] = [0.0 if _TIMED.match(names[at]) else figure for at, figure in enumerate(value[2:])]
     known["run", ""]["called"] = "run"  # else the path of a temporary folder
-    depth, timeline = known["depth", ""], known["timeline", ""]
-    known["depth", ""] = {role: max(depth[role]) for role in ("proposer", "solver")}
-    spans = {(track, name) for track, name, *_ in timeline["spans"] if not name.startswith("wait")}
+    spans = {(track, name) for track, name, *_ in known["timeline", ""]["spans"] if not name.startswith("wait")}
     known["timeline", ""] = sorted(spans)
     return json.loads(json.dumps([[*name, value] for name, value in sorted(known.items())]))
 

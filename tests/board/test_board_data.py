@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ssp.base.errors import InputError
@@ -85,7 +84,7 @@ def test_who_asked_all_the_time_knows_what_a_newcomer_knows(
     assert looks > 8 and len([name for name in known if name[0] == "questions"]) > 10, "it saw some of it meanwhile"
     seen(boards[0])
     wanted = rows(looked(stage.folder))
-    assert known == wanted and len(wanted) > 50
+    assert known == wanted and len(wanted) > 40
 
 
 def test_questions_are_the_banks(stage: fakes.Stage) -> None:
@@ -140,29 +139,6 @@ def test_who_met_the_same_opponent_is_compared() -> None:
     table.add([payoff.Result(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
     found = parts.standing(table, 4)
     assert found["groups"] == 1 and found["mixed"] == 4
-
-
-def test_depth_is_what_was_under_way_at_once() -> None:
-    rng = np.random.default_rng(3)
-    began = rng.uniform(0, 100, 200)
-    ended = began + rng.exponential(8, 200)
-    depth = parts.Depth()
-    entries = [
-        {"id": f"e{i}", "role": "solver", "created": a, "finished": None if i < 5 else b}
-        for i, (a, b) in enumerate(zip(began, ended, strict=True))
-    ]
-    depth.add(entries)
-    assert sorted(depth.open) == [f"e{i}" for i in range(5)]
-    depth.add(entries[:5])  # still open
-    depth.add([{**row, "finished": ended[i]} for i, row in enumerate(entries[:5])])
-    assert depth.open == []
-    shown = depth.shown()
-    assert shown["proposer"] == [0] * parts.BINS
-    edges = np.linspace(began.min(), ended.max(), parts.BINS + 1)
-    for low, high, peak in zip(edges, edges[1:], shown["solver"], strict=False):
-        moments = [low, *began[(began >= low) & (began < high)]]
-        wanted = max(int(((began <= moment) & (ended >= moment)).sum()) for moment in moments)
-        assert peak == wanted, (low, high)
 
 
 def test_queues_are_shown_at_their_fullest(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ssp.base.models import called
 from ssp.game import protocols
 from ssp.game.protocols import Protocol
 from ssp.record.ledger import Ledger
-from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows
+from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader, line_of
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
@@ -58,7 +58,6 @@ class Board:
         self._scores: dict[str, tuple[int, float]] = {}
         self._duels: list[str] = []
         self._payoff, self._mixed = payoff.PayoffTable(), 0
-        self._depth = parts.Depth()
 
     def look(self) -> None:
         """Take in what is new. InputError for a file that is not a run's."""
@@ -148,14 +147,11 @@ class Board:
         new = [id for id in self._ledger.judged() if id not in self._known]
         games, episodes = self._ledger.of_games(new)
         self._settle(games, episodes)
-        ended = episode_rows(self._ledger.get(self._depth.open)) if self._depth.open else []
-        self._depth.add([*episodes, *ended])
         tally = {role: states for role, states in self._ledger.tally().items() if role in ROLES}
         counts = self._ledger.outcomes()
         known = {name[5:]: list(causes.find(name[5:])) for name in counts if name.startswith("void/")}
         issued = {role: number for role, number in self._ledger.issued().items() if role in ROLES}
         self._set("accounts", "", {"issued": issued, "states": tally, "outcomes": counts, "causes": known})
-        self._set("depth", "", self._depth.shown())
         self._stamp = stamp  # only now: after an error all this is asked again
 
     def _settle(self, games: Sequence[GameRow], episodes: Sequence[EpisodeRow]) -> None:

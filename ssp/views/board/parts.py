@@ -1,18 +1,16 @@
-"""Parts of the document, bounded for any run: episodes under way, queues, spans of the timeline, ratings of versions."""
+"""Parts of the document, bounded for any run: queues, spans of the timeline, ratings of versions."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.record.ledger.rows import EpisodeRow
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.selfplay.league import ratings
 from ssp.selfplay.league.payoff import PayoffTable, wilson
 from ssp.telemetry.runlog import read_queues
@@ -50,36 +48,6 @@ class Tail:
         data = data[: data.rfind(b"\n") + 1]
         self._file, self._at = status.st_ino, self._at + len(data)
         return data.decode("utf-8", "replace").split("\n")[:-1]
-
-
-class Depth:
-    """Episodes under way over time, by role."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, float, float | None]] = {}
-
-    @property
-    def open(self) -> list[str]:
-        """Ids of those that had not ended when they were last seen."""
-        return [id for id, (_, _, end) in self._seen.items() if end is None]
-
-    def add(self, episodes: Iterable[EpisodeRow]) -> None:
-        """Rows of the ledger, as often as one likes."""
-        self._seen |= {e["id"]: (e["role"], e["created"], e["finished"]) for e in episodes if e["role"] in ROLES}
-
-    def shown(self) -> dict[str, Any]:
-        """{from, to: seconds since the epoch; role → the largest number under way in each of `BINS` equal parts}."""
-        seen = list(self._seen.values())
-        first = min((began for _, began, _ in seen), default=0.0)
-        last = max((began if end is None else end for _, began, end in seen), default=first)
-        found: dict[str, Any] = {"from": round(first, 2), "to": round(last, 2)}
-        for role in ROLES:
-            begins = [began for of, began, _ in seen if of == role]
-            ends = [end for of, _, end in seen if of == role and end is not None]
-            times, change = np.array([*begins, *ends]), np.array([1] * len(begins) + [-1] * len(ends), int)
-            order = np.lexsort((-change, times))  # where one ends and another begins, both are under way
-            found[role] = _highest(times[order], np.cumsum(change[order]), first, last)
-        return found
 
 
 def _highest(times: np.ndarray, depth: np.ndarray, first: float, last: float) -> list[int]:

@@ -171,7 +171,6 @@ class Questions {
 
 class Machine {
   constructor() {
-    this.depth = new Chart("Episodes under way", { note: "From issue to end, the most at once in each part of the run, by the ledger: played, waiting to be graded, queued for the learner." });
     this.queues = new Chart("What the queues hold", { note: "Items, leased ones included, the most at once in each part of the run." });
     this.stale = new Chart("Staleness of what was trained", { note: "Versions behind its own policy. Dashed: the batch's largest." });
     this.time = new Chart("Where a step's time goes", { note: "Seconds on the critical path." });
@@ -182,14 +181,12 @@ class Machine {
     this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
     this.settings = h("div.card", {}, h("h2", {}, "Settings"));
     this.timeline = new Timeline();
-    put(view("machine"), h("div.grid", {}, [this.depth, this.queues, this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
+    put(view("machine"), h("div.grid", {}, [this.queues, this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
   }
 
   draw() {
-    const depth = SSP.depth, bins = depth ? depth.proposer.length : 1, at = place => depth.from + (place + .5) / bins * (depth.to - depth.from);
     const bounds = SSP.run.bounds || {}, parts = [["generate", "c4"], ["search", "c3"], ["verify", "c1"], ["judge", "c5"], ["learn", "c2"], ["overhead", "grey"]];
-    return [() => this.depth.draw({ unit: "after", form: whole, xform: value => seconds(value), y: [0, 1], series: depth ? ["proposer", "solver"].map(role => line(role, role, depth[role].map((value, place) => [at(place) - depth.from, value]))) : [] }),
-    () => this.held(),
+    return [() => this.held(),
     () => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: ["proposer", "solver"].flatMap(role =>
       [line(role, role, series(role, "staleness/mean")), line(`${role} max`, role, series(role, "staleness/max"), { dash: true })]) }),
     () => this.time.draw({ form: seconds, axis: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
