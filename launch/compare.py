@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
     """Everything that is known, as numbers, texts and lists."""
-    from ssp.views.compare.runs import differing, repeated
+    from ssp.views.compare.runs import differing
 
     differences = []
     for one in versus:
@@ -64,21 +64,18 @@ def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
             found = {"ends": ends, "questions": pair.questions, "difference": _interval(pair.estimate)}
             pairs.append({"ours": pair.ours.name, "theirs": pair.theirs.name, **found})
         differences.append({"pairs": pairs, "mean": _interval(one.estimate)})
-    left_out = [{"name": run.name, "same_as": one.name} for run, one in repeated(runs)]
     told = {"metric": runs[0].metric, "runs": [_run(one) for one in runs], "settings": differing(runs, HIDDEN)}
-    return {**told, "differences": differences, "left_out": left_out}
+    return {**told, "differences": differences}
 
 
 def _run(run: Run) -> Data:
-    kept, best = run.nearest(run.best.step), run.best.step
     found: Data = {name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")}
-    found |= {"folder": str(run.folder.path), "evaluations": len(run.values), "checkpoint": None}
+    kept = run.checkpoint
+    found["checkpoint"] = None if kept is None else {"version": int(kept.name[1:]), "folder": str(kept)}
+    found |= {"folder": str(run.folder.path), "evaluations": len(run.values)}
     for name in ("start", "end", "best"):
         point: Point = getattr(run, name)
         found[name] = {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
-    if kept is not None:
-        place = {"step": kept.step, "version": kept.version, "folder": str(kept.folder)}
-        found["checkpoint"] = {**place, "is_best": kept.step == best}
     return found
 
 
@@ -110,9 +107,6 @@ def show(console: Console, found: Data) -> None:
             console.print(Text(said, style="bold"))
     if len(names) > 1 and not found["differences"]:
         console.print("no pairs: no two of these runs differ in a setting at the same seed and start")
-    for left in found["left_out"]:
-        said = f"is in no pair: it has the settings, the seed and the start of {left['same_as']}, which counts already"
-        console.print(Text(f"{left['name']} {said}", style="yellow"))
     for one in found["runs"]:
         console.print(_best(one))
 
@@ -129,17 +123,14 @@ def _difference(interval: Data | None) -> str:
 
 
 def _best(run: Data) -> Text:
-    """Where the best value's weights are, else where the nearest ones are."""
+    """Where the best value's weights are."""
     best, kept = run["best"], run["checkpoint"]
     if best["step"] == 0:
         where = "that is what it started from"
     elif kept is None:
-        where = "no checkpoint of the solver is left"
-    elif kept["is_best"]:
-        where = f"its checkpoint is v{kept['version']}, {kept['folder']}"
+        where = "its checkpoint is not there (save.every, save.keep)"
     else:
-        where = "its checkpoint is not there (save.every, save.keep); "
-        where += f"the nearest is step {kept['step']}: v{kept['version']}, {kept['folder']}"
+        where = f"its checkpoint is v{kept['version']}, {kept['folder']}"
     said = f"best of {run['evaluations']} evaluations {best['value']:.3f} at step {best['step']}; {where}"
     return Text(f"{run['name']}: ", style="bold").append(said, style="none")
 

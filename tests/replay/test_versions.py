@@ -98,7 +98,6 @@ def test_a_version_has_the_weights_that_its_start_loaded(run: RunFolder, monkeyp
     assert weights.folder("solver", 1) == Path("start-solver"), "pruned, but where it came from is known"
     assert [weights.folder("solver", v) for v in (2, 4, 5, 7, 10, ANCHORS + 1)] == [None] * 6
     assert weights.kept("solver") == {v: weights.folder("solver", v) for v in (1, 3, 6, 8, 9)}
-    assert weights.step("solver", 9) == 4 and weights.step("solver", 10) is None
 
 
 def test_a_shared_policy_lies_under_its_learner(run: RunFolder) -> None:

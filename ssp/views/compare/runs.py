@@ -16,11 +16,12 @@ from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
 from ssp.record import runfolder
 from ssp.record.ledger.rows import EpisodeRow
+from ssp.record.manifest import read_record
 from ssp.record.reader import read_metrics
 from ssp.record.runfolder import MAY_CHANGE, RunFolder
 from ssp.selfplay.best import METRIC
 from ssp.selfplay.versions import ANCHORS
-from ssp.views.replay.record import Records, Weights
+from ssp.views.replay.record import Records
 
 Answers = dict[str, tuple[int, float]]
 """Id of a question → its hops, and whether it was answered right (1, or 0)."""
@@ -38,15 +39,6 @@ class Point:
     step: int
     value: float
     estimate: Estimate | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A checkpoint that is there."""
-
-    step: int
-    version: int
-    folder: Path
 
 
 class Run:
@@ -114,14 +106,11 @@ class Run:
             at.setdefault((row["incarnation"], row["attempt"]), []).append(row)
         return found
 
-    def nearest(self, step: int) -> Kept | None:
-        """The solver's checkpoint of `step`, else of the nearest step that is there (of two the later); not the start's."""
-        weights, found = Weights(self.folder, self.records.cfg, self.records.versions), {}
-        for version, path in weights.kept(SOLVER).items():
-            made = weights.step(SOLVER, version)
-            if made is not None and path.is_relative_to(self.folder.path):
-                found[made] = Kept(made, version, path)
-        return min(found.values(), key=lambda kept: (abs(kept.step - step), -kept.step), default=None)
+    @property
+    def checkpoint(self) -> Path | None:
+        """The solver's checkpoint of the best step, where it is there."""
+        there = {read_record(path).get("run_step"): path for path in self.folder.versions(SOLVER)}
+        return there.get(self.best.step)
 
 
 def difference(metric: str, ours: Answers, theirs: Answers) -> tuple[Estimate | None, int]:
@@ -183,12 +172,6 @@ def paired(runs: Sequence[Run]) -> list[Versus]:
         if pairs:
             found.append(Versus(pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
     return found
-
-
-def repeated(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """Runs that are in no pair, each with the one before it that has the same settings, seed and start."""
-    found: dict[tuple[str, str], Run] = {}
-    return [(run, one) for run in runs if (one := found.setdefault(_place(run), run)) is not run]
 
 
 def _place(run: Run) -> tuple[str, str]:

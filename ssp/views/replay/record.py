@@ -204,8 +204,3 @@ class Weights:
             return all(version in kept[PROPOSER if row["role"] == PROPOSER else SOLVER] for version in versions)
 
         return [row for row in rows if there(row)]
-
-    def step(self, role: str, version: int) -> int | None:
-        """The update whose result this version is."""
-        known = self._versions.get(role, {}).get(version)
-        return None if known is None else known[1]
