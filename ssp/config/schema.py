@@ -163,7 +163,7 @@ class JudgeConfig:
     `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent). `format` of a
     verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens` (0 = 16 for a word, 256
     for json). `timeout`: seconds of a try. `concurrency`: requests of one judge at a time.
-    After `breaker` failures in a row no request goes out for `breaker_seconds`. `cache`: verdicts kept."""
+    `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm")
     url: str = ""
@@ -174,8 +174,6 @@ class JudgeConfig:
     timeout: float = number(30.0, 0.001)
     retries: ClassVar[int] = 4
     concurrency: ClassVar[int] = 32
-    breaker: ClassVar[int] = 8
-    breaker_seconds: ClassVar[float] = 10.0
     cache: ClassVar[int] = 100_000
 
     @property

@@ -1,4 +1,4 @@
-"""The LLM judge over a real loopback server: retries, cache, breaker, bounds, causes, and where the key goes."""
+"""The LLM judge over a real loopback server: retries, cache, bounds, causes, and where the key goes."""
 
 from __future__ import annotations
 
@@ -169,29 +169,6 @@ def test_the_whole_batch_has_a_deadline() -> None:
     with serving(answer) as server:
         found = judge(server, seconds=0.8).decide([item("yes"), item("n1"), item("n2")])
     assert found == [Grade(True, by="llm"), VOID["deadline"], VOID["deadline"]]
-
-
-def test_after_failures_in_a_row_nothing_is_sent_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    healthy = False
-
-    def answer(said: dict[str, Any], number: int) -> Reply | str:
-        return by_answer(said) if healthy else Reply("down", 503)
-
-    with serving(answer) as server:
-        asked = judge(server, breaker=4, retries=1, concurrency=1)
-        monkeypatch.setattr(JudgeConfig, "breaker_seconds", 0.3)
-        many = [item(f"y{i}") for i in range(30)]
-        assert asked.decide(many) == [VOID["down"]] * 30
-        assert server.requests == 8
-        healthy = True
-        time.sleep(0.3)
-        assert all(d.right for d in asked.decide(many))
-
-
-def test_refusals_count_under_their_own_name() -> None:
-    with serving(lambda said, n: Reply("key revoked", 401)) as server:
-        found = judge(server, breaker=2, concurrency=1).decide([item(f"y{i}") for i in range(9)])
-        assert found == [VOID["refused"]] * 9 and server.requests == 2
 
 
 # check

@@ -50,7 +50,7 @@ class Sick:
 
 def settings(server: FakeJudge, **changes: Any) -> Config:
     judge = {"kind": "llm", "url": server.url, "model": "m", "key_env": "SSP_TEST_KEY", "timeout": 0.2, "retries": 1}
-    bounds = {"breaker": 3, "breaker_seconds": 0.02, "concurrency": 4}
+    bounds = {"concurrency": 4}
     gate = {"void__limit": 0.3, "void__window": 24, "void__probe_every": 0.03, "void__give_up_after": 30.0}
     judges = {f"judge__{key}": value for key, value in {**judge, **bounds}.items()}
     return config(steps=STEPS, eval__every=0, save__every=100, placement__judges=1, **{**judges, **gate, **changes})

@@ -1,7 +1,7 @@
 """An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the reply, or as a Fault.
-Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try, or too many failures in a
-row), `judge_refused` (any other status: a wrong key, model or request), `judge_format` (no reading of any try's reply),
-`judge_deadline` (not done within the time that the whole batch has). No message holds the key."""
+Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try), `judge_refused` (any other
+status: a wrong key, model or request), `judge_format` (no reading of any try's reply), `judge_deadline` (not done within
+the time that the whole batch has). No message holds the key."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a time. After
-    `judge.breaker` prompts in a row that nobody answered the others fail at once, for `judge.breaker_seconds`.
-    InputError when the key that `judge.key_env` names is missing and the endpoint is not on this machine."""
+    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a time. InputError when
+    the key that `judge.key_env` names is missing and the endpoint is not on this machine."""
 
     def __init__(self, cfg: JudgeConfig, seconds: float = math.inf) -> None:
         self._cfg, self._seconds = cfg, seconds
         here = is_loopback(cfg.url) and not sealed(cfg.key_env)
         self._key = "" if here and not os.environ.get(cfg.key_env, "").strip() else key_from(cfg.key_env)
-        self._until, self._failures, self._closed_until = math.inf, 0, 0.0
-        self._why = Fault(DOWN)
+        self._until = math.inf
 
     def ask(
         self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
@@ -110,24 +108,15 @@ class Endpoint:
             "temperature": 0.0,
             "max_tokens": most,
         }
-        try:
-            status, content = service.ask("POST", f"{self._cfg.url.rstrip('/')}/chat/completions", json=body)
-            if status >= 300:
-                raise Fault(REFUSED, f"{self._cfg.url}: status {status} {service.said(content)}")
-        except Fault as fault:
-            if fault is not self._why and fault.cause != DEADLINE:
-                self._failures, self._why = self._failures + 1, fault
-                self._closed_until = time.monotonic() + self._cfg.breaker_seconds
-            raise
-        self._failures = 0
+        status, content = service.ask("POST", f"{self._cfg.url.rstrip('/')}/chat/completions", json=body)
+        if status >= 300:
+            raise Fault(REFUSED, f"{self._cfg.url}: status {status} {service.said(content)}")
         return content
 
     def _allow(self) -> None:
         """Asked before every try."""
         if time.monotonic() > self._until:
             raise Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
-        if self._failures >= self._cfg.breaker and time.monotonic() < self._closed_until:
-            raise self._why
 
 
 def _text(content: bytes) -> str | None:

@@ -60,7 +60,7 @@ class Judge:
         return grades, time.perf_counter() - started
 
     def answers(self) -> bool:
-        """Whether the endpoint that it asks, if any, gives a verdict now; found out past the breaker."""
+        """Whether the endpoint that it asks, if any, gives a verdict now."""
         try:
             build.check_judge(self._cfg, judge_seconds(self._cfg))
         except InputError:

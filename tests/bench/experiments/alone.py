@@ -76,7 +76,7 @@ def play(parsed: Parsed, services: ExitStack) -> int:
         outages = Outages(cfg.seed, ways == "ssp", parsed.flags.services.split(",") if ways else ())
         cfg.judge.url = services.enter_context(judge(outages, world))
         # as many as the small server takes at once; every failure is the outage's
-        cfg.judge.concurrency, cfg.judge.breaker, cfg.void.probe_every = 4, 10**6, 0.01
+        cfg.judge.concurrency, cfg.void.probe_every = 4, 0.01
     console = Console()
     scene = read_scene(cfg)
     cfg = scene.cfg
