@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,9 +30,6 @@ from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
 from ssp.selfplay.queues import Queue
 
 W = TypeVar("W")
-
-CLOSING = 5.0
-"""Seconds that learners get at a run's end to remove what they published."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +115,6 @@ class Program:
 
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
-        asked: list[Any] = []  # learners remove the files that they published; those of a dead one go at the next start
-        for role in learners_of(self._cfg):
-            with suppress(ValueError):
-                asked.append(ray.get_actor(f"{self._run}-learner-{role}-0").close.remote())
-        if asked:
-            ray.wait(asked, num_returns=len(asked), timeout=CLOSING)
         fleet.stop(self._run, [handle for _, handle, _ in self.actors])
         if self._groups is not None:
             self._groups.end()
