@@ -1,14 +1,12 @@
 """The crew of a learner: one actor, or with DeepSpeed one a rank, called together.
 
 A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or fails where the others do not, all are ended
-and made anew at the next call, without state, which the caller hears as a `Fault`; so they are, once, with half the tokens
-a micro-batch when memory is short in a call in which ranks wait for each other.
+and made anew at the next call, without state, which the caller hears as a `Fault`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ from actors import restarts
 from actors.crew import ENDED, Asked, Patience, starting
 from actors.workers import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.base.crew import Call, Crew
-from ssp.base.errors import Fault, OutOfMemory, SspError
+from ssp.base.errors import Fault, SspError
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Learners
 
@@ -46,7 +44,6 @@ class LearnerCrew(Crew[Learners]):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(Learners, name)
-        cfg, self._halved = copy.deepcopy(cfg), False
         kinds: dict[str, Any] = {"deepspeed": RankActor, "simulated": SimulatedLearnerActor}
         self._cfg, self._actor = cfg, kinds.get(cfg.block(role).learner.kind, LearnerActor)
         self._args: list[tuple[Any, ...]] = [(cfg, role, model)]
@@ -129,13 +126,6 @@ class LearnerCrew(Crew[Learners]):
             raise Fault("payload_lost", str(errors[0]).splitlines()[0]) from errors[0]
         tasks = [error for error in errors if isinstance(error, RayTaskError)]
         causes = [error.cause if isinstance(error.cause, Exception) else error for error in tasks]
-        short = next((cause for cause in causes if isinstance(cause, OutOfMemory)), None)
-        if short is not None and self._actor is RankActor and not self._halved:
-            self._halved = True
-            for role in self._cfg.roles:
-                learner = self._cfg.block(role).learner
-                learner.token_budget = max(1, learner.token_budget // 2)
-            raise self._lost(asked, "memory", f"{short}. It goes on with half of them")
         together = len(causes) == len(errors) and len({type(cause) for cause in causes}) == 1
         if not together:
             self.end()

@@ -12,13 +12,11 @@ RAY, US = "Ray", "us"
 
 @dataclass(frozen=True)
 class Policy:
-    """`by` whom an actor is started again; what is `lost` with its process; what happens `then`. `idempotent`: Ray and the
-    crew repeat a lost call."""
+    """`by` whom an actor is started again; what is `lost` with its process; what happens `then`."""
 
     by: str
     lost: str
     then: str
-    idempotent: bool = False
 
     def told(self, used: int, budget: int, alive: bool = True) -> str:
         """What happens next to an actor whose process ended `used` times, `budget` of which are made up for."""
@@ -38,7 +36,7 @@ POLICIES = {
     "ShardActor": Policy(RAY, "requests under way", "players ask another replica, or wait until retriever.timeout"),
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
     "QueueActor": Policy(RAY, "its references to blocks", "a sender without acknowledgement puts its block again"),
-    "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again", idempotent=True),
+    "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again"),
     "LearnerActor": Policy(US, "weights and optimizer since the last save", _BACK),
     "SimulatedLearnerActor": Policy(US, "its updates since the last save", _BACK),
     "RankActor": Policy(US, "weights and optimizer since the last save", f"all ranks form a new group, and {_BACK}"),
@@ -47,9 +45,6 @@ POLICIES = {
 
 
 def options(cfg: Config, actor: Any) -> dict[str, int]:
-    """Ray's options of an actor class: restarts, and calls that Ray makes again."""
+    """Ray's options of an actor class. Lost calls are made again by those who may: crews, and who searches."""
     policy = POLICIES[actor.__ray_metadata__.class_name]
-    return {
-        "max_restarts": cfg.placement.restarts if policy.by == RAY else 0,
-        "max_task_retries": -1 if policy.idempotent else 0,
-    }
+    return {"max_restarts": cfg.placement.restarts if policy.by == RAY else 0, "max_task_retries": 0}

@@ -12,7 +12,6 @@ import math
 import os
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +43,7 @@ HEALTH = {
 
 @dataclass(frozen=True)
 class Seat:
-    """What the environment says: this node's rank among `nodes`, and where the head is."""
+    """What the environment says: this node's rank among `nodes`, and where the head is (rank 0 knows its IP address)."""
 
     nodes: int
     rank: int
@@ -68,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = train.configured(parsed)
     if parsed.flags.dry_run:
         return train.dry_run(cfg, parsed.config)
-    seat = read_seat(os.environ, cfg.ray.nodes_timeout)
+    seat = read_seat(os.environ)
     _environment(seat, cfg)
     end_politely()
     for line in raynode.sweep():
@@ -76,11 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _head(seat, cfg, parsed) if seat.rank == 0 else _member(seat, cfg)
 
 
-def read_seat(env: Mapping[str, str], seconds: float) -> Seat:
-    """The environment's say. InputError for what is missing or contradicts itself.
-
-    A name of the head that is not known yet is looked up for `seconds`, except by the head itself.
-    """
+def read_seat(env: Mapping[str, str]) -> Seat:
+    """The environment's say. InputError for what is missing or contradicts itself."""
     if env.get("RAY_ADDRESS"):
         rule = "launch.cluster starts a cluster of its own"
         raise InputError(rule, f"RAY_ADDRESS={env['RAY_ADDRESS']}", "unset it, or join that cluster with ssp train")
@@ -91,12 +87,14 @@ def read_seat(env: Mapping[str, str], seconds: float) -> Seat:
     if not head:
         rule, next_step = "MASTER_ADDR is set where NNODES is above 1", "set it to rank 0's address on every node"
         raise InputError(rule, "no MASTER_ADDR", next_step)
-    address = _resolved(head, 0.0 if rank == 0 else seconds)
-    if rank == 0 and not free(address, 0):
+    if rank > 0:
+        return Seat(nodes, rank, head, port)  # a name that a name server learns only in a moment is one more wait
+    address = _resolved(head)
+    if not free(address, 0):
         listed = ", ".join(sorted(_own_addresses()))
         is_ = head if head == address else f"{head} ({address})"
         raise InputError("rank 0 runs where MASTER_ADDR is", f"{is_}; this machine is {listed}", "correct one of them")
-    if rank == 0 and nodes > 1 and address.startswith("127.") and head not in (address, "localhost"):
+    if nodes > 1 and address.startswith("127.") and head not in (address, "localhost"):
         # Some systems give a machine's own name a loopback address, which the other nodes cannot mean.
         rule = "MASTER_ADDR is the address at which other nodes reach rank 0"
         raise InputError(rule, f"{head} is {address} on this machine", "give rank 0's IP address instead of its name")
@@ -226,20 +224,13 @@ def _number(env: Mapping[str, str], name: str, default: int | None, low: int, hi
     raise InputError(rule, text or f"no {name}", "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ...")
 
 
-def _resolved(host: str, seconds: float) -> str:
-    """The IPv4 address of a name, which a name server may learn only in a moment."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
-        except OSError as error:
-            if time.monotonic() >= deadline:
-                rule, next_step = (
-                    "MASTER_ADDR is a host that this node can look up",
-                    "correct it, or give the IP address",
-                )
-                raise InputError(rule, f"{host}: {error.strerror}", next_step) from error
-        time.sleep(1.0)
+def _resolved(host: str) -> str:
+    """The IPv4 address of a name."""
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        rule, next_step = "MASTER_ADDR is a host that rank 0 can look up", "correct it, or give the IP address"
+        raise InputError(rule, f"{host}: {error.strerror}", next_step) from error
 
 
 def _own_addresses() -> set[str]:

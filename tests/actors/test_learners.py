@@ -1,4 +1,4 @@
-"""A learner of two ranks on a real cluster: one answer, a rank's death, short memory."""
+"""A learner of two ranks on a real cluster: one answer, a rank's death."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 from trainruns import PATIENCE, POLICY
 
-from actors import learners, restarts
+from actors import learners
 from actors.crew import Patience
-from actors.process import Alive
 from ssp.base.episode import Episode, Outcome
-from ssp.base.errors import Fault, InvariantError, OutOfMemory, SspError
+from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
 from ssp.learning.warmup.taught import PlanItem
@@ -82,59 +80,6 @@ def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path
         again = await made[0].learn(PLAN, block())
         same = set(after) - {"seconds", "busy", "mfu"}
         assert {key: again[key] for key in same} == {key: after[key] for key in same}
-
-    try:
-        asyncio.run(play())
-    finally:
-        made.end()
-
-
-@ray.remote(num_cpus=0.1)
-class Short(Alive):
-    """A rank that has no memory for a micro-batch of more than `enough` tokens; the other one waits for it."""
-
-    def __init__(self, cfg: Config, role: str, model_dir: Path, rank: int) -> None:
-        self._tokens, self._rank = cfg.block(role).learner.token_budget, rank
-
-    def node(self) -> tuple[str, str]:
-        return "node", "127.0.0.1"
-
-    def open(self, host: str) -> tuple[str, int]:
-        return host, 1
-
-    def form(self, address: tuple[str, int], seconds: float) -> None:
-        assert address == ("127.0.0.1", 1)
-
-    def learn(self, enough: int) -> int:
-        if self._tokens > enough:
-            if self._rank == 0:
-                import time
-
-                time.sleep(3600)
-            raise OutOfMemory(f"{self._tokens} tokens")
-        return self._tokens
-
-
-def short_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that are short of memory, restarted as ranks are."""
-    monkeypatch.setattr(learners, "RankActor", Short)
-    monkeypatch.setitem(restarts.POLICIES, "Short", restarts.POLICIES["RankActor"])
-
-
-def test_memory_that_is_short_on_one_rank_is_halved_once_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    short_ranks(monkeypatch)
-    monkeypatch.setattr(learners, "GRACE", 0.5)
-    cfg = config(*TWO, "solver.learner.token_budget=100")
-    made, said = crew(cfg, "learner-solver")
-
-    async def play() -> None:
-        await made.ready()
-        with pytest.raises(Fault, match="learner-solver_memory.*100 tokens.*half"):
-            await made[0].learn(50)
-        assert await made[0].learn(50) == 50 and said[-1] == "learner-solver is back"
-        with pytest.raises(OutOfMemory, match="50 tokens"):
-            await made[0].learn(20)
-        assert cfg.solver.learner.token_budget == 100  # the run's own stays
 
     try:
         asyncio.run(play())

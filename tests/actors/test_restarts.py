@@ -50,7 +50,7 @@ def test_every_wait_on_ray_has_a_deadline() -> None:
 
 def test_options_follow_the_policy() -> None:
     cfg = load("quickstart", ["placement.restarts=4"])
-    assert restarts.options(cfg, LedgerActor) == {"max_restarts": 4, "max_task_retries": -1}
+    assert restarts.options(cfg, LedgerActor) == {"max_restarts": 4, "max_task_retries": 0}
     assert restarts.options(cfg, LearnerActor) == {"max_restarts": 0, "max_task_retries": 0}
     assert restarts.options(cfg, RankActor) == {"max_restarts": 0, "max_task_retries": 0}
     solver, rank = restarts.POLICIES["SolverActor"], restarts.POLICIES["RankActor"]

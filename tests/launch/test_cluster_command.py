@@ -24,7 +24,7 @@ FOUR = {"NNODES": "4", "MASTER_ADDR": "127.0.0.1"}
 
 
 def seat(**env: str) -> cluster.Seat:
-    return cluster.read_seat(env, 0.0)
+    return cluster.read_seat(env)
 
 
 def test_what_the_environment_says() -> None:
@@ -44,7 +44,7 @@ def test_what_the_environment_says() -> None:
         ({**FOUR, "RANK": "-1"}, "Found: -1"),
         ({**FOUR, "RANK": "1", "MASTER_PORT": "http"}, "MASTER_PORT is a whole number from 1024 to 65534. Found: http"),
         ({"NNODES": "2", "RANK": "1"}, "MASTER_ADDR is set where NNODES is above 1"),
-        ({"NNODES": "2", "RANK": "1", "MASTER_ADDR": "no-such-host.invalid"}, "a host that this node can look up"),
+        ({"NNODES": "2", "RANK": "0", "MASTER_ADDR": "no-such-host.invalid"}, "a host that rank 0 can look up"),
         ({"NNODES": "2", "RANK": "0", "MASTER_ADDR": "192.0.2.77"}, "192.0.2.77; this machine is .*127.0.0.1"),
         ({**FOUR, "RANK": "1", "RAY_ADDRESS": "auto"}, "starts a cluster of its own. Found: RAY_ADDRESS=auto"),
     ],
@@ -56,7 +56,7 @@ def test_a_wrong_environment_is_named(env: dict[str, str], said: str) -> None:
 
 def test_a_name_that_only_this_machine_takes_for_itself_is_refused(monkeypatch) -> None:
     """Debian writes 127.0.1.1 beside the host's name."""
-    monkeypatch.setattr(cluster, "_resolved", lambda host, seconds: "127.0.1.1")
+    monkeypatch.setattr(cluster, "_resolved", lambda host: "127.0.1.1")
     with pytest.raises(InputError, match="reach rank 0. Found: node-a is 127.0.1.1 on this machine"):
         seat(NNODES="2", RANK="0", MASTER_ADDR="node-a")
     assert seat(NNODES="1", MASTER_ADDR="node-a").address == "127.0.1.1"
