@@ -53,49 +53,6 @@ def figures(out: str) -> list[str]:
     return [line for line in out.splitlines() if "world:heldout" in line]
 
 
-def test_what_is_not_on_record_is_void(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Other documents a query: another answer, which nobody gave."""
-    record, out = tmp_path / "r.db", tmp_path / "rows.jsonl"
-    assert play("search-r1-qwen2.5-3b-ppo", "--record", str(record)) == 0
-    play("search-r1-qwen2.5-3b-ppo", "--replay", str(record), "--out", str(out), "retriever.topk=2")
-    assert {row["cause"] for row in rows(out) if row["cause"]} == {"not_recorded"}
-
-
-@pytest.mark.covers("SS-05", "SS-06")
-@pytest.mark.parametrize("real", [0, 1, 3])
-def test_the_first_searches_of_an_evaluation_are_real(
-    tmp_path: Path, real: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sim2real by settings alone: the same policy, later information in its own words."""
-    asked = []
-    search = corpora.search
-
-    class Counting:
-        def __init__(self, *args: Any) -> None:
-            self.inner = search(*args)
-
-        def search(self, queries: list[str], k: int, corpus: str) -> Any:
-            asked.extend(queries)
-            return self.inner.search(queries, k, corpus)
-
-    monkeypatch.setattr(corpora, "search", Counting)
-    out = tmp_path / "rows.jsonl"
-    source = ["solver.search.kind=first_k", f"solver.search.real={real}"]
-    assert play("ssrl-qwen2.5-7b", *source, "--out", str(out)) == 0
-    made = rows(out)
-    assert max(row["searches"] for row in made) == min(real, max(row["searches"] for row in made))
-    assert bool(asked) == (real > 0) == any(row["searches"] for row in made)
-    own = [row for row in made if row["text"].count("<information>") - 1 > row["searches"]]  # the prompt has one
-    assert own or real == 3
-
-
-@pytest.mark.covers("SS-07")
-def test_searches_by_entropy(tmp_path: Path) -> None:
-    out = tmp_path / "rows.jsonl"
-    assert play("ssrl-qwen2.5-7b", "solver.search.kind=entropy", "--out", str(out)) == 0
-    assert any(row["searches"] == 1 for row in rows(out))  # the first one is always real
-
-
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

@@ -63,19 +63,6 @@ def test_a_server_finds_what_the_corpus_holds(tmp_path: Path) -> None:
     assert len(seen) == 2 and seen[1]["topk"] == 3 and len(seen[1]["queries"]) > 6, "one request tries the server"
 
 
-def test_a_reply_of_another_schema_is_refused_at_the_start_and_void_later(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reply, cause = (200, {"result": [[{"doc": "x"}]]}), "retriever_schema"
-    with answering(lambda body: reply) as url, pytest.raises(InputError, match="retriever.url answers") as refused:
-        evaluate.main([*ASKED, "--corpus", "world:train", f"retriever.url={url}"])
-    assert cause in str(refused.value)
-    with answering(lambda body: found(body) if body["queries"] == ["a"] else reply) as url:
-        lost = rows(tmp_path / "rows", f"retriever.url={url}")
-    assert len(lost) == 16 and {(row["cause"], row["em"], row["prediction"]) for row in lost} == {(cause, None, None)}
-    assert f"world:train: void: {cause} 16\n" in capsys.readouterr().out, "a set's name is no emoji"
-
-
 @pytest.mark.covers("U12")
 def test_training_refuses_a_server_that_does_not_answer(tmp_path: Path) -> None:
     with answering(lambda body: (200, {})) as url:

@@ -70,33 +70,6 @@ def test_a_setting_that_no_run_means(word: str, said: str, capsys: pytest.Captur
     assert said in refused(capsys, *DRY, word)
 
 
-@pytest.mark.parametrize("text", [LISTS, OBJECTS, "[]", "1", '{"hidden_size": []}', "\x00", '"' + "x" * 5000])
-def test_the_files_of_a_model(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json", "ssp.json", "model.safetensors"):
-        (model / name).write_text(text)
-    refused(capsys, *DRY, f"defaults.model={model}")
-    refused(capsys, "eval", "--policy", model, "--data", "world:heldout", "--per-hop", 1)
-
-
-STATES = [LISTS, OBJECTS, "[]", "1", '{"folders": 1}', '{"folders": {"solver": [1]}}', ""]
-
-
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [*(("eval", text) for text in STATES), *((command, text) for command in ("ask", "resume") for text in STATES[-3:])],
-)
-def test_a_state_file(command: str, text: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / "checkpoints" / "state.json").write_text(text)
-    asked = {
-        "eval": ["eval", "--data", "world:heldout", "--per-hop", 1, "--policy", run],
-        "ask": ["ask", "who ?", "--policy", run],
-        "resume": ["train", f"resume={run}"],
-    }
-    refused(capsys, *asked[command])
-
-
 def test_a_board_is_saved_where_a_file_can_be_made(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

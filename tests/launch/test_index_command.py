@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -113,30 +109,3 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
     graph = merge([shard.search([], asked, 3, Knobs(ef_search=64), "dense")[0] for shard in shards], 3)
     assert graph.rows.tolist() == found.rows.tolist()
     assert index.main(["--check", str(tmp_path / "hnsw")]) == 0
-
-
-@pytest.mark.ray
-def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(corpus, tmp_path):
-    script = (
-        "import os, signal, sys; from ssp.search import postings; from launch import main\n"
-        "inner = postings.on_disk\n"
-        "def on_disk(*some):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    inner(*some)\n"
-        "if sys.argv.pop(1) == 'stop': postings.on_disk = on_disk\n"
-        "sys.exit(main.main(sys.argv[1:]))\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-    def run(how):
-        made = ["--corpus", str(corpus), "--out", str(tmp_path / "index")]
-        command = [sys.executable, "-c", script, how, "index", *made]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    stopped = run("stop")
-    assert (stopped.returncode, "Traceback" in stopped.stderr) == (130, False), stopped.stderr
-    assert not (tmp_path / "index").exists()
-    ended = run("go")
-    assert ended.returncode == 0, ended.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus.jsonl", "index"]

@@ -127,15 +127,6 @@ def refused(place: tuple[str, int]) -> bool:
     return False
 
 
-@pytest.mark.ray
-def test_a_bad_corpus_ends_the_command_before_it_says_that_it_serves(tmp_path: Path) -> None:
-    bad = tmp_path / "corpus.jsonl"
-    bad.write_text('{"id": "a", "contents": "x"}\n{')
-    with started(["-m", "launch.serve", "--corpus", str(bad), "--port", "0"]) as process:
-        out, errors = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, "") and "line 2" in errors and "Traceback" not in errors
-
-
 @pytest.mark.covers("U11")
 def test_a_taken_port_and_a_foreign_address_are_refused(corpus_file: Path) -> None:
     with serve.bind("127.0.0.1", 0) as taken:
@@ -157,6 +148,16 @@ WRONG = (
     "--min-coverage 1.5",
     "--timeout 0",
 )
+
+
+def test_a_bad_corpus_ends_the_command_before_it_says_that_it_serves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "corpus.jsonl"
+    bad.write_text('{"id": "a", "contents": "x"}\n{')
+    with pytest.raises(InputError, match="line 2"):
+        serve.main(["--corpus", str(bad), "--port", "0"])
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("arguments", [*map(str.split, WRONG), ["--reranker", "/no/such/folder"]])

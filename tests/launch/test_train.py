@@ -133,19 +133,6 @@ def test_a_job_from_a_copy_on_another_cluster_plays_the_same_run(whole, ray_clus
     assert min(sum(p.stat().st_size for p in copy.rglob("*") if p.is_file()) for copy in copies) < LARGEST_UPLOAD
 
 
-@pytest.mark.nightly  # in CI: tests/actors/test_transfer.py, with updates in flight
-def test_staleness_bounds_are_used_and_kept(ray_cluster, tmp_path):
-    bounds = {"proposer": 1, "solver": 2}
-    settings = [f"schedule.max_staleness.{role}={bound}" for role, bound in bounds.items()]
-    with run(tmp_path / "stale", "steps=5", "proposer.loss=tis", *settings, env=ray_cluster.env) as made:
-        made.ends_well()
-    ledger_is_sound(made)
-    for role, bound in bounds.items():
-        seen = [row["staleness/max"] for row in made.rows(role)]
-        assert len(seen) == 5 and 0 < max(seen) <= bound
-    assert "stale" not in made.counts()
-
-
 def test_a_killed_run_continues_and_trains_nothing_twice(ray_cluster, tmp_path):
     """Killed between two saves, then in the middle of one, its learner too. Only the solver has a model."""
     folder, env = tmp_path / "killed", ray_cluster.env

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from docpages import ROOT, SHOWN, WALKED, Block, blocks, pages
-from trainruns import MARK, REPO, marked
-from walk import Rules, Walk, commands
+from trainruns import REPO
+from walk import Rules, commands
 
 from launch.cli import Parser
 from launch.main import COMMANDS
@@ -150,36 +148,6 @@ def test_commands_of_a_block() -> None:
         "for x in 1 2; do\n  echo $x\ndone",
         "ls",
     ]
-
-
-def test_rules_above_a_block(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- walk: s/a/b/ -->\n<!-- walk: skip-line ray -- no cluster -->\n```bash\na\n```\n")
-    block = Block(page, 4, "bash", "a\n", "")
-    rules = Rules.above(block)
-    assert rules.applied(block.text, "here") == "b\n" and rules.lines == {"ray": "no cluster"} and not rules.skip
-    with pytest.raises(ValueError, match="finds nothing"):
-        rules.applied("c", "here")
-    page.write_text("<!-- walk: later -->\n```bash\na\n```\n")
-    with pytest.raises(ValueError, match="skip WHY"):
-        Rules.above(Block(page, 3, "bash", "a\n", ""))
-
-
-def test_a_walk_says_what_failed_and_leaves_nothing(tmp_path: Path) -> None:
-    """A page of plain shell: state is kept between commands, a failure is told with its tail, what serves is ended."""
-    page = tmp_path / "page.md"
-    serve = "python3 -c 'import time; time.sleep(600)' &"
-    page.write_text(
-        f"```bash\nnumber=41\ntest $((number + 1)) = 42\necho no good; false\n{serve}\n```\n\n```sh\nfalse\n```\n"
-    )
-    walk = Walk.__new__(Walk)
-    walk.clone, walk.log, walk.mark, walk.rows = tmp_path / "clone", tmp_path, "x" * 8, []
-    (walk.clone / "runs" / "quickstart-001").mkdir(parents=True)
-    walk.environment = {"PATH": os.environ["PATH"], MARK: walk.mark}
-    walk.page(page)
-    assert [row.result for row in walk.rows] == ["ok", "ok", "FAILED: exit code 1", "ok"]
-    assert "no good" in walk.table() and "3 ran, 1 failed, 0 skipped" in walk.table()
-    assert marked(walk.mark) == []
 
 
 HOURS = 3
