@@ -75,7 +75,7 @@ def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
     cfg = RunReader(folder, args.trust_code).cfg
     threads.use(threads.alone(cfg))
     start = build.model_dir(cfg, SOLVER)
-    found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick, cfg.curriculum.questions)
+    found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick)
     rows = [(str(one.step), str(one.questions), _gap(one.own), _gap(one.yardstick)) for one in found]
     console.print(f"yardstick: {start}")
     console.print(table(("round", "questions", "the run's solver", "yardstick"), rows))

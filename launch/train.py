@@ -13,7 +13,6 @@ from typing import Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, on_hangup, parse, run
 from ssp.base.printable import say
-from ssp.capacity.memory import threads
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
@@ -102,8 +101,6 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
         code = asyncio.run(_play(scene, folder, console, plan))
         from ssp.views.board.server import leave_page
 
-        if cfg.curriculum.yardstick:
-            threads.use(threads.alone(cfg))
         say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
         return code
     finally:

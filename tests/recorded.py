@@ -43,7 +43,7 @@ def expected() -> Any:
 def again(run: RunFolder) -> Iterator[tuple[int, dict[str, float], str]]:
     """(step, curriculum figures, the line of an alarm that begins) of each settled round of a run's files."""
     cfg = RunReader(run).cfg
-    curriculum = figures.Curriculum(cfg.curriculum.window, PROPOSER in cfg.roles)
+    curriculum = figures.Curriculum(figures.WINDOW, PROPOSER in cfg.roles)
     for step, asked in figures.read(run):
         values = curriculum.round(step, asked)
         yield step, values, curriculum.said

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
-from ssp.config.curriculum import CurriculumConfig
 from ssp.config.fields import choice, number
 from ssp.config.league import LeagueConfig
 from ssp.config.role import RoleConfig
@@ -285,7 +284,6 @@ class Config:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
-    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     game: GameConfig = field(default_factory=GameConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)
     referee: RefereeConfig = field(default_factory=RefereeConfig)

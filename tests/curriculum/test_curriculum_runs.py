@@ -12,7 +12,6 @@ from recorded import again
 
 from ssp.base.episode import PROPOSED, REPLAYED, TRIED
 from ssp.base.errors import InputError
-from ssp.config.curriculum import CurriculumConfig
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import figures as records
@@ -33,7 +32,7 @@ GIVEN = {"game__questions": "dataset", "data__questions": "world:train", "game__
 
 @pytest.fixture(autouse=True)
 def short_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CurriculumConfig, "window", 2)
+    monkeypatch.setattr(records, "WINDOW", 2)
 
 
 def logged(stage: fakes.Stage) -> dict[int, dict[str, float]]:

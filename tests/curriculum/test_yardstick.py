@@ -4,7 +4,6 @@ the real start policy."""
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from launch import bank
 from launch.main import run as command
 from ssp.base.episode import PROPOSED, REPLAYED
 from ssp.base.errors import InputError
-from ssp.config.load import to_yaml
 from ssp.data.readers import Question
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
@@ -22,7 +20,6 @@ from ssp.selfplay.curriculum import yardstick
 from ssp.selfplay.curriculum.figures import Asked
 from ssp.selfplay.curriculum.yardstick import FILE, Gap, Measured, chosen, drift, measure
 from ssp.views.board.data import Board
-from ssp.views.board.server import leave_page
 from tests.board.boarded import by_hand, looked, played, rows
 from tests.selfplay import fakes
 
@@ -94,44 +91,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return stage.folder
 
 
-def asking(run: RunFolder, folder: Path, **settings: int) -> RunFolder:
-    """The same run elsewhere, with other settings of `curriculum.*`."""
-    shutil.copytree(run.path, folder)
-    cfg = fakes.config(**{f"curriculum__{name}": value for name, value in settings.items()})
-    RunFolder(folder).config.write_text(to_yaml(cfg))
-    return RunFolder(folder)
-
-
 @pytest.mark.slow
-def test_the_real_start_policy_at_the_end_of_a_run(run: RunFolder, tmp_path: Path) -> None:
-    """It plays the questions itself: in the run's corpus, twice alike, on no account of the ledger."""
-    copy = asking(run, tmp_path / "run", yardstick=2, questions=4)
-    before = Ledger(copy.ledger, readonly=True).digest()
-    told, report, _ = leave_page(copy)
-    assert report == f"report: {copy.path}/report.html" and told == f"yardstick: {copy.path}/{FILE}"
-    first = (copy.path / FILE).read_bytes()
-    found = json.loads(first)
-    assert [row[0] for row in found["rounds"]] == [1, 2, 4] and found["attempts"] == 4
+def test_the_command(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The start policy plays the questions itself: in the run's corpus, twice alike, on no account of the ledger."""
+    before = Ledger(run.ledger, readonly=True).digest()
+    assert command(bank.main, [str(run.path), "--yardstick", "3"]) == 0
+    assert "too few rounds" in capsys.readouterr().out
+    for _ in range(2):
+        assert command(bank.main, [str(run.path), "--yardstick", "1"]) == 0
+    first, second = capsys.readouterr().out.split("(second half")[:2]
+    assert "yardstick: " in first and "questions became harder by" in first
+    assert str(run.path / FILE) in second and first.splitlines() == second.splitlines()[2:]
+    found = json.loads((run.path / FILE).read_text())
+    assert [row[0] for row in found["rounds"]] == [1, 2, 3, 4] and found["attempts"] == 4
     assert all(len(row) == 8 and row[2] <= row[1] <= row[3] and row[5] <= row[4] <= row[6] for row in found["rounds"])
     assert max(row[4] for row in found["rounds"]) > 0.5, "questions of one hop, which it was made to answer"
-    assert '"yardstick"' in (copy.path / "report.html").read_text() and rows(looked(copy))["yardstick", ""] == found
-    assert yardstick.at_the_end(copy) and (copy.path / FILE).read_bytes() == first
-    assert Ledger(copy.ledger, readonly=True).digest() == before
-
-
-@pytest.mark.slow
-def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = asking(run, tmp_path / "run")
-    assert command(bank.main, [str(copy.path), "--yardstick", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "yardstick: " in said and "questions became harder by" in said and str(copy.path / FILE) in said
-    assert [row[0] for row in json.loads((copy.path / FILE).read_text())["rounds"]] == [1, 2, 3, 4]
-    assert command(bank.main, [str(copy.path), "--yardstick", "3"]) == 0
-    assert "too few rounds" in capsys.readouterr().out
-    file = tmp_path / "bank.parquet"
-    assert command(bank.main, [str(copy.path), "--export", str(file)]) == 0
-    assert command(bank.main, [str(file), "--yardstick", "1"]) == 2
-    assert "give the run's folder" in capsys.readouterr().err
+    assert rows(looked(run))["yardstick", ""] == found
+    assert Ledger(run.ledger, readonly=True).digest() == before
 
 
 def test_what_cannot_be_measured_or_read_is_refused(tmp_path: Path) -> None:

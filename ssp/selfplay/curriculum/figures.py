@@ -99,6 +99,8 @@ BANDS = ("0", "1-25", "26-50", "51-75", "76-99", "100")
 """Of solve rates, per cent: none right, four quarters without the ends, all right."""
 EARLIER = 32
 """New questions that each one is compared with: a number of rounds would hold more of them as more are accepted."""
+WINDOW = 8
+"""Rounds that an alarm's baseline spans, after as many that are left out."""
 LATEST, LEAST, SIGMAS = 3, 0.2, 5.0
 """Rounds that an alarm looks at; the least change that makes one, and in standard errors."""
 
@@ -202,4 +204,4 @@ class Watch:
 
 
 def _begun(cfg: Config) -> Curriculum:
-    return Curriculum(cfg.curriculum.window, PROPOSER in cfg.roles)
+    return Curriculum(WINDOW, PROPOSER in cfg.roles)

@@ -29,6 +29,8 @@ from ssp.selfplay.questions.files import answered
 from ssp.selfplay.questions.records import identify
 
 FILE = "yardstick.json"
+QUESTIONS = 8
+"""Asked of a round, at most."""
 ENOUGH = 2
 """Questions, and rounds on each side, that an interval takes."""
 
@@ -131,7 +133,7 @@ def asker(cfg: Config, folder: Path) -> Ask:
     return ask
 
 
-def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int) -> list[Measured]:
+def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUESTIONS) -> list[Measured]:
     """Measure a run and leave `FILE` in its folder, for the board. InputError when it has no round to ask about."""
     cfg = RunReader(run).cfg
     found = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
@@ -142,18 +144,6 @@ def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int) -> lis
     with whole(run.path / FILE) as aside:
         aside.write_text(json.dumps(told), encoding="utf-8")
     return found
-
-
-def at_the_end(run: RunFolder) -> bool:
-    """Measure as `curriculum.yardstick` asks once a run is over, with what its solver started from; whether it asks."""
-    from ssp.selfplay.workers import build
-
-    cfg = RunReader(run, trusted=True).cfg  # this process has just trained it
-    if not cfg.curriculum.yardstick:
-        return False
-    folder = build.model_dir(cfg, SOLVER)
-    leave(run, asker(cfg, folder), str(folder), cfg.curriculum.yardstick, cfg.curriculum.questions)
-    return True
 
 
 def read_told(run: RunFolder) -> dict[str, Any] | None:

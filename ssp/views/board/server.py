@@ -18,7 +18,6 @@ from ssp.base.errors import InputError, SspError
 from ssp.base.files import whole
 from ssp.base.models import called
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum import yardstick
 from ssp.views.board.data import Board, details
 
 if TYPE_CHECKING:  # a tenth of a second, which a run that leaves its page does without
@@ -68,22 +67,17 @@ def save(board: Board, path: Path) -> int:
 
 
 def leave_page(run: RunFolder) -> list[str]:
-    """Write report.html into a run's folder at its end, and measure by the yardstick where the run's configuration asks for
-    that; returns what a person is told. The run is over and saved: what goes wrong here is told, and nothing else."""
-    said, page = [], run.path / "report.html"
-    try:
-        if yardstick.at_the_end(run):
-            said.append(f"yardstick: {run.path / yardstick.FILE}")
-    except Exception as error:
-        said.append(f"yardstick: not measured: {error}")
+    """Write report.html into a run's folder at its end; returns what a person is told. The run is over and saved: what goes
+    wrong here is told, and nothing else."""
+    page = run.path / "report.html"
     try:
         with closing(Board(run)) as board:
             board.look()
             save(board, page)
-        said.append(f"report: {page}")
+        said = f"report: {page}"
     except (SspError, OSError, sqlite3.Error) as error:
-        said.append(f"report: not written: {error}")
-    return [*said, f"board: ssp board {called(run.path)}"]
+        said = f"report: not written: {error}"
+    return [said, f"board: ssp board {called(run.path)}"]
 
 
 def _plain(data: Any) -> str:
