@@ -4,7 +4,7 @@ pair end.
     python tests/bench/league_toy.py [--seeds 3] [--rounds 600]
 
 Two softmax learners with the plain policy gradient (`tests/bench/league_toys.py`); the kinds differ in nothing but who is
-met. 35/15/50 are the shares of newest, any and prioritised opponents, about AlphaStar's. 0 is the equilibrium, 1 the
+met. 0 is the equilibrium, 1 the
 furthest. `last`: mean of the last 150 rounds; `worst`: their maximum; `average`: of the mean of all mixtures that were
 played; mean and range over seeds.
 """
@@ -22,14 +22,11 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[2])]
 
 from league_toys import play, toy  # noqa: E402
 
-from ssp.config.league import LeagueConfig, LeagueShares  # noqa: E402
+from ssp.config.league import LeagueConfig  # noqa: E402
 
 ARMS: dict[str, LeagueConfig] = {
     "self": toy("self"),
-    "past": toy("past"),
-    "best": toy("best"),
     "prioritised, power 4": toy("prioritised"),
-    "35/15/50, power 2": toy("mix", shares=LeagueShares(0.35, 0.15, 0.5), power=2.0),
     "half self, half power 1": toy("mix", power=1.0),
     "half self, half power 4": toy("mix"),
 }

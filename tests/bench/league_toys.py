@@ -28,8 +28,7 @@ RECENT = 6
 
 
 def toy(match: str, **more: Any) -> LeagueConfig:
-    """Nobody is admitted for being strong."""
-    return made(LeagueConfig, match=match, margin=0.0, **more)
+    return made(LeagueConfig, match=match, **more)
 
 
 def published(league: League, role: str, version: int) -> list[int]:

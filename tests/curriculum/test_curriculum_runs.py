@@ -95,7 +95,7 @@ def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path, scripted:
     assert [step for step, _ in records.read(stage.folder)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("match", ["past", "mix"])
+@pytest.mark.parametrize("match", ["prioritised", "mix"])
 def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, scripted: None, match: str) -> None:
     """Its game has no rate of the newest; that is in the further game in which this one tries the same question."""
     stage = played(tmp_path / "run", steps=6, save__every=2, league__match=match, league__every=2)

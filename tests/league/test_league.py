@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.league import LeagueConfig
 from ssp.selfplay.league import league as rules
-from ssp.selfplay.league.league import DOUBT, KINDS, League, Pool, pfsp, weights
+from ssp.selfplay.league.league import DOUBT, League, Pool, pfsp
 from ssp.selfplay.league.payoff import Result
 from tests.blocks import made
 
@@ -47,7 +47,7 @@ def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[
 def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain data through JSON, in the middle: the same opponents, members, odds and ratings, bit for bit (law 7)."""
     monkeypatch.setattr(rules, "RECENT", 6)
-    settings = made(LeagueConfig, match="mix", every=3, size=4, margin=50.0)
+    settings = made(LeagueConfig, match="mix", every=3, size=4)
     whole, half, again = (League(settings, seed=5) for _ in range(3))
     log = rounds(whole, 0, 40)
     rounds(half, 0, 20)
@@ -73,7 +73,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_opponent_stays_until_its_round_is_done() -> None:
-    league = League(made(LeagueConfig, match="past", every=1, size=3, margin=0.0), seed=0)
+    league = League(made(LeagueConfig, match="prioritised", every=1, size=3), seed=0)
     for version in range(3):
         assert [published(league, role, version) for role in ROLES] == [[], []]
     met, also = (next(r for r in range(20) if league.opponent(PROPOSER, r) == version) for version in (1, 2))
@@ -90,7 +90,7 @@ def test_an_opponent_stays_until_its_round_is_done() -> None:
 
 
 def test_after_a_collapse_the_draws_are_others() -> None:
-    league = League(made(LeagueConfig, match="past", every=1, size=8), seed=0)
+    league = League(made(LeagueConfig, match="prioritised", every=1, size=8), seed=0)
     for version in range(8):
         published(league, SOLVER, version)
     published(league, PROPOSER, 0)
@@ -105,7 +105,7 @@ def test_after_a_collapse_the_draws_are_others() -> None:
 def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest solver has not played; its predecessor won 3 of 4 against member 1, and nobody met member 2."""
     monkeypatch.setattr(rules, "DECAY", 0.5)
-    league = League(made(LeagueConfig, match="mix", every=1, margin=0.0), seed=0)
+    league = League(made(LeagueConfig, match="mix", every=1), seed=0)
     for version in (1, 2):
         published(league, PROPOSER, version)
     published(league, SOLVER, 1)
@@ -120,34 +120,14 @@ def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypat
     assert mirrored == pytest.approx((0.5 * 25 + DOUBT * (1 - expected.chance(1, 2))) / (0.5 * 100 + DOUBT))
 
 
-def gain(more: float, error: float = 0.0) -> object:
-    return lambda member: (more, error)
-
-
-@pytest.mark.parametrize(
-    ("more", "error", "admitted"), [(150, 10, True), (90, 0, False), (150, 40, False), (-200, 1, False)]
-)
-def test_a_version_that_is_surely_stronger_is_admitted_at_once(more: float, error: float, admitted: bool) -> None:
-    pool, asked = Pool(every=10, margin=100.0, size=5), []
-    pool.admit(5, float)
-
-    def stronger(member: int) -> tuple[float, float]:
-        asked.append(member)
-        return more, error
-
-    assert pool.admits(6, stronger) is admitted
-    assert asked == [5]
-    assert not pool.admits(5, stronger) and not pool.admits(4, stronger)
-
-
 def test_who_has_the_nearest_neighbours_leaves() -> None:
-    pool = Pool(1, 0.0, 4)
+    pool = Pool(1, 4)
     left = [pool.admit(version, lambda member: -member) for version in (0, 10, 20, 30, 32, 60)]
     assert left == [[], [], [], [], [30], [10]] and pool.members == [0, 20, 32, 60]
 
 
 def test_the_best_and_those_being_played_stay() -> None:
-    pool = Pool(1, 0.0, 3)
+    pool = Pool(1, 3)
     for version in (0, 1, 2):
         pool.admit(version, float)
     assert pool.admit(3, lambda member: member == 1) == [2]  # 0 is the first, 1 the best, 3 the newest
@@ -166,7 +146,7 @@ def test_the_best_and_those_being_played_stay() -> None:
 def test_whatever_happens_the_rules_hold(
     steps: list[int], size: int, strengths: list[float], data: st.DataObject
 ) -> None:
-    pool, version, order = Pool(1, 0.0, size), 0, []
+    pool, version, order = Pool(1, size), 0, []
     for step in steps:
         version += step
         order.append(version)
@@ -180,7 +160,7 @@ def test_whatever_happens_the_rules_hold(
         assert max(worth[m] for m in before) == max(worth[m] for m in pool.members)
 
 
-CHANCES, RATINGS = [0.9, 0.5, 0.2, 0.5], [10.0, 70.0, 70.0, -5.0]
+CHANCES = [0.9, 0.5, 0.2, 0.5]
 
 
 def test_pfsp_is_the_published_formula() -> None:
@@ -198,21 +178,14 @@ def test_a_sharper_choice_stays_a_choice(power: float) -> None:
     assert pfsp([1.0, 1 - 1e-9], power).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "wanted"),
-    [
-        ("self", [1, 0, 0, 0, 0]),
-        ("past", [0, 0.25, 0.25, 0.25, 0.25]),
-        ("prioritised", [0, *pfsp(CHANCES)]),
-        ("best", [0, 0, 0, 1, 0]),  # of equals the newest
-    ],
-)
-def test_each_kind_has_its_weights_and_is_self_without_members(kind: str, wanted: list[float]) -> None:
-    assert weights({kind: 1.0}, CHANCES, RATINGS) == pytest.approx(wanted)
-    assert weights({kind: 1.0}, [], []).tolist() == [1.0]
-
-
-def test_a_mix_is_its_kinds_by_their_shares() -> None:
-    shares = dict(zip(KINDS, (2.0, 1.0, 4.0, 1.0), strict=True))
-    each = [weights({kind: 1.0}, CHANCES, RATINGS) for kind in KINDS]
-    assert weights(shares, CHANCES, RATINGS) == pytest.approx(np.array([2, 1, 4, 1]) @ each / 8)
+@pytest.mark.parametrize(("match", "past"), [("self", 0.0), ("mix", 0.5), ("prioritised", 1.0)])
+def test_how_often_past_versions_are_met(match: str, past: float) -> None:
+    league = League(made(LeagueConfig, match=match, every=1), seed=0)
+    published(league, SOLVER, 0)
+    published(league, PROPOSER, 0)
+    league._pools[PROPOSER].members.clear()
+    assert league.odds(SOLVER).tolist() == [1.0]  # without members nobody else is met
+    for version in range(4):
+        published(league, PROPOSER, version)
+    odds = league.odds(SOLVER)
+    assert odds[0] == 1 - past and odds[1:] == pytest.approx(past * pfsp(league.chances(SOLVER), 4.0))

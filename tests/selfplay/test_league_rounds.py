@@ -15,7 +15,7 @@ from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
-from ssp.config.league import LeagueShares
+from ssp.config.league import LeagueConfig
 from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
@@ -44,16 +44,16 @@ def games(stage: Stage) -> dict[str, list[dict[str, Any]]]:
 def test_without_a_past_opponent_a_run_is_what_it_is_without_a_league(tmp_path: Path) -> None:
     """Bit for bit, members being kept all the same; and then that a past opponent changes it."""
     none = league(tmp_path / "none", league__match="self", league__every=10, league__size=16)
-    cfg = config(**LEAGUE)
-    setattr(cfg.league, "shares", LeagueShares(newest=0.5, prioritised=0.0))  # noqa: B010
-    newest = Stage(cfg, tmp_path / "newest").played()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LeagueConfig, "past", 0.0)
+        newest = league(tmp_path / "newest")
     assert newest.ledger.digest() == none.ledger.digest()
     assert none.state()["league"] == {} and not (tmp_path / "none" / "members").exists()
     assert len(newest.state()["league"]["kept"][SOLVER]) == 3
     assert league(tmp_path / "mix").ledger.digest() != none.ledger.digest()
 
 
-@pytest.mark.parametrize(("match", "bounds"), [("past", (0, 0)), ("mix", (2, 1)), ("best", (0, 1))])
+@pytest.mark.parametrize(("match", "bounds"), [("prioritised", (0, 0)), ("mix", (2, 1)), ("prioritised", (0, 1))])
 def test_every_game_has_one_solver_and_one_proposer(tmp_path: Path, match: str, bounds: tuple[int, int]) -> None:
     """Of past versions nothing is trained and no episode is lost; of the newest all is trained that would be without."""
     ends: dict[str, Any] = {"bounds": bounds, "proposer__algorithm": "reinforce"}
@@ -103,7 +103,7 @@ def test_past_versions_play_for_who_learns(
 ) -> None:
     """After `both` rounds `role` learns alone. Past graders are for the proposer; past askers and further games for the
     solver."""
-    stage = league(tmp_path / "run", league__match="past", league__every=1, eval__every=0, **changes)
+    stage = league(tmp_path / "run", league__match="prioritised", league__every=1, eval__every=0, **changes)
     played = set()
     sql = "SELECT e.*, g.kind AS question FROM episodes e JOIN games g ON g.id = e.game_id WHERE file != ''"
     for row in stage.rows(sql):
@@ -115,7 +115,7 @@ def test_past_versions_play_for_who_learns(
 @pytest.mark.parametrize("changes", [{"game__proposals": 4, "proposer__algorithm": "rloo"}, {"proposer__batch": 3}])
 def test_the_newest_proposer_asks_for_half_of_each_round(tmp_path: Path, changes: dict[str, Any]) -> None:
     """For the larger half of an odd number, and never for all where there is somebody to share with."""
-    stage = league(tmp_path / "run", league__match="past", league__every=1, eval__every=0, steps=5, **changes)
+    stage = league(tmp_path / "run", league__match="prioritised", league__every=1, eval__every=0, steps=5, **changes)
     asked: dict[int, list[bool]] = defaultdict(list)
     for row in stage.rows("SELECT round, past FROM episodes WHERE role = 'proposer' AND file != ''"):
         asked[row["round"]].append(not row["past"])
@@ -125,7 +125,7 @@ def test_the_newest_proposer_asks_for_half_of_each_round(tmp_path: Path, changes
 
 def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_path: Path) -> None:
     changes = {"game__proposals": 2, "proposer__algorithm": "grpo", "proposer__batch": 16, "solver__batch": 16}
-    stage = league(tmp_path / "run", league__match="past", **changes)
+    stage = league(tmp_path / "run", league__match="prioritised", **changes)
     groups: dict[tuple[int, int], set[int]] = defaultdict(set)
     for row in stage.rows("SELECT * FROM episodes WHERE role = 'proposer' AND state IN ('trained', 'dropped')"):
         if row["opponent_version_min"]:
@@ -140,7 +140,7 @@ def test_groups_with_a_baseline_of_their_own_may_have_graders_of_their_own(tmp_p
 
 def test_each_episode_is_in_its_row_and_the_newest_solver_tries_by_the_same_draws(tmp_path: Path) -> None:
     """Newest and past versions play in the same round, each into files of its own."""
-    stage = league(tmp_path / "run", league__match="past")
+    stage = league(tmp_path / "run", league__match="prioritised")
     for row in stage.rows("SELECT id, file, row FROM episodes WHERE file IS NOT NULL AND file != ''"):
         assert transcripts.columns(stage.folder.episodes / row["file"], ["id"])[row["row"]]["id"] == row["id"]
     calls = [args[0] for _, method, args in stage.cast.players["solver"].calls if method == "play"]  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ def test_a_player_has_the_weights_that_a_version_had(tmp_path: Path, monkeypatch
 
     engine_load = ScriptedEngine.load
     monkeypatch.setattr(ScriptedEngine, "load", load)
-    league(tmp_path / "run", league__match="past")
+    league(tmp_path / "run", league__match="prioritised")
     assert {updates - version for version, updates in loaded} == {-1}
     assert [version for version, _ in loaded] != sorted(version for version, _ in loaded)
 
@@ -225,7 +225,7 @@ def test_a_lost_or_changed_member_is_named_before_a_run_goes_on(tmp_path: Path) 
 )
 def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> None:
     """What the league has seen is what is read from the files of the run: here a version is its update and 1."""
-    stage = league(tmp_path / "run", jitter=1, league__match="past", **changes)
+    stage = league(tmp_path / "run", jitter=1, league__match="prioritised", **changes)
     table, mixed = read(stage.folder.ledger)
     seen = PayoffTable()
     seen.restore([[row[0] + 1, row[1] + 1, *row[2:]] for row in stage.state()["league"]["league"]["table"]])
@@ -236,10 +236,10 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "changes",
     [
-        {"league__match": "past", "schedule__in_flight": True},
-        {"league__match": "past", "placement__layout": "shared-base"},
-        {"league__match": "past", "proposer__policy": "frozen"},
-        {"league__match": "past", "game__questions": "dataset"},
+        {"league__match": "prioritised", "schedule__in_flight": True},
+        {"league__match": "prioritised", "placement__layout": "shared-base"},
+        {"league__match": "prioritised", "proposer__policy": "frozen"},
+        {"league__match": "prioritised", "game__questions": "dataset"},
         {"league__match": "mix", "game__proposals": 8},
         {"league__every": 5},
     ],

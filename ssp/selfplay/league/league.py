@@ -8,7 +8,6 @@ all).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,29 +19,17 @@ from ssp.config.league import LeagueConfig
 from ssp.selfplay.league.payoff import PayoffTable, Result
 from ssp.selfplay.league.ratings import Ratings, fit
 
-SURE = 1.645
-"""Standard errors by which a gain must pass its margin: 95 %, one-sided."""
-
-KINDS = ("self", "past", "prioritised", "best")
-"""Pure kinds; `mix` draws one of them by its share. All but `self` need a member, and are `self` while there is none."""
-
 
 class Pool:
-    """Members are versions, ascending. `every`: versions between two admissions; `margin`: Elo above the newest member that
-    admits at once (0: never); `size`: of the pool, at least 3."""
+    """Members are versions, ascending. `every`: versions between two admissions; `size`: of the pool, at least 3."""
 
-    def __init__(self, every: int, margin: float, size: int) -> None:
-        self._every, self._margin, self._size = every, margin, size
+    def __init__(self, every: int, size: int) -> None:
+        self._every, self._size = every, size
         self.members: list[int] = []
 
-    def admits(self, version: int, gain: Callable[[int], tuple[float, float]]) -> bool:
-        """Whether `version`, later than every member, becomes one. `gain(member)`: Elo above it, and its standard error."""
-        if not self.members or version - self.members[-1] >= self._every:
-            return True
-        if version <= self.members[-1] or not self._margin:
-            return False
-        more, error = gain(self.members[-1])
-        return more - SURE * error >= self._margin
+    def admits(self, version: int) -> bool:
+        """Whether `version` is to become a member."""
+        return not self.members or version - self.members[-1] >= self._every
 
     def admit(self, version: int, strength: Callable[[int], float], playing: Collection[int] = ()) -> list[int]:
         """Take `version` in; the members that left for it, never one of `playing`."""
@@ -74,25 +61,6 @@ def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
     return found / found.sum()
 
 
-def weights(
-    shares: Mapping[str, float], chances: Sequence[float], ratings: Sequence[float], power: float = 2.0
-) -> np.ndarray:
-    """Probabilities of the newest version (first) and of each member, in order. `shares`: kind → share of the draws.
-    `chances`: of beating each member. `ratings`: each member's strength."""
-    count, whole = len(chances), sum(shares.values())
-    found = np.zeros(1 + count)
-    for kind, share in shares.items():
-        if kind == "self" or not count:
-            found[0] += share / whole
-        elif kind == "past":
-            found[1:] += share / whole / count
-        elif kind == "prioritised":
-            found[1:] += share / whole * pfsp(chances, power)
-        else:  # of equals the newest
-            found[count - int(np.argmax(np.asarray(ratings)[::-1]))] += share / whole
-    return found
-
-
 def draw(members: Sequence[int], probabilities: np.ndarray, seed: int, *labels: str | int) -> int | None:
     """The opponent of one role in (a part of) one round, which `labels` name: a member, or None for the newest."""
     at = int(generator(seed, "league", *labels).choice(1 + len(members), p=probabilities))
@@ -114,9 +82,8 @@ class League:
     """Both roles' pools. A solver's opponent is a proposer's version, and the other way round."""
 
     def __init__(self, cfg: LeagueConfig, seed: int) -> None:
-        self._power, self._seed, shares = cfg.power, seed, asdict(cfg.shares)
-        self._shares = {"self": shares.pop("newest"), **shares} if cfg.match == "mix" else {cfg.match: 1.0}
-        self._pools = {role: Pool(cfg.every, cfg.margin, cfg.size) for role in ROLES}
+        self._past, self._power, self._seed = cfg.past, cfg.power, seed
+        self._pools = {role: Pool(cfg.every, cfg.size) for role in ROLES}
         self._newest: dict[str, int] = {}
         self._playing: dict[tuple[str, int, int], int | None] = {}
         self._fit: Ratings | None = None
@@ -133,8 +100,8 @@ class League:
         self._fit = None
 
     def wants(self, role: str, version: int) -> bool:
-        """Whether `version`, taken to be as strong as the newest that is known, is to become a member."""
-        return self._pools[role].admits(version, lambda old: self.ratings().gain(role, self._newest[role], old))
+        """Whether `version` is to become a member."""
+        return self._pools[role].admits(version)
 
     def admit(self, role: str, version: int) -> list[int]:
         """`version` becomes a member, since its weights are kept. The members that left."""
@@ -152,9 +119,10 @@ class League:
         return self._playing[key]
 
     def odds(self, role: str) -> np.ndarray:
-        """Probabilities that `role` meets the newest version (first) and each member of the other role."""
-        strong = list(map(self._strength(OTHER[role]), self.members(OTHER[role])))
-        return weights(self._shares, self.chances(role), strong, self._power)
+        """Probabilities that `role` meets the newest version (first), and each member, of the other role."""
+        if not self.members(OTHER[role]):
+            return np.ones(1)
+        return np.array([1 - self._past, *self._past * pfsp(self.chances(role), self._power)])
 
     def chances(self, role: str) -> list[float]:
         """How likely the newest version of `role` beats each member of the other role: its own and its predecessors' games

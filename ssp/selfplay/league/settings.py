@@ -10,7 +10,7 @@ from ssp.config.schema import Config
 def settings_belong_to_a_kind(cfg: Config) -> None:
     """Without a league its settings do nothing."""
     counts = cfg.league.match != "self" or cfg.league.every == LeagueConfig.every
-    rule = "league.every counts only with league.match=mix, past, prioritised or best"
+    rule = "league.every counts only with league.match=mix or prioritised"
     hold(counts, rule, f"{cfg.league.every} with league.match=self", "set league.match=mix")
 
 
@@ -22,19 +22,18 @@ def a_league_can_be_played(cfg: Config) -> None:
     found = f"{frozen[0]}.policy=frozen" if frozen else f"game.questions={cfg.game.questions}"
     rule = "a league has past versions of a proposer and a solver that both learn"
     hold(cfg.game.questions == "proposer" and not frozen, rule, found, "set league.match=self")
-    match, least = f"league.match={cfg.league.match}", 2 * cfg.game.proposals
-    rule = (
-        f"{match} shares a round's targets between proposers, so there are two at least"  # the newest's every other one
-    )
+    match, least = (
+        f"league.match={cfg.league.match}",
+        2 * cfg.game.proposals,
+    )  # the newest asks about every other target
+    rule = f"{match} shares a round's targets between proposers, so there are two at least"
     found = f"proposer.batch={cfg.proposer.batch} with game.proposals={cfg.game.proposals}"
     hold(cfg.proposer.batch >= least, rule, found, f"set proposer.batch={least}")
     # A player that takes newer weights in the middle of a turn never goes back; an adapter's folder is no model.
-    shared = cfg.placement.layout == "shared-base"
-    found = (
-        f"{'schedule.in_flight=true' if cfg.schedule.in_flight else 'placement.layout=shared-base'}, where they cannot"
-    )
     rule = f"{match} has players change between newest and past weights"
-    hold(not (cfg.schedule.in_flight or shared), rule, found, "leave one of the two out")
+    flies, shared = cfg.schedule.in_flight, cfg.placement.layout == "shared-base"
+    hold(not flies, rule, "schedule.in_flight=true, where they cannot", "leave one of the two out")
+    hold(not shared, rule, "placement.layout=shared-base, where they cannot", "leave one of the two out")
 
 
 RULES: tuple[Rule, ...] = (settings_belong_to_a_kind, a_league_can_be_played)
