@@ -152,21 +152,19 @@ def test_what_waits_together_is_asked_together() -> None:
 
 
 def test_ircot_keeps_what_it_found_and_must_answer_in_the_end() -> None:
-    steps = methods.ircot("q?")
-    assert next(steps) == methods.Look("q?")
-    wish = steps.send([document(1)])
-    for round_ in range(methods.ROUNDS):
-        assert isinstance(wish, methods.Write) and wish.prompt == methods.NEXT
-        assert [found.id for found in wish.documents] == ["d1", "d2", "d3", "d4"][: round_ + 1]
-        assert steps.send(f"\n Thought {round_} goes on. Then more.\nAnd more.") == methods.Look(
-            f"Thought {round_} goes on."
-        )
-        wish = steps.send([document(1), document(round_ + 2)])
-    assert isinstance(wish, methods.Write) and wish.prompt == methods.CLOSE
-    assert wish.values["thoughts"] == "Thought 0 goes on. Thought 1 goes on. Thought 2 goes on."
-    with pytest.raises(StopIteration) as end:
-        steps.send("Answer: Rome.\n")
-    assert end.value.value == "Rome"
+    prompts: list[str] = []
+
+    def script(prompt: str) -> str:
+        prompts.append(prompt)
+        thought = f"\n The item {len(prompts)} goes on. Then more.\nAnd more."
+        return "Answer: Rome.\n" if prompt.endswith("Answer:") else thought
+
+    library = Library()
+    (episode,) = bench(library, script=script).play(methods.get("ircot"), tasks()[:1])
+    assert library.asked == ["What is the code of item 0?", *(f"The item {n} goes on." for n in (1, 2, 3))]
+    assert [re.findall(r"\[\d\] Item (\d)", prompt) for prompt in prompts] == [list("0123"[:n]) for n in (1, 2, 3, 4)]
+    assert "Reasoning: The item 1 goes on. The item 2 goes on. The item 3 goes on.\nAnswer:" in prompts[-1]
+    assert (episode.final, len(prompts)) == ("Rome", methods.ROUNDS + 1)
 
 
 @pytest.mark.parametrize(

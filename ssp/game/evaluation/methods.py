@@ -1,13 +1,13 @@
-"""Baseline methods: the same policy and the same search, without a tag protocol. One small generator a method: it
-yields what it needs (`Write`: a text of the policy, `Look`: a search) and returns its answer. After FlashRAG's
-baselines, which ReSearch compares itself with."""
+"""Baseline methods: the same policy and the same search, without a tag protocol. A method is a small function that lets
+all its questions write and look together (`Bench.write`, `Bench.look`). After FlashRAG's baselines, which ReSearch
+compares itself with."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault, InputError
@@ -45,74 +45,82 @@ NEXT = (
 CLOSE = _READ + _SHORT + _ASKED + "Reasoning: {thoughts}\nAnswer:"
 
 
-@dataclass(frozen=True)
-class Write:
-    """A text of the policy, wanted: a prompt with its holes' values; {documents} takes as many of `documents` as fit."""
+@dataclass
+class Seat:
+    """One question on its way through a method: the documents it reads, its last text, thoughts so far, `texts` written."""
 
-    prompt: str
-    values: dict[str, str]
-    documents: Sequence[Document] = ()
+    task: Task
+    episode: Episode
+    documents: list[Document] = field(default_factory=list)
+    text: str = ""
+    thoughts: list[str] = field(default_factory=list)
+    texts: int = 0
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return self.task.fields["question"]
+
+    def hand_in(self, answer: str | None) -> None:
+        """End with this answer; None: the text held none."""
+        self.episode.final, self.episode.stopped = answer, "malformed" if answer is None else "final"
 
 
-@dataclass(frozen=True)
-class Look:
-    """A search, wanted."""
-
-    query: str
-
-
-Steps = Generator[Write | Look, Any, str | None]
-"""Yields a wish, is sent the text (`Write`) or the list of documents (`Look`), returns the answer (None: it has none)."""
-
-
-def direct(question: str) -> Steps:
+def direct(bench: Bench, seats: list[Seat]) -> None:
     """Zero-shot: one text, no search."""
-    return short((yield Write(DIRECT, {"question": question})))
+    for seat in bench.write(seats, DIRECT):
+        seat.hand_in(short(seat.text))
 
 
-def cot(question: str) -> Steps:
+def cot(bench: Bench, seats: list[Seat]) -> None:
     """Chain of thought: one text that reasons first, no search."""
-    return concluded((yield Write(COT, {"question": question})))
+    for seat in bench.write(seats, COT):
+        seat.hand_in(concluded(seat.text))
 
 
-def rag(question: str) -> Steps:
+def rag(bench: Bench, seats: list[Seat]) -> None:
     """Retrieve once with the question, then answer."""
-    documents = yield Look(question)
-    return short((yield Write(RAG, {"question": question}, documents)))
+    found = bench.look(seats, lambda seat: seat.question)
+    for seat in bench.write(found, RAG):
+        seat.hand_in(short(seat.text))
 
 
-def ircot(question: str) -> Steps:
+def ircot(bench: Bench, seats: list[Seat]) -> None:
     """IRCoT: one sentence of reasoning, a search with it, and so on until one concludes; then it must answer."""
-    documents: list[Document] = yield Look(question)
-    thoughts: list[str] = []
+    seats = bench.look(seats, lambda seat: seat.question)
     for _ in range(ROUNDS):
-        values = {"question": question, "thoughts": " ".join(thoughts)}
-        thought = sentence((yield Write(NEXT, values, documents)))
-        if not thought or concluded(thought):
-            return concluded(thought)
-        thoughts.append(thought)
-        known = {document.id for document in documents}
-        fresh: list[Document] = yield Look(thought)
-        documents = documents + [document for document in fresh if document.id not in known]
-    return short((yield Write(CLOSE, {"question": question, "thoughts": " ".join(thoughts)}, documents)))
+        going = []
+        for seat in bench.write(seats, NEXT):
+            thought = sentence(seat.text)
+            if not thought or concluded(thought):
+                seat.hand_in(concluded(thought))
+            else:
+                seat.thoughts.append(thought)
+                going.append(seat)
+        seats = bench.look(going, lambda seat: seat.thoughts[-1])
+    for seat in bench.write(seats, CLOSE):
+        seat.hand_in(short(seat.text))
 
 
-def iter_retgen(question: str) -> Steps:
+def iter_retgen(bench: Bench, seats: list[Seat]) -> None:
     """Iter-RetGen: retrieve with the question and the text before, write the text anew; the last text's answer."""
-    text = ""
     for _ in range(ROUNDS):
-        documents = yield Look(" ".join(f"{question} {text}".split()))
-        text = yield Write(RAG_STEPS, {"question": question}, documents)
-    return concluded(text)
+        for seat in seats:
+            seat.documents = []
+        seats = bench.look(seats, lambda seat: " ".join(f"{seat.question} {seat.text}".split()))
+        seats = bench.write(seats, RAG_STEPS)
+    for seat in seats:
+        seat.hand_in(concluded(seat.text))
 
 
+Method = Callable[["Bench", list[Seat]], None]
 METHODS = {"direct": direct, "cot": cot, "rag": rag, "ircot": ircot, "iter-retgen": iter_retgen}
 STOP = "\nQuestion:"
 """Where a base model would go on with a question of its own: its text ends before."""
 PROMPTS = (DIRECT, COT, RAG, RAG_STEPS, NEXT, CLOSE)
 
 
-def get(name: str) -> Callable[[str], Steps]:
+def get(name: str) -> Method:
     """The method called `name`. InputError when there is none."""
     if name not in METHODS:
         raise InputError(f"a method is one of {AGENT}, {', '.join(METHODS)}", name, "use one of these")
@@ -140,30 +148,6 @@ def _first(reply: str) -> str:
     return next((line.strip() for line in reply.splitlines() if line.strip()), "")
 
 
-@dataclass
-class _Seat:
-    """One running question: its task, its method, what it waits for."""
-
-    task: Task
-    steps: Steps
-    episode: Episode
-    wish: Write | Look | None = None
-    texts: int = 0
-
-    def go(self, answer: str | Sequence[Document] | None) -> None:
-        """Run the method on to its next wish, or to its end; None starts it."""
-        try:
-            self.wish = self.steps.send(answer)
-        except StopIteration as end:
-            self.wish, self.episode.final = None, end.value
-            self.episode.stopped = "malformed" if end.value is None else "final"
-
-    def void(self, fault: Fault) -> None:
-        """End it for a fault of ours."""
-        self.wish = None
-        self.episode.void(fault.cause)
-
-
 class Bench:
     """Plays a baseline method; of `limits` it knows `turn_tokens` and `total_tokens`, for each text and its prompt."""
 
@@ -188,66 +172,66 @@ class Bench:
             found = f"no token for the words of {unknown[0][:40]!r}"
             raise InputError(rule, found, "use --method agent with this policy")
 
-    def play(self, method: Callable[[str], Steps], tasks: Sequence[Task]) -> list[Episode]:
+    def play(self, method: Method, tasks: Sequence[Task]) -> list[Episode]:
         """Every task's question through `method`; one episode each, in order. `Episode.text`: prompts and replies."""
-        seats = []
-        for task in tasks:
-            episode = Episode(task.id, task.game, task.role, task.attempt, task.seed)
-            seats.append(_Seat(task, method(task.fields["question"]), episode))
-            seats[-1].go(None)
-        while waiting := [seat for seat in seats if seat.wish is not None]:
-            self._write([seat for seat in waiting if isinstance(seat.wish, Write)])
-            self._look([seat for seat in waiting if isinstance(seat.wish, Look)])
+        seats = [Seat(task, Episode(task.id, task.game, task.role, task.attempt, task.seed)) for task in tasks]
+        method(self, seats)
         return [seat.episode for seat in seats]
 
-    def _write(self, seats: list[_Seat]) -> None:
-        """One text for every seat that waits for one, in one call."""
-        fitted = [(seat, *self._fit(seat.wish)) for seat in seats if isinstance(seat.wish, Write)]
-        for seat, ids, _ in fitted:
-            if len(ids) > self._room:
-                seat.wish, seat.episode.stopped = None, "tokens"
-        able = [(seat, ids, prompt) for seat, ids, prompt in fitted if seat.wish is not None]
+    def write(self, seats: Sequence[Seat], prompt: str) -> list[Seat]:
+        """One text for every seat, in one call; those that have it now. The others have ended, as `tokens` or void."""
+        able = []
+        for seat in seats:
+            ids, shown = self._fit(prompt, seat)
+            if len(ids) <= self._room:
+                able.append((seat, ids, shown))
+            else:
+                seat.episode.stopped = "tokens"
         seeds = [derive(seat.task.seed, "text", seat.texts) for seat, _, _ in able]
         texts = once(self._engine, seeds, [ids for _, ids, _ in able], self._sampling)
-        for (seat, ids, prompt), text in zip(able, texts, strict=True):
+        for (seat, ids, shown), text in zip(able, texts, strict=True):
             if isinstance(text, Fault):
-                seat.void(text)
+                seat.episode.void(text.cause)
                 continue
             seat.episode.log.append(Kind.PROMPT, ids)
             seat.episode.log.append_model(text.ids, text.logprobs, text.version)
             said = re.sub(CONTROL, " ", str(self._tokenizer.decode(text.ids, skip_special_tokens=True))).split(STOP)[0]
-            seat.episode.text += f"{prompt}{said}\n\n"
+            seat.episode.text += f"{shown}{said}\n\n"
             seat.texts += 1
-            seat.go(said.rpartition("</think>")[2])  # what a reasoning model thinks before its reply is not the reply
+            seat.text = said.rpartition("</think>")[2]  # what a reasoning model thinks first is not its reply
+        return [seat for seat, _, _ in able if not seat.episode.cause]
 
-    def _look(self, seats: list[_Seat]) -> None:
-        """One search for every seat that waits for one, one call a corpus."""
-        corpora: dict[str, list[tuple[_Seat, str]]] = {}
-        for seat in seats:
-            if isinstance(seat.wish, Look):
-                corpora.setdefault(seat.task.corpus, []).append((seat, seat.wish.query))
-        for corpus, asked in corpora.items():
-            queries = list(dict.fromkeys(query for _, query in asked))
+    def look(self, seats: Sequence[Seat], query: Callable[[Seat], str]) -> list[Seat]:
+        """One search for every seat, one call a corpus; what is new joins its documents. Those that were answered."""
+        answered = []
+        for corpus in dict.fromkeys(seat.task.corpus for seat in seats):
+            there = [seat for seat in seats if seat.task.corpus == corpus]
+            queries = list(dict.fromkeys(map(query, there)))
             try:
                 found = dict(zip(queries, self._search.search(queries, self._topk, corpus), strict=True))
             except Fault as fault:
-                for seat, _ in asked:
-                    seat.void(fault)
+                for seat in there:
+                    seat.episode.void(fault.cause)
                 continue
-            for seat, query in asked:
-                seat.episode.queries.append(query)
-                seat.episode.hits.append(len(found[query]))
-                seat.episode.documents.extend(found[query])
-                seat.go(found[query])
+            for seat in there:
+                documents = found[query(seat)]
+                seat.episode.queries.append(query(seat))
+                seat.episode.hits.append(len(documents))
+                seat.episode.documents.extend(documents)
+                known = {document.id for document in seat.documents}
+                seat.documents += [document for document in documents if document.id not in known]
+            answered += there
+        return answered
 
-    def _fit(self, wish: Write) -> tuple[list[int], str]:
+    def _fit(self, prompt: str, seat: Seat) -> tuple[list[int], str]:
         """The prompt's ids and text, with as much of the documents as there is room for."""
 
         def written(kept: passages.Results) -> tuple[list[int], str]:
             shown = [f"[{n}] {document.title}\n{document.text}" for n, document in enumerate(kept[0], start=1)]
             # Without any control string: the corpus must not close the prompt.
-            values = {**wish.values, "documents": re.sub(CONTROL, " ", "\n\n".join(shown)) or "(none)"}
-            prompt = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], wish.prompt)
-            return ask(self._tokenizer, prompt), prompt
+            documents = re.sub(CONTROL, " ", "\n\n".join(shown)) or "(none)"
+            values = {"question": seat.question, "thoughts": " ".join(seat.thoughts), "documents": documents}
+            filled = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], prompt)
+            return ask(self._tokenizer, filled), filled
 
-        return passages.fit([wish.documents], self._room, self._tokenizer, written, lambda trial: len(trial[0]))
+        return passages.fit([seat.documents], self._room, self._tokenizer, written, lambda trial: len(trial[0]))
