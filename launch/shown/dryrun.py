@@ -43,7 +43,7 @@ def describe(cfg: Config) -> Iterator[str]:
 def _actors(parts: Sequence[Process]) -> str:
     """CPUs and GPUs are what Ray reserves; threads are torch's, on this machine."""
     numbers = [(part.cpus, part.gpus * part.spread, part.threads, round(part.on_host / MB)) for part in parts]
-    rows = [(p.name, str(p.count), *(f"{n:.9g}" for n in each), p.task) for p, each in zip(parts, numbers, strict=True)]
+    rows = [(p.name, str(p.count), *(f"{n:.9g}" for n in each)) for p, each in zip(parts, numbers, strict=True)]
     sums = [sum(p.count * each[i] for p, each in zip(parts, numbers, strict=True)) for i in range(4)]
-    rows.append(("all", str(sum(p.count for p in parts)), *(f"{total:.9g}" for total in sums), ""))
-    return tables.table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each", ""), rows)
+    rows.append(("all", str(sum(p.count for p in parts)), *(f"{total:.9g}" for total in sums)))
+    return tables.table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each"), rows)

@@ -98,7 +98,7 @@ def plan(asked: dict[str, Any]) -> int:
         block.learner.checkpointing = asked["checkpointing"]
         block.limits.total_tokens = min(asked["tokens"], 512)
         needs = (*base("learner"), *learner.rank(model, [block]))
-    return round(Process("one", 1, 0, "", needs).on_host / MB) - WORKER
+    return round(Process("one", 1, 0, needs).on_host / MB) - WORKER
 
 
 def make(name: str, folder: str) -> None:

@@ -93,7 +93,7 @@ def test_the_dry_run_shows_config_actors_placement_and_memory() -> None:
     cfg = load("quickstart", ["retriever.replicas=2", "retriever.shards=3", "proposer.policy=frozen"])
     text = "".join(describe(cfg))
     assert to_yaml(cfg) in text and re.search(r"retriever +6 ", text)
-    assert "updates the solver's policy" in text and "holds the frozen policy" in text
+    assert "learner-solver" in text and "learner-proposer" in text
     assert "total" in text.split("# Memory")[1] and "Every process computes on CPUs" in text.split("# Placement")[1]
     assert needed_cpus(cfg) == pytest.approx(sum(part.count * part.cpus for part in processes(cfg)))
     given = processes(load("quickstart", ["game.questions=dataset", "data.questions=world:train"]))

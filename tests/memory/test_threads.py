@@ -36,17 +36,6 @@ def test_a_typed_number_counts_everywhere() -> None:
     assert threads.alone(load("quickstart", ["placement.threads=3"])) == 3
 
 
-def test_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        threads.use(2)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:
     one, four = (load("quickstart", [f"game.proposals={count}"]) for count in (1, 4))
     assert episodes(one, "proposer") == episodes(four, "proposer") == 96 // one.placement.proposers

@@ -183,8 +183,6 @@ def test_places_of_segments() -> None:
     ("text", "form", "queries"),
     [
         (" a b ", "text", (" a b ",)),
-        ("a\n\n b \r\nc", "lines", ("a", "b", "c")),
-        ("\n \n", "lines", ()),
         ('["a", " b "]', "list", ("a", "b")),
         ('["a", 1]', "list", ('["a", 1]',)),
         ("[1999]", "list", ("[1999]",)),

@@ -34,7 +34,6 @@ class Process:
     name: str
     count: int
     cpus: float
-    task: str
     needs: tuple[Need, ...]
     gpus: float = 0.0
     spread: int = 1

@@ -29,33 +29,23 @@ IN_MEMORY = 7.5
 
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share of."""
-    place, proposes = cfg.placement, PROPOSER in cfg.roles
-    cpus, shard_gpus = place.cpus, max(1, int(cfg.retriever.gpus))
-    on_gpu, copies = cfg.retriever.gpus / shard_gpus, cfg.retriever.replicas
+    place, cpus, plain = cfg.placement, cfg.placement.cpus, tuple(base("plain"))
+    judge_gpus, shard_gpus = max(1, int(place.judge_gpus)), max(1, int(cfg.retriever.gpus))
     if place.layout == "shared-base":
         players = [_fleet(cfg, gpu)]
     else:
-        tasks = {
-            role: "searches and asks a question" if role == PROPOSER else "searches and answers" for role in cfg.roles
-        }
-        players = [_players(cfg, role, role, task, gpu, episodes(cfg, role)) for role, task in tasks.items()]
-    asked, judge_gpus = judge(cfg, gpu if place.judge_gpus else 0), max(1, int(place.judge_gpus))
-    task = "checks questions (rules, evidence), grades answers" if proposes else "grades answers"
+        players = [_players(cfg, role, role, gpu, episodes(cfg, role)) for role in cfg.roles]
+    asked, on_gpu = judge(cfg, gpu if place.judge_gpus else 0), cfg.retriever.gpus / shard_gpus
     each = (place.judge_gpus / judge_gpus, judge_gpus, asked.short, threads.judge(cfg))
-    found = [*players, Process("judge", place.judges, cpus, task, asked.needs, *each)]
-    task = f"searches one shard of each corpus{f', {copies} copies each' if copies > 1 else ''}"
-    found.append(
-        Process("retriever", cfg.retriever.shards * copies, cpus, task, shard(cfg), on_gpu, shard_gpus),
-    )
-    if count := corpora.encoders(cfg):
-        task = "encodes queries, reranks documents"
-        found.append(Process("encoder", count, cpus, task, _encoder(cfg), on_gpu, shard_gpus))
-    plain = tuple(base("plain"))
+    shards, encoders = cfg.retriever.shards * cfg.retriever.replicas, corpora.encoders(cfg)
     return [
-        *found,
+        *players,
+        Process("judge", place.judges, cpus, asked.needs, *each),
+        Process("retriever", shards, cpus, shard(cfg), on_gpu, shard_gpus),
+        *([Process("encoder", encoders, cpus, _encoder(cfg), on_gpu, shard_gpus)] if encoders else []),
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
-        Process("queue", len(cfg.roles), cpus, "hands over references: one batch queue a role", plain),
-        Process("ledger", 1, 0.0, "every episode's state and cause (SQLite)", plain),
+        Process("queue", len(cfg.roles), cpus, plain),
+        Process("ledger", 1, 0.0, plain),
     ]
 
 
@@ -89,12 +79,10 @@ def _fleet(cfg: Config, gpu: int) -> Process:
     both, shape = sum(episodes(cfg, role) for role in cfg.roles), find(cfg.solver.model).shape
     loras = [cfg.block(role).learner.lora for role in cfg.roles]
     adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras), LoraConfig.targets)
-    return _players(
-        cfg, FLEET, SOLVER, "asks and answers: both roles on one base, an adapter each", gpu, both, adapters
-    )
+    return _players(cfg, FLEET, SOLVER, gpu, both, adapters)
 
 
-def _players(cfg: Config, name: str, role: str, task: str, gpu: int, at_once: int, adapters: int = 0) -> Process:
+def _players(cfg: Config, name: str, role: str, gpu: int, at_once: int, adapters: int = 0) -> Process:
     """Players with an engine of `role`."""
     block, place = cfg.block(role), cfg.placement
     gpus, model = place.engine_gpus, find(block.model)
@@ -104,7 +92,7 @@ def _players(cfg: Config, name: str, role: str, task: str, gpu: int, at_once: in
         needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
     count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
     many = threads.player(cfg, role)
-    return Process(name, count, place.cpus, task, tuple(needs), gpus, spread, found.short, many)
+    return Process(name, count, place.cpus, tuple(needs), gpus, spread, found.short, many)
 
 
 def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
@@ -144,14 +132,13 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
     blocks, gpus = [cfg.block(role) for role in roles], cfg.placement.learner_gpus
     model, needs = find(blocks[0].model), tuple[Need, ...]()
     if blocks[0].policy == "frozen":
-        needs, gpus, task = (Need("weights", model.parameters * learner.FLOAT32),), 0.0, "holds the frozen policy"
+        needs, gpus = (Need("weights", model.parameters * learner.FLOAT32),), 0.0
     elif blocks[0].learner.kind == "simulated":
-        gpus, task = 0.0, "waits as long as an update would take"
+        gpus = 0.0
     else:
         needs = learner.rank(model, blocks, gpu=gpus > 0)
-        task = "updates the policy of both roles" if len(roles) > 1 else f"updates the {roles[0]}'s policy"
     count, many = crews.ranks(cfg, name.removeprefix("learner-")), threads.learner(cfg, roles[0])
-    return Process(name, count, cfg.placement.cpus, task, (*base("learner", gpus), *needs), gpus, threads=many)
+    return Process(name, count, cfg.placement.cpus, (*base("learner", gpus), *needs), gpus, threads=many)
 
 
 def published(cfg: Config) -> int:

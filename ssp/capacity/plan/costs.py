@@ -52,7 +52,6 @@ class Costs:
     judge_s: float | None = _cost(None, "seconds a block of questions or answers takes at a judge")
     valid: float = _cost(1.0, "share of questions that are valid")
     sync_s: float = _cost(0.0, "seconds that a new version's weights take to load")
-    shard_qps: float = _cost(100.0, "searches a second that one retriever shard answers")
 
     @classmethod
     def typed(cls, words: list[str]) -> Costs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -32,7 +31,7 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     flight = "weights reach engines in the middle of turns" if cfg.schedule.in_flight else "not in flight"
     kinds = [*cfg.roles, *(f"learner-{name}" for name in learners(cfg))]
     by_role = [f"{role} {what}" for what in ("slots full", "staleness") for role in cfg.roles]
-    waits = ("GPUs", *(f"bubble {kind}" for kind in kinds), *by_role, "searches/s", "shards x replicas")
+    waits = ("GPUs", *(f"bubble {kind}" for kind in kinds), *by_role, "searches/s")
     lines = [
         "# Schedule",
         f"Staleness bounds: {bounds}; {flight}. A step needs {needed:.4g} GPU seconds with full engines.",
@@ -41,7 +40,7 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
         table(SPEED, [_speed(cfg, split, found, needed) for split, found in rows]),
         "",
         "# Who waits, how old the data is",
-        table(waits, [_waits(cfg, split, found, costs, kinds) for split, found in rows]),
+        table(waits, [_waits(cfg, split, found, kinds) for split, found in rows]),
         "",
         "# Inputs",
         *_inputs(cfg, costs),
@@ -64,12 +63,11 @@ def _speed(cfg: Config, split: Split, found: Measured, needed: float) -> list[st
     return [_gpus(split), engines, ranks, str(split.judges), *speed]
 
 
-def _waits(cfg: Config, split: Split, found: Measured, costs: Costs, kinds: Sequence[str]) -> list[str]:
-    copies = max(1, math.ceil(found.searches / max(costs.shard_qps, 1e-9)))
+def _waits(cfg: Config, split: Split, found: Measured, kinds: Sequence[str]) -> list[str]:
     bubbles = [f"{max(0.0, found.bubble[kind]):.0%}" for kind in kinds]
     full = [f"{min(1.0, found.fill[role]):.0%}" for role in cfg.roles]
     ages = ["{:.2f} / {:g}".format(*found.staleness[role]) for role in cfg.roles]
-    return [_gpus(split), *bubbles, *full, *ages, f"{found.searches:.3g}", f"{cfg.retriever.shards} x {copies}"]
+    return [_gpus(split), *bubbles, *full, *ages, f"{found.searches:.3g}"]
 
 
 def _inputs(cfg: Config, costs: Costs) -> list[str]:
@@ -85,7 +83,7 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
             f"{cost.tokens:.0f} tokens, sigma {cost.sigma:g}, at most {cost.cap}; {least} to {most} searches ({how})"
         )
     values = replace(costs, judge_s=judge_seconds(cfg, costs))
-    shown = {"search_s", "judge_s", "sync_s", "shard_qps"} | ({"valid"} if PROPOSER in cfg.roles else set())
+    shown = {"search_s", "judge_s", "sync_s"} | ({"valid"} if PROPOSER in cfg.roles else set())
     for item in fields(Costs):
         if item.name in shown:
             source = "an assumption" if getattr(costs, item.name) == item.default else "typed"

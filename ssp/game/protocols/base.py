@@ -64,8 +64,8 @@ class Role:
 
 @dataclass(frozen=True)
 class SearchForm:
-    """How a policy searches: between the tags `tag`. `form`: text (one query), lines or list (several; a JSON list), or
-    tool (the JSON of a tool call); or how a call is written, with the hole {query}, such as `search("{query}")`."""
+    """How a policy searches: between the tags `tag`. `form`: text (one query), list (a JSON list of several), or tool
+    (the JSON of a tool call); or how a call is written, with the hole {query}, such as `search("{query}")`."""
 
     __pydantic_config__ = STRICT
 

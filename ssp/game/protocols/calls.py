@@ -19,7 +19,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def split(text: str, form: str) -> tuple[str, ...]:
-    """The queries in a search tag. `form`: text (all of it is one), lines (one a line), list (a JSON list, or one), or how
+    """The queries in a search tag. `form`: text (all of it is one), list (a JSON list, or one), or how
     a call is written, with the hole {query}: what stands in its place."""
     if HOLE in form:
         before, _, after = (part.strip() for part in form.partition(HOLE))
@@ -27,8 +27,6 @@ def split(text: str, form: str) -> tuple[str, ...]:
         fits = len(call) > len(before) + len(after) and call.startswith(before) and call.endswith(after)
         query = call[len(before) : len(call) - len(after)] if fits else ""
         return () if after and after in query else _texts([query])  # one call a block
-    if form == "lines":
-        return tuple(line.strip() for line in text.splitlines() if line.strip())
     value = _json(text) if form == "list" else None
     return (_texts(value) if isinstance(value, list) else ()) or (text,)
 

@@ -16,7 +16,7 @@ from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import HOLE as CALL
 from ssp.game.protocols.template import FAMILIES, PLAIN, TOKENIZER
 
-_FORMS = ("text", "lines", "list", "tool")
+_FORMS = ("text", "list", "tool")
 _HOLES = {"n", "id", "title", "text", "first_line", "contents"}
 _NEEDS = {
     "solver": {"question"},
