@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     check_files(folder)
-    episodes = read(cfg, role, folder, parsed.flags.data, course.least_reward)
+    episodes = read(cfg, role, folder, parsed.flags.data)
     taught: dict[str, Any] = {"steps": loop.steps(len(episodes), course), role: loop.recipe(cfg.block(role))}
     what = fingerprint(cfg, course, role, episodes)
     saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
@@ -70,13 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def read(cfg: Config, role: str, folder: Path, given: str, least: float) -> list[Episode]:
-    """The episodes of `role` that are `given`: traces, or a run whose rewards are `least` or more. InputError for anything
-    else."""
+def read(cfg: Config, role: str, folder: Path, given: str) -> list[Episode]:
+    """The episodes of `role` that are `given`: traces, or the good ones of a run. InputError for anything else."""
     renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
     data = models.resolve(given, "--data")
     if data.is_dir():
-        return traces.of_run(data, role, least, renderer)
+        return traces.of_run(data, role, renderer)
     found = [trace for trace in traces.read(data) if trace.role == role]
     if not found:
         other = PROPOSER if role == SOLVER else SOLVER

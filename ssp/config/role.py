@@ -127,8 +127,6 @@ class KlConfig:
     place: str = choice("loss", "loss reward advantage future")
     topk: int = number(32, 1)
     weight: bool = False
-    weight_low: ClassVar[float] = 0.0
-    weight_high: ClassVar[float] = 0.0
     target: float = number(0.0, 0)
     horizon: ClassVar[float] = 10_000.0
     ema_tau: float = number(1.0, 0, 1)

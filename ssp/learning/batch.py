@@ -1,7 +1,7 @@
 """From episodes to tensors, and from one batch to mini-batches and micro-batches.
 
-A token's mask, behaviour log-prob and version come from the episode's log unchanged (law 1), a void row has reward NaN
-and valid False (law 2), and the split is a pure function of the lengths (law 7).
+A token's mask and behaviour log-prob come from the episode's log unchanged (law 1), a void row has reward NaN and valid
+False (law 2), and the split is a pure function of the lengths (law 7).
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ class Batch:
     oldest observation.
 
     ids long [N, T] (0 as padding); mask bool [N, T], true on model tokens; logprobs float32 [N, T] of the sampling
-    policy, 0 off the mask; rewards float32 [N], NaN for voids; valid bool [N], false for voids; groups long [N];
-    versions long [N, T], -1 off the mask; source long [N] or None: the row of the episode that each row continues, its
-    own number for an episode's first row, which come first (None: no row continues another); token_rewards and values
-    float [N, T] or None: what a learner adds for its estimator; baseline_rewards float32 [N] or None: what the greedy
-    answer to the same question earned; advantages [N, T] and targets [N, T] (of the critic's values) or None: what the
-    estimator made of it.
+    policy, 0 off the mask; rewards float32 [N], NaN for voids; valid bool [N], false for voids; groups long [N]; source
+    long [N] or None: the row of the episode that each row continues, its own number for an episode's first row, which
+    come first (None: no row continues another); token_rewards and values float [N, T] or None: what a learner adds for
+    its estimator; baseline_rewards float32 [N] or None: what the greedy answer to the same question earned; advantages
+    [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it.
     """
 
     ids: Tensor
@@ -37,7 +36,6 @@ class Batch:
     rewards: Tensor
     valid: Tensor
     groups: Tensor
-    versions: Tensor
     source: Tensor | None = None
     token_rewards: Tensor | None = None
     values: Tensor | None = None
@@ -91,14 +89,13 @@ def collate(
     rows += [(i, *view) for i, (_, *rest) in enumerate(views) for view in rest]
     source = torch.tensor([i for i, _, _ in rows], dtype=torch.long)
     shape = len(rows), max(len(positions) for _, positions, _ in rows)
-    ids, versions = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1, dtype=torch.long)
-    mask, logprobs = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.float32)
+    ids, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
+    logprobs = torch.zeros(shape, dtype=torch.float32)
     for row, (i, positions, trained) in enumerate(rows):
         log, t = episodes[i].log, len(positions)
         ids[row, :t] = torch.from_numpy(np.asarray(log.ids, dtype=np.int64)[positions])
         mask[row, :t] = torch.from_numpy(trained)
         logprobs[row, :t] = torch.from_numpy(np.asarray(log.logprobs, dtype=np.float32)[positions])
-        versions[row, :t] = torch.from_numpy(np.asarray(log.versions, dtype=np.int64)[positions])
     numbers: dict[Hashable, int] = {}
     numbered = [numbers.setdefault(group, len(numbers)) for group in groups]
     values = torch.tensor([float("nan") if r is None else float(r) for r in rewards], dtype=torch.float32)
@@ -109,7 +106,6 @@ def collate(
         rewards=values[source],
         valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes])[source],
         groups=torch.tensor(numbered, dtype=torch.long)[source],
-        versions=torch.where(mask, versions, -1),
         source=None if len(rows) == n else source,
         baseline_rewards=None if baselines is None else torch.tensor(list(baselines), dtype=torch.float32)[source],
     )

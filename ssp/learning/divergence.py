@@ -19,7 +19,7 @@ from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.forward import Compare
-from ssp.learning.kl import TopK, at, importance
+from ssp.learning.kl import at, importance
 from ssp.learning.memory import Memory, measured
 
 Named = Iterable[tuple[str, Tensor]]
@@ -73,9 +73,6 @@ class Divergence:
         """InputError for an unknown kind."""
         self._config, self._temperature = config, temperature
         self._estimator = kl.get(config.kind)
-        self._top = TopK(
-            config.topk, "paper" if config.kind.endswith(kl.PAPER) else "exact", config.weight_low, config.weight_high
-        )
         self._control = kl.Controller(config.coef, config.target, config.horizon)
         self.reference: Any = None
         self.moving: Average | None = None
@@ -137,8 +134,8 @@ class Divergence:
 
     def _compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
         if getattr(self._estimator, "distributions", False):
-            value: Tensor = self._estimator(policy, reference, sampled, behaviour, self._top)
+            value: Tensor = self._estimator(policy, reference, sampled, behaviour, self._config.topk)
             return value
         own = at(policy, sampled)
         value = self._estimator(own, at(reference, sampled))
-        return value if behaviour is None else value * importance(own, behaviour, self._top.low, self._top.high)
+        return value if behaviour is None else value * importance(own, behaviour)

@@ -15,7 +15,7 @@ surplus term, so that value and gradient are the true KL's at every k and for ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,84 +74,76 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
     return (logprobs - reference.detach()).abs()
 
 
-@dataclass(frozen=True)
-class TopK:
-    """`k` tokens computed exactly; `variant` exact or paper; `low`, `high`: bounds of s (0 = no upper one)."""
-
-    k: int
-    variant: str = "exact"
-    low: float = 0.0
-    high: float = 0.0
-
-
 def at(logprobs: Tensor, ids: Tensor) -> Tensor:
     """[M]: of log-probs [M, V] those of the tokens `ids` [M]."""
     return logprobs.gather(-1, ids[:, None]).squeeze(-1)
 
 
-def importance(logprobs: Tensor, behaviour: Tensor, low: float = 0.0, high: float = 0.0) -> Tensor:
-    """s = exp(logprobs - behaviour), the log clamped to ±20, then s to [low, high] (high 0: no bound). No gradient."""
-    s = torch.exp((logprobs - behaviour).detach().clamp(-LOG_W_LIMIT, LOG_W_LIMIT))
-    return s.clamp(min=low, max=high or None)
+def importance(logprobs: Tensor, behaviour: Tensor) -> Tensor:
+    """s = exp(logprobs - behaviour), the log clamped to ±20. No gradient."""
+    return torch.exp((logprobs - behaviour).detach().clamp(-LOG_W_LIMIT, LOG_W_LIMIT))
 
 
-def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int) -> Tensor:
     """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary.
 
     Of these three: policy [M, V] log-probs with gradient, reference [M, V], sampled long [M], behaviour [M] (None: the
-    policy itself drew p, so s is 1) → [M].
+    policy itself drew p, so s is 1), `k` tokens that are computed exactly (of `full`, all) → [M].
     """
     return (policy.exp() * (policy - reference.detach())).sum(dim=-1)
 
 
-def topk_reverse(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+def topk_reverse(
+    policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int, paper: bool = False
+) -> Tensor:
     """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top
     k.
 
     `paper`: without the first sg. Any q that does not depend on p serves.
     """
-    top = policy.detach().topk(min(options.k, policy.shape[-1]), dim=-1).indices
+    top = policy.detach().topk(min(k, policy.shape[-1]), dim=-1).indices
     chosen = policy.gather(-1, top)
     gap = chosen - reference.detach().gather(-1, top)
-    head = (chosen.exp() * (gap if options.variant == "paper" else gap.detach())).sum(dim=-1)
+    head = (chosen.exp() * (gap if paper else gap.detach())).sum(dim=-1)
     own = at(policy, sampled)
     tail = torch.exp(own - own.detach()) * (own - at(reference, sampled)).detach()
-    return head + _tail_weight(policy, top, sampled, behaviour, options) * tail
+    return head + _tail_weight(policy, top, sampled, behaviour) * tail
 
 
-def topk_forward(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+def topk_forward(
+    policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int, paper: bool = False
+) -> Tensor:
     """sum_{j in q} ref(j) (log ref(j) - log pi(j)) + s 1[p not in q] sg(w) log w, q the reference's top k.
 
     w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top.
     """
     reference = reference.detach()
-    top = reference.topk(min(options.k, reference.shape[-1]), dim=-1).indices
+    top = reference.topk(min(k, reference.shape[-1]), dim=-1).indices
     chosen = reference.gather(-1, top)
     head = (chosen.exp() * (chosen - policy.gather(-1, top))).sum(dim=-1)
     own = at(policy, sampled)
     log_w = (at(reference, sampled) - own).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
     tail = torch.exp(log_w.detach()) * log_w
-    if options.variant == "paper":
+    if paper:
         tail = tail + own - own.detach()
-    return head + _tail_weight(policy, top, sampled, behaviour, options) * tail
+    return head + _tail_weight(policy, top, sampled, behaviour) * tail
 
 
-def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor | None, options: TopK) -> Tensor:
+def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
     """s where the sampled token is outside `top` [M, k], 0 where it is inside. No gradient."""
     own = at(policy, sampled).detach()
-    s = torch.ones_like(own) if behaviour is None else importance(own, behaviour, options.low, options.high)
+    s = torch.ones_like(own) if behaviour is None else importance(own, behaviour)
     return torch.where((top == sampled[:, None]).any(dim=-1), 0.0, s)
 
 
-PAPER = "_paper"
-"""Behind the name of an estimator over the top k that is computed as it was published."""
 _ESTIMATORS: dict[str, Callable[..., Tensor]] = {
     **{kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)},
     "abs": absolute,
-    **{f"{kind.__name__}{PAPER}": kind for kind in (topk_reverse, topk_forward)},
+    "topk_reverse_paper": partial(topk_reverse, paper=True),
+    "topk_forward_paper": partial(topk_forward, paper=True),
 }
-for _divergence in (topk_reverse, topk_forward, full):  # what they say of themselves: sampled log-probs do not suffice
-    vars(_divergence).update(distributions=True)
+for _name in ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full"):
+    vars(_ESTIMATORS[_name]).update(distributions=True)  # what they say of themselves: sampled log-probs do not suffice
 
 
 def names() -> tuple[str, ...]:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InvariantError
 from ssp.config.role import RoleConfig
 from ssp.learning import algorithms, losses
 from ssp.learning.algorithms.base import Algorithm, over_tokens, token_rewards, whiten
@@ -84,13 +83,8 @@ class Objective:
             self.critic = Critic(source, config.critic, config.learner, ranks, memory)
 
     def begin(self, batch: Batch, policy: Backend, step: int) -> Update:
-        """Update number `step` on `batch`: advantages by policy, critic and reference as they are now.
-
-        InvariantError: a row that starts with a model token.
-        """
+        """Update number `step` on `batch`: advantages by policy, critic and reference as they are now."""
         trained = batch.mask & batch.valid[:, None]
-        if bool(trained[:, :1].any()):
-            raise InvariantError("a row starts with a model token, which nothing predicts")
         figures = Figures()
         if self.critic is not None:
             batch = replace(batch, values=self.critic.values(batch, trained))

@@ -78,9 +78,10 @@ def enable_packing(model: PreTrainedModel) -> None:
     Its body then also computes a `Line`: `body(line=...)` → [M, H]. InputError for a model that it cannot do this for.
     """
     config = model.config.get_text_config()
-    found = {"model_type": config.model_type, "attention_dropout": getattr(config, "attention_dropout", 0.0)}
-    if config.model_type not in FAMILIES or found["attention_dropout"]:
-        rule = f"learner.packing needs a model of {', '.join(FAMILIES)} without attention dropout"
+    odd = ("attention_dropout", "use_sliding_window")
+    found = {"model_type": config.model_type, **{name: getattr(config, name, False) for name in odd}}
+    if config.model_type not in FAMILIES or any(found[name] for name in odd):
+        rule = f"learner.packing needs a model of {', '.join(FAMILIES)} without attention dropout or sliding windows"
         raise InputError(rule, found, "set learner.packing=false")
     body: Any = model.base_model
     body.forward = MethodType(_forward, body)
@@ -165,8 +166,7 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, 
     if hasattr(attention, "q_norm"):
         query, key = attention.q_norm(query), attention.k_norm(key)
     query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-    window = getattr(attention, "sliding_window", None)
-    mixed = attend(query, key, value, segments, attention.scaling, window).flatten(1)
+    mixed = attend(query, key, value, segments, attention.scaling).flatten(1)
     if asked is not None:
         mixed, x = mixed.index_select(0, asked), x.index_select(0, asked)
     x = x + attention.o_proj(mixed)
@@ -204,14 +204,11 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float, window: int | None = None
-) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
     """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
 
-    `window`: a token sees at most so many, itself included. On a GPU in half precision one call of `varlen_attn`; else
-    `scaled_dot_product_attention` for each run of pieces of equal size, on a CPU in float32, in which its kernel is
-    faster.
+    On a GPU in half precision one call of `varlen_attn`; else `scaled_dot_product_attention` for each run of pieces of
+    equal size, on a CPU in float32, in which its kernel is faster.
     """
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF
@@ -226,9 +223,8 @@ def attend(
 
         # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces need it.
         sizes = (segments.own, segments.ends, *segments.longest)
-        around = (-1 if window is None else window - 1, 0)
         grouped = query.shape[1] > key.shape[1]
-        out = varlen_attn(query, key, value, *sizes, scale=scale, window_size=around, enable_gqa=grouped)
+        out = varlen_attn(query, key, value, *sizes, scale=scale, window_size=(-1, 0), enable_gqa=grouped)
         assert isinstance(out, Tensor)  # a pair only when more is asked for
         return out
     with torch.autocast(query.device.type, enabled=False):
@@ -239,24 +235,21 @@ def attend(
         for q, k, v, (count, size, _) in parts:
             if size:
                 q, k, v = (x.view(count, -1, *x.shape[1:]) for x in (q, k, v))
-                mixed.append(_run(q, k, v, scale, window))
+                mixed.append(_run(q, k, v, scale))
         return torch.cat(mixed).to(dtype)
 
 
-def _run(query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n * own, heads, D].
 
     The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in
     front.
     """
     (_, own, heads, dim), total = query.shape, key.shape[1]
-    mask = None
-    if window is not None and window < total:
-        mask = torch.ones(total, total, dtype=torch.bool, device=query.device).tril().triu(1 - window)
     if own < total:
         query = F.pad(query, (0, 0, 0, 0, total - own, 0))
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     mixed = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=heads > key.shape[1]
+        query, key, value, is_causal=True, scale=scale, enable_gqa=heads > key.shape[1]
     )
     return mixed[:, :, total - own :].transpose(1, 2).reshape(-1, heads, dim)

@@ -176,8 +176,8 @@ class Stored:
             if objective.critic is not None:
                 objective.critic.backend.read(folder / CRITIC, weights=True)
             anchor = None if objective.divergence.moving is None else self._anchor(folder / ANCHOR)
-            objective.divergence.restore(anchor, self._own(record.get("kl_coef"), role))
-            objective.algorithm.load_state_dict(self._own(record["algorithm"], role).get("state", {}))
+            objective.divergence.restore(anchor, record["kl_coef"][role])
+            objective.algorithm.load_state_dict(record["algorithm"][role]["state"])
         self.step = record["step"]
         return record
 
@@ -219,12 +219,12 @@ class Stored:
             raise InputError(rule, f"{folder} is of {wrote}", step)
         protocol_of(folder)  # a checkpoint says it itself
         protocol_of(folder, self.protocol)
-        for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict)):
+        for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict), ("kl_coef", dict)):
             if not isinstance(record.get(key), kind):
                 raise InputError(f"{RECORD} must hold {key}", f"{folder / RECORD} does not", "use another checkpoint")
         check_files(folder, whole=True)
         for role, objective in self.objectives.items():
-            found, name = (self._own(record["algorithm"], role) or {}).get("name"), objective.algorithm.name
+            found, name = record["algorithm"].get(role, {}).get("name"), objective.algorithm.name
             if found != name:
                 rule = f"the checkpoint must be of algorithm {name}"
                 raise InputError(rule, f"{folder} is of {found}", f"set algorithm={found}")
@@ -234,18 +234,12 @@ class Stored:
         return record
 
     def _states(self) -> dict[str, Any]:
-        """Estimator and coefficient: of a learner of one role as they are, else by role."""
+        """Estimator and coefficient, by role."""
         algorithm, coef = {}, {}
         for role, objective in self.objectives.items():
             algorithm[role] = {"name": objective.algorithm.name, "state": objective.algorithm.state_dict()}
             coef[role] = objective.divergence.coef
-        if len(self.objectives) > 1:
-            return {"algorithm": algorithm, "kl_coef": coef}
-        return {"algorithm": algorithm[role], "kl_coef": coef[role]}
-
-    def _own(self, found: Any, role: str) -> Any:
-        """The part of `_states` that is `role`'s."""
-        return found.get(role) if len(self.objectives) > 1 and isinstance(found, Mapping) else found
+        return {"algorithm": algorithm, "kl_coef": coef}
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -149,6 +149,8 @@ FORMULAS = {
     "dr_grpo": lambda rows, batch: grpo(rows, batch, divide=False),
     "rloo": rloo,
     "reinforce": reinforce,
+    "reinforce_none": lambda rows, batch: rows.constant(rows.totals),
+    "reinforce_running": lambda rows, batch: rows.constant(rows.totals),  # the first batch of all
     "reinforce_pp": reinforce_pp,
     "reinforce_pp_baseline": reinforce_pp_baseline,
     "remax": remax,
@@ -157,7 +159,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.covers("SR-01", "SR-02", "SR-03")
+@pytest.mark.covers("SR-01", "SR-02", "SR-03", "EP-07")
 @pytest.mark.parametrize("name", algorithms.names())
 def test_the_formula_on_whoever_is_left(batch, name):
     """Advantages are float32, so equal to the float64 formula within its rounding."""

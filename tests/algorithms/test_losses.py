@@ -29,6 +29,7 @@ def test_pg_gradient_is_minus_the_advantage():
     assert values.tolist() == [0.5, -3.0] and grad.tolist() == [-0.5, 1.5] and not clipped.any()
 
 
+@pytest.mark.covers("SR-01", "EP-06")
 def test_ppo_clip_stops_the_gradient_only_where_the_bound_is_active():
     behaviour, ratios = [-1.0] * 6, [1.5, 1.5, 0.5, 0.5, 1.27, 1.29]
     logprobs = [-1.0 + math.log(r) for r in ratios]
@@ -42,14 +43,6 @@ def test_ppo_clip_stops_the_gradient_only_where_the_bound_is_active():
 def test_extreme_ratios_stay_finite(name):
     values, _, grad = run(name, [-1e-6, -500.0], [-500.0, -1e-6], [-1.0, 1.0])
     assert torch.isfinite(values).all() and torch.isfinite(grad).all()
-
-
-@pytest.mark.covers("SR-01", "EP-06")
-def test_symmetric_and_asymmetric_clip():
-    values, _, _ = run("ppo_clip", logs(1.5, 0.5, 1.1), [0.0] * 3, [1.0, -1.0, 1.0], clip_high=0.2)
-    assert values.tolist() == pytest.approx([-1.2, 0.8, -1.1])
-    values, _, _ = run("ppo_clip", logs(1.3), [0.0], [1.0], clip_low=0.2, clip_high=0.28)
-    assert values.item() == pytest.approx(-1.28)
 
 
 def test_dual_clip_bounds_what_a_negative_advantage_can_cost():

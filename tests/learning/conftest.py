@@ -41,7 +41,7 @@ def model_dir(tmp_path_factory):
         initializer_range=0.3,
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
-    (folder / "ssp.json").write_text(json.dumps({"protocol": "mini", "recipe": "x"}))
+    (folder / "ssp.json").write_text(json.dumps({"protocol": "mini"}))
     (folder / "tokenizer.json").write_text("{}")
     return folder
 

@@ -32,12 +32,8 @@ class SoloLearner:
         self.optimizer = self.inner.backend.optimizer
         self.algorithm, self.divergence = self.objective.algorithm, self.objective.divergence
         self.critic = self.objective.critic
-        self.weights, self.save, self.load, self.protocol = (
-            self.inner.weights,
-            self.inner.save,
-            self.inner.load,
-            self.inner.protocol,
-        )
+        self.weights, self.protocol = self.inner.weights, self.inner.protocol
+        self.save, self.load = self.inner.save, self.inner.load
 
     @property
     def step(self) -> int:
@@ -81,7 +77,7 @@ def compare(kind):
 
     def run(policy, reference, sampled, behaviour):
         if hasattr(kl.get(kind), "distributions"):
-            return kl.get(kind)(policy, reference, sampled, behaviour, kl.TopK(3))
+            return kl.get(kind)(policy, reference, sampled, behaviour, 3)
         return kl.get(kind)(kl.at(policy, sampled), kl.at(reference, sampled))
 
     return run

@@ -13,18 +13,19 @@ from ssp.base.tokenlog import Kind
 from ssp.learning.batch import collate, lengths, micro_batches
 
 
+@pytest.mark.covers("SR-02")
 def test_collate_copies_the_log_and_pads_right(make_episodes):
     episodes = make_episodes(6)
-    batch = collate(episodes, [0.5] * 6, list("aabbca"))
+    nq, hotpot = ("nq", 3), ("hotpotqa", 3)  # rows of one number in two data sets
+    batch = collate(episodes, [0.5] * 6, [nq, nq, hotpot, hotpot, "c", nq])
     assert batch.groups.tolist() == [0, 0, 1, 1, 2, 0] and len(batch) == 6
     for i, episode in enumerate(episodes):
         t = len(episode.log)
         assert batch.ids[i, :t].tolist() == episode.log.ids
         assert batch.mask[i, :t].tolist() == episode.log.mask.tolist()
         assert batch.logprobs[i, :t].tolist() == episode.log.logprobs
-        assert batch.versions[i, :t].tolist() == episode.log.versions
-        assert not batch.mask[i, t:].any() and (batch.versions[i, t:] == -1).all()
-    assert (batch.versions[~batch.mask] == -1).all() and (batch.logprobs[~batch.mask] == 0).all()
+        assert not batch.mask[i, t:].any()
+    assert (batch.logprobs[~batch.mask] == 0).all()
 
 
 def test_a_void_has_no_value(make_episodes):
@@ -69,7 +70,4 @@ def test_micro_batches_partition_the_rows_within_the_budget(budget):
     flat = torch.cat(parts)
     assert sizes[flat].tolist() == sorted(sizes[rows].tolist())
     assert flat[sizes[flat] == 12].tolist() == [2, 3, 7]  # ties by index: the split is a function of the lengths
-
-
-def test_no_rows_no_micro_batches():
-    assert micro_batches(torch.tensor([3, 4]), torch.tensor([], dtype=torch.long), 100) == []
+    assert micro_batches(sizes, rows[:0], budget) == []

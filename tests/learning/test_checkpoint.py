@@ -56,7 +56,7 @@ def test_layout_loads_with_transformers_and_starts_a_learner(saved, role):
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert same(learner.weights(), {n: p.detach().numpy() for n, p in model.named_parameters()})
     record = json.loads((folder / "ssp.json").read_text())
-    assert record["protocol"] == "mini" and record["algorithm"] == {"name": "grpo", "state": {}}
+    assert record["protocol"] == "mini" and record["algorithm"] == {"solver": {"name": "grpo", "state": {}}}
     assert same(SoloLearner(folder, role).weights(), learner.weights())
 
 
@@ -154,7 +154,7 @@ def test_a_flipped_byte_is_refused_wherever_weights_are_taken(saved, kind):
     [
         ("protocol", "ssp", "of protocol ssp"),
         ("protocol", "", "name"),
-        ("algorithm", {"name": "reinforce", "state": {}}, "of reinforce"),
+        ("algorithm", {"solver": {"name": "reinforce", "state": {}}}, "of reinforce"),
         ("step", "two", "must hold step"),
         ("sha256", None, "must hold sha256"),
     ],

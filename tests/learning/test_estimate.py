@@ -23,7 +23,6 @@ def batch_of(rewards, mask, **extra):
         rewards=torch.tensor(rewards),
         valid=torch.ones(n, dtype=torch.bool),
         groups=torch.zeros(n, dtype=torch.long),
-        versions=torch.zeros(mask.shape, dtype=torch.long),
         **extra,
     )
 
@@ -101,7 +100,6 @@ def test_every_model_token_is_trained_once_in_its_own_context(dropped):
     assert seen == log.context() and len(seen) < len(log)
     assert batch.ids[8][batch.mask[8]].tolist() == [5, 6, 7]
     assert int(batch.mask[[0, 8]].sum()) == int(log.mask.sum())
-    assert batch.versions[8][batch.mask[8]].tolist() == [4, 4, 4]
     assert len(batch.episodes()) == 8 and batch.episodes().source is None
 
 

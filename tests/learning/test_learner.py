@@ -20,7 +20,7 @@ from ssp.learning.forward import score
 
 def part(batch, rows):
     """These rows of a batch as it was collated."""
-    names = ("ids", "mask", "logprobs", "rewards", "valid", "groups", "versions")
+    names = ("ids", "mask", "logprobs", "rewards", "valid", "groups")
     return replace(batch, **{name: getattr(batch, name)[rows] for name in names})
 
 
@@ -44,9 +44,8 @@ def test_scores_equal_the_plain_full_forward_with_a_padding_mask(model_dir, make
 def test_numbers_at_other_positions_change_nothing(model_dir, make_batch, role, name):
     role.loss = name
     batch = make_batch(8, noise=0.3)
-    noisy = replace(batch, logprobs=batch.logprobs.clone(), versions=batch.versions.clone(), ids=batch.ids.clone())
+    noisy = replace(batch, logprobs=batch.logprobs.clone(), ids=batch.ids.clone())
     noisy.logprobs[~batch.mask] = float("nan")
-    noisy.versions[~batch.mask] = 99
     last = (batch.mask * torch.arange(batch.mask.shape[1])).amax(1)
     noisy.ids[torch.arange(batch.mask.shape[1])[None] > last[:, None]] = 5  # template tail and padding
     ours, _ = gradients(SoloLearner(model_dir, role), batch)
@@ -66,13 +65,16 @@ SETTINGS = [
 @pytest.mark.covers("SR-10")
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize(("kind", "place"), [("k3", "loss"), ("topk_forward", "loss"), ("k1", "reward")])
-def test_the_micro_batch_split_does_not_change_the_gradient(model_dir, make_batch, role, settings, kind, place):
+def test_neither_the_micro_batch_split_nor_packing_changes_the_gradient(
+    model_dir, make_batch, role, settings, kind, place
+):
     for key, value in settings.items():
         setattr(role, key, value)
     role.kl.coef, role.kl.kind, role.kl.place, role.kl.weight = 0.05, kind, place, True
     batch, results = make_batch(24, noise=0.2), []
-    for budget in (1, 150, 10**6):
-        role.learner.token_budget = budget
+    batch.ids[1, :4] = batch.ids[0, :4]  # a prompt that packed rows share
+    for budget, packing in ((1, False), (150, False), (150, True), (10**6, False)):
+        role.learner.token_budget, role.learner.packing = budget, packing
         results.append(gradients(SoloLearner(model_dir, role), batch))
     whole, figures = results[-1]
     for other, other_figures in results[:-1]:
@@ -181,7 +183,7 @@ def test_what_the_policy_recalled_is_not_trained(model_dir, make_episodes, role)
     batch = collate(episodes, [1.0, 0.0] * 4, [e.game for e in episodes])
     for row, (start, end) in enumerate(spans):
         assert batch.ids[row, start:end].tolist() == [7, 8, 9, 10] and not batch.mask[row, start:end].any()
-        assert (batch.versions[row, start:end] == -1).all() and (batch.logprobs[row, start:end] == 0).all()
+        assert (batch.logprobs[row, start:end] == 0).all()
     learner, seen = SoloLearner(model_dir, role), []
 
     def keep(module, args, output):
@@ -240,14 +242,6 @@ def test_nothing_to_train_is_a_clean_zero_step(model_dir, make_batch, role, name
         assert figures["loss"] == figures["grad_norm"] == figures["tokens"] == 0.0
     assert learner.step == 2 and not learner.optimizer.state and learner.divergence.coef == 0.1
     assert all(np.array_equal(before[n], w) for n, w in learner.weights().items())
-
-
-def test_a_model_token_that_nothing_predicts_is_a_bug(model_dir, make_batch, role):
-    learner, batch = SoloLearner(model_dir, role), make_batch(4)
-    mask = batch.mask.clone()
-    mask[0, 0] = True
-    with pytest.raises(InvariantError, match="nothing predicts"):
-        learner.update(replace(batch, mask=mask))
 
 
 @pytest.mark.covers("SR-09")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from solo import SoloLearner, goes_on
+from solo import SoloLearner, goes_on, gradients
 from transformers import AutoModelForCausalLM
 
 from ssp.base.errors import InputError
@@ -78,6 +78,16 @@ def test_players_on_a_shared_base_get_the_adapter_alone(model_dir, make_batch, a
 def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, adapted, checkpointing):
     adapted.learner.checkpointing = checkpointing
     goes_on(tmp_path / "v2", model_dir, adapted, make_batch)
+
+
+@pytest.mark.covers("SR-10")
+def test_packed_and_checkpointed_it_has_the_padded_gradient(model_dir, make_batch, adapted):
+    adapted.entropy_coef, batch = 0.01, make_batch(12, noise=0.1)
+    padded, _ = gradients(SoloLearner(model_dir, adapted), batch)
+    adapted.learner.packing = adapted.learner.checkpointing = True
+    packed, _ = gradients(SoloLearner(model_dir, adapted), batch)
+    for name, grad in padded.items():
+        torch.testing.assert_close(packed[name], grad, atol=1e-6, rtol=1e-5)
 
 
 def test_targets_are_layers_that_there_are(model_dir, adapted):

@@ -26,10 +26,8 @@ SIZES = {
     "max_position_embeddings": 128,
 }
 SCALED = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
-WINDOW = {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
 MODELS = {
     "qwen2": {"tie_word_embeddings": True},
-    "qwen2-window": WINDOW,
     "qwen3": {"head_dim": 8},
     "llama": {"rope_parameters": SCALED},
 }
@@ -42,7 +40,7 @@ def network(family, **more):
 def pair(name):
     """The same weights, padded and packed."""
     torch.manual_seed(0)
-    padded = network(name.partition("-")[0], **MODELS[name]).eval()
+    padded = network(name, **MODELS[name]).eval()
     packed = copy.deepcopy(padded)
     enable_packing(packed)
     return padded, packed
@@ -164,8 +162,9 @@ def test_models_that_it_cannot_compute_are_refused():
     other = network("mistral")
     with pytest.raises(InputError, match="qwen2, qwen3, llama"):
         enable_packing(other)
-    with pytest.raises(InputError, match="dropout"):
-        enable_packing(network("qwen2", attention_dropout=0.1))
+    for odd in ({"attention_dropout": 0.1}, {"use_sliding_window": True, "sliding_window": 5}):
+        with pytest.raises(InputError, match="dropout or sliding windows"):
+            enable_packing(network("qwen2", **odd))
     assert not packs(other)
 
 
@@ -176,18 +175,16 @@ def test_rotation_has_the_gradient_of_its_formula():
     assert torch.autograd.gradcheck(lambda x: rotate(x, angle.cos(), angle.sin()), x)
 
 
-@pytest.mark.parametrize("window", [None, 1, 3])
-def test_attention_by_hand(window):
+def test_attention_by_hand():
     """Pieces of 3, 2 and 2 tokens; the second and third continue the first."""
     torch.manual_seed(0)
     query, key, value = torch.randn(7, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
     segments = Segments.of([3, 2, 2], [-1, 0, 0], torch.device("cpu"))
     assert segments.runs == ((1, 3, 3), (2, 2, 5)) and segments.longest == (3, 5)
     assert segments.own.tolist() == [0, 3, 5, 7] and segments.ends.tolist() == [0, 3, 8, 13]
-    got = attend(query, key, value, segments, 0.5, window)
+    got = attend(query, key, value, segments, 0.5)
     sees = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5], 6: [0, 1, 2, 5, 6]}
     for token, places in sees.items():
-        places = places[-window:] if window else places
         for head in range(4):
             weight = torch.softmax(0.5 * key[places, head // 2] @ query[token, head], 0)
             torch.testing.assert_close(got[token, head], weight @ value[places, head // 2], atol=1e-6, rtol=0)
@@ -206,12 +203,11 @@ def test_packed_micro_batches_are_few_and_even(budget):
     assert micro_batches(sizes, rows[:0], budget, packing=True) == []
 
 
-@pytest.mark.parametrize("window", [None, 3])
-def test_the_gpu_kernel_is_called_as_it_wants_to_be(window):
+def test_the_gpu_kernel_is_called_as_it_wants_to_be():
     """Without a GPU: shapes and arguments alone, on tensors that only pretend to be there."""
     with torch._subclasses.FakeTensorMode():
         query, key, value = (torch.empty(7, heads, 16, device="cuda", dtype=torch.bfloat16) for heads in (4, 2, 2))
         places, counts = (torch.empty(n, dtype=d, device="cuda") for n, d in ((13, torch.long), (4, torch.int32)))
         segments = Segments(((1, 3, 3), (2, 2, 5)), places, counts, counts, (3, 5))
-        out = attend(query, key, value, segments, 0.5, window)
+        out = attend(query, key, value, segments, 0.5)
         assert out.shape == (7, 4, 16) and out.dtype == torch.bfloat16 and out.is_cuda

@@ -36,7 +36,7 @@ def play(engine: TorchEngine, round_: int, temperature: float) -> tuple[Batch, f
 
 
 @pytest.mark.covers("SR-01", "SR-03")
-@pytest.mark.parametrize("name", [name for name in algorithms.names() if name != "remax"])
+@pytest.mark.parametrize("name", sorted({*algorithms.names()} - {"remax", "reinforce_none"}))
 def test_the_toy_is_learned(model_dir, role, name):
     role.algorithm, role.learner.lr, role.critic.lr = name, 3e-3, 1e-2
     role.clip_high = 0.2
@@ -52,7 +52,6 @@ def test_the_toy_is_learned(model_dir, role, name):
         {"loss": "cispo"},
         {"loss": "decoupled", "correction": made(CorrectionConfig, mask="token", low=0.9, high=1.1)},
         {"loss": "tis", "correction": made(CorrectionConfig, mask="sequence", low=0.9, high=1.1)},
-        {"algorithm": "reinforce_running"},
         {"algorithm": "reinforce_none", "sampling": SamplingConfig(0.6)},
     ],
     ids=str,
@@ -75,6 +74,5 @@ def learn(model_dir, role):
             break
         figures = learner.update(batch)
         assert figures["logprob_mismatch/max"] < 2e-4 and figures["logprob_mismatch/kl"] < 1e-8
-        assert set(batch.versions[batch.mask].tolist()) == {version - 1}
         engine.load(learner.weights(), version)
     assert sum(shares[:3]) / 3 < 0.2 and sum(shares[-5:]) / 5 > 0.9

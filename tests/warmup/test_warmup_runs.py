@@ -16,7 +16,7 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
 from ssp.game.world import World
 from ssp.game.world import tokenizer as words
-from ssp.learning.warmup.traces import of_run
+from ssp.learning.warmup import traces
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
@@ -86,23 +86,24 @@ def grade(episode: Episode, game: str) -> dict[str, object]:
 
 @pytest.mark.covers("SR-08")
 def test_the_solvers_episodes_with_a_good_reward_as_they_were_played(run: Path) -> None:
-    (best,) = of_run(run, SOLVER, 1.0, RENDERER)
+    (best,) = traces.of_run(run, SOLVER, RENDERER)
     (played, *_) = play(SOLVER, ["s-right"], ANSWERS)
     assert (best.id, best.outcome) == ("s-right", Outcome.SCORED)
     assert best.log.ids == played.log.ids and best.log.kinds == played.log.kinds
-    assert [e.id for e in of_run(run, SOLVER, 0.5, RENDERER)] == ["s-half", "s-right"]
-    assert [e.id for e in of_run(run, SOLVER, 0.0, RENDERER)] == ["s-half", "s-right", "s-wrong"]
 
 
 def test_the_proposers_questions_that_were_accepted_and_answered(run: Path) -> None:
-    (question,) = of_run(run, PROPOSER, 1.0, RENDERER)
+    (question,) = traces.of_run(run, PROPOSER, RENDERER)
     assert (question.id, question.final) == ("p-asked", f"{OTHER} seat ?")
 
 
-def test_no_run_none_good_and_another_familys_tokens(run: Path, tmp_path: Path) -> None:
+def test_no_run_none_good_and_another_familys_tokens(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match="a run's folder"):
-        of_run(tmp_path, SOLVER, 1.0, RENDERER)
-    with pytest.raises(InputError, match="no rewards >= 2"):
-        of_run(run, SOLVER, 2.0, RENDERER)
+        traces.of_run(tmp_path, SOLVER, RENDERER)
     with pytest.raises(InputError, match="tokens of the policy that learns"):
-        of_run(run, SOLVER, 1.0, scripts.SEARCH_R1)
+        traces.of_run(run, SOLVER, scripts.SEARCH_R1)
+    monkeypatch.setattr(traces, "LEAST_REWARD", 2.0)
+    with pytest.raises(InputError, match="no rewards >= 2"):
+        traces.of_run(run, SOLVER, RENDERER)

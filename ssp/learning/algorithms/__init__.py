@@ -17,8 +17,6 @@ _ALGORITHMS: dict[str, type[Algorithm]] = {
     for kind in vars(estimators).values()
     if isinstance(kind, type) and issubclass(kind, Algorithm) and kind.name
 }
-BASELINES = {"reinforce": "batch", "reinforce_running": "running", "reinforce_none": "none"}
-"""Names of REINFORCE → its baseline."""
 
 
 def names() -> tuple[str, ...]:
@@ -31,11 +29,8 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
     at the place."""
     if own.is_own(name):
         return _own(name, gamma, lam)
-    if name in BASELINES:
-        return estimators.Reinforce(gamma, lam, BASELINES[name])
     if name not in _ALGORITHMS:
-        known = ", ".join(sorted({*_ALGORITHMS, *BASELINES}))
-        raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {known}")
+        raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
     return _ALGORITHMS[name](gamma, lam)
 
 

@@ -58,8 +58,7 @@ class Algorithm(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` gave; InvariantError for a state that this estimator did not write."""
         if set(state) != set(self.kept) or not all(isinstance(value, float) for value in state.values()):
-            kept = f"{self.name} with baseline={self.baseline} keeps {sorted(self.kept)}"
-            raise InvariantError(f"{kept}, not {dict(state)}")
+            raise InvariantError(f"{self.name} keeps {sorted(self.kept)}, not {dict(state)}")
         self.kept = dict(state)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError
 from ssp.learning.algorithms.base import (
     Algorithm,
     ends,
@@ -18,8 +17,6 @@ from ssp.learning.algorithms.base import (
     whiten,
 )
 from ssp.learning.batch import Batch
-
-BASELINES = ("batch", "running", "none")
 
 
 class Grpo(Algorithm):
@@ -67,34 +64,44 @@ class Rloo(Algorithm):
 
 
 class Reinforce(Algorithm):
-    """The same advantage on every model token of the episode. Source: Williams 1992 (REINFORCE with a baseline).
+    """A = (r - batch mean) / (batch std + 1e-6), the same on every model token of the episode. Source: Williams 1992
+    (REINFORCE with a baseline)."""
 
-    batch: A = (r - batch mean) / (batch std + 1e-6). running: A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s)
-    over the earlier batches s < t that had a valid row, m_s the mean of their valid rewards; b = 0 in the first.
-    Stateful: each call moves the baseline. none: A = r.
-    """
-
-    name = "reinforce"
-    decay = 0.9
-
-    def __init__(self, gamma: float = 1.0, lam: float = 1.0, baseline: str = "batch") -> None:
-        """InputError for an unknown baseline."""
-        super().__init__(gamma, lam)
-        if baseline not in BASELINES:
-            step = f"set baseline to one of: {', '.join(BASELINES)}"
-            raise InputError("baseline must be a known name", baseline, step)
-        self.baseline = baseline
-        self.kept = {"total": 0.0, "weight": 0.0} if baseline == "running" else {}
+    name, baseline = "reinforce", "batch"
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each episode against the baseline, which then takes the batch in where it runs."""
+        """Of each episode against the batch."""
         rewards = episode_rewards(batch)
-        if self.baseline == "batch":
-            return over_tokens(standardise(rewards, batch.valid, torch.zeros_like(batch.groups)), batch.mask)
-        valid = batch.valid.bool()
-        total, weight = self.kept.get("total", 0.0), self.kept.get("weight", 0.0)
+        return over_tokens(standardise(rewards, batch.valid, torch.zeros_like(batch.groups)), batch.mask)
+
+
+class ReinforceNone(Algorithm):
+    """A = r: `Reinforce` without a baseline."""
+
+    name, baseline = "reinforce_none", "none"
+
+    def advantages(self, batch: Batch) -> Tensor:
+        """What each episode earned."""
+        return over_tokens(torch.where(batch.valid.bool(), episode_rewards(batch), 0.0), batch.mask)
+
+
+class ReinforceRunning(Algorithm):
+    """A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that had a valid row, m_s the
+    mean of their valid rewards; b = 0 in the first. Stateful: each call moves the baseline."""
+
+    name, baseline = "reinforce_running", "running"
+    decay = 0.9
+
+    def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
+        super().__init__(gamma, lam)
+        self.kept = {"total": 0.0, "weight": 0.0}
+
+    def advantages(self, batch: Batch) -> Tensor:
+        """Of each episode against the baseline, which then takes the batch in."""
+        rewards, valid = episode_rewards(batch), batch.valid.bool()
+        total, weight = self.kept["total"], self.kept["weight"]
         out = torch.where(valid, rewards - (total / weight if weight else 0.0), 0.0)
-        if self.kept and bool(valid.any()):
+        if bool(valid.any()):
             mean = float(rewards[valid].mean())
             self.kept = {"total": self.decay * total + mean, "weight": self.decay * weight + 1.0}
         return over_tokens(out, batch.mask)

@@ -28,6 +28,8 @@ from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.record.manifest import read_record
 
 ENTRY = "warmup"
+HELDOUT = 0.05
+"""Share of the episodes that is measured and not learned."""
 LEAST_SECONDS, SHARE = 60.0, 0.1
 """A save is due after so long, and later where a save takes more than this share of the time."""
 
@@ -37,13 +39,10 @@ Show = Callable[[Mapping[str, float]], None]
 
 @dataclass(frozen=True)
 class WarmupConfig:
-    """The share `heldout` of the episodes is measured and not learned; the rest is learned `epochs` times, `batch`
-    episodes an update. Of a run's episodes those that earned at least `least_reward` are taken."""
+    """What is not held out is learned `epochs` times, `batch` episodes an update."""
 
     epochs: int = 1
     batch: int = 32
-    heldout: float = 0.05
-    least_reward: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,8 @@ def recipe(block: RoleConfig) -> RoleConfig:
 
 
 def steps(episodes: int, cfg: WarmupConfig) -> int:
-    """Updates of a warm start on so many episodes. InputError when none of them is left to learn."""
-    learned = episodes - round(episodes * cfg.heldout)
-    if not learned:
-        found = f"{episodes} in all, {cfg.heldout:g} of them held out"
-        raise InputError("--data holds an episode to learn", found, "give more")
+    """Updates of a warm start on so many episodes."""
+    learned = episodes - round(episodes * HELDOUT)
     return cfg.epochs * -(-learned // cfg.batch)
 
 
@@ -86,7 +82,7 @@ async def train(
     """Learn `episodes`. With `saves` it goes on where these stand, saves on the way and when it is cancelled, and
     finishes them."""
     order = generator(seed, "warmup", "split").permutation(len(episodes)).tolist()
-    held = round(len(episodes) * cfg.heldout)
+    held = round(len(episodes) * HELDOUT)
     test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
     blocks: list[list[Episode]] = []
     for epoch in range(cfg.epochs):

@@ -23,6 +23,8 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
 from ssp.record.runfolder import RunFolder
 
+LEAST_REWARD = 1.0
+"""Of a run's episodes of the solver those are good that earned as much."""
 _STEP = "mend the line, or take it out"
 
 
@@ -130,7 +132,7 @@ def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
     return InputError(rule, f"line {line}: {found}", step)
 
 
-def of_run(folder: Path, role: str, least_reward: float, renderer: Renderer) -> list[Episode]:
+def of_run(folder: Path, role: str, renderer: Renderer) -> list[Episode]:
     """The good episodes of `role` in the run `folder`, as they were played (rejection-sampling fine-tuning), in order
     of their ids; outcome scored.
 
@@ -143,9 +145,9 @@ def of_run(folder: Path, role: str, least_reward: float, renderer: Renderer) -> 
         raise InputError("--data is a jsonl file of traces, or a run's folder", folder, "give another path")
     reader = RunReader(run)
     with reader.ledger() as ledger:
-        rows = ledger.earned(role, 0.0 if role == PROPOSER else least_reward)
+        rows = ledger.earned(role, 0.0 if role == PROPOSER else LEAST_REWARD)
     if not rows:
-        wanted = "accepted questions that an attempt answered" if role == PROPOSER else f"rewards >= {least_reward:g}"
+        wanted = "accepted questions that an attempt answered" if role == PROPOSER else f"rewards >= {LEAST_REWARD:g}"
         rule = f"the run holds episodes of the {role} to learn from"
         raise InputError(rule, f"no {wanted} in {folder}", "take another")
     chosen = [reader.episode(row) for row in sorted(rows, key=lambda row: row["file"] or "")]  # a file is read once
