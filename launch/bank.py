@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when it has shown or written what was asked for. Raises InputError."""
     args = _parser().parse_args(argv)
     if args.export is not None and args.export.exists():
-        raise InputError("an export is a new file or folder", args.export, "remove it or choose another")
+        raise InputError("an export is a new file", args.export, "remove it or choose another")
     # Here, because --help needs none of it.
     from launch.shown import questions
     from ssp.selfplay.questions import files, reader
@@ -95,7 +95,7 @@ def _gap(gap: Gap) -> str:
 
 def _parser() -> Parser:
     parser = Parser("bank", "Search, show and export the questions of a run.")
-    parser.add_argument("bank", metavar="RUN|FILE.parquet|DIR", help="a run, or what was exported of one")
+    parser.add_argument("bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one")
     only = parser.add_argument_group("which questions, in the table and the export")
     only.add_argument("--valid", action="store_true", help="only those that the referee accepted")
     only.add_argument("--rule", default="", metavar="RULE", help="only those that this rule rejected")
@@ -107,7 +107,7 @@ def _parser() -> Parser:
     tasks.add_argument("--show", default="", metavar="QUESTION", help="one question, all attempts and transcripts")
     tasks.add_argument("--episodes", action="store_true", help="ids of all episodes, newest first, evaluations last")
     tasks.add_argument("--yardstick", type=whole(1), metavar="K", help="ask the solver's start of every K-th round")
-    tasks.add_argument("--export", type=Path, metavar="FILE|DIR", help="a parquet file, or a Hugging Face data set")
+    tasks.add_argument("--export", type=Path, metavar="FILE", help="a parquet file")
     policy.trust_flag(parser)
     parser.add_argument("--format", choices=("bank", "search-r1"), default="bank", help="export: all, or training rows")
     parser.add_argument("--source", default="", metavar="NAME", help="export: their data_source, such as nq")

@@ -124,9 +124,8 @@ def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) ->
     kept = [record for record in accepted if not rows or fits_search_r1(record.as_question(), prompt)]
     if not kept:
         raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
-    if not rows and args.export.suffix not in ("", ".parquet"):
-        rule = "a bank is exported to a .parquet file, or to a folder, whose name has no ending"
-        raise InputError(rule, args.export, "give it such a name")
+    if not rows and args.export.suffix != ".parquet":
+        raise InputError("a bank is exported to a .parquet file", args.export, "give it such a name")
     if args.transcripts and rows:
         raise InputError("transcripts have no place in Search-R1's columns", "--transcripts", "leave it out")
     if args.transcripts and run is not None:
@@ -134,10 +133,7 @@ def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) ->
     changed = {"license": args.license, "data_source": args.source}
     kept = [replace(record, **{name: text for name, text in changed.items() if text}) for record in kept]
     with writable("an export can be written", args.export):
-        if args.export.suffix:
-            files.WRITERS[args.format](args.export, kept)
-        else:
-            files.write_folder(args.export, kept, args.format)
+        files.WRITERS[args.format](args.export, kept)
     lost = {"no referee accepted": len(records) - len(accepted), "such a row would change": len(accepted) - len(kept)}
     said = "".join(f" ({number:,} left out, which {why})" for why, number in lost.items() if number)
     say(f"{args.export}: {len(kept):,} questions, {args.format}{said}")

@@ -105,18 +105,18 @@ def test_a_run_has_one_name_everywhere(
 
 @pytest.mark.parametrize("transcripts", [False, True])
 def test_an_export_is_read_like_the_run(stage: fakes.Stage, ask: Ask, tmp_path: Path, transcripts: bool) -> None:
-    folder = tmp_path / "set"
+    file = tmp_path / "bank.parquet"
     flags = ["--transcripts"] if transcripts else []
-    code, said = ask(stage.folder.path, "--export", folder, "--valid", *flags)
-    records = files.read_bank(folder)
-    assert code == 0 and f"{len(records)} questions, bank" in said and (folder / "README.md").is_file()
+    code, said = ask(stage.folder.path, "--export", file, "--valid", *flags)
+    records = files.read_bank(file)
+    assert code == 0 and f"{len(records)} questions, bank" in said
     assert {bool(attempt.transcript) for record in records for attempt in record.attempts} == {transcripts}
     listed = ask(stage.folder.path, "--valid")[1].splitlines()
-    assert ask(folder)[1].splitlines()[1:] == listed[1:]
-    assert "handed in none" in listed[0] and "handed in none" not in ask(folder)[1], "which an export does not say"
-    shown = ask(folder, "--show", records[0].id)[1]
+    assert ask(file)[1].splitlines()[1:] == listed[1:]
+    assert "handed in none" in listed[0] and "handed in none" not in ask(file)[1], "which an export does not say"
+    shown = ask(file, "--show", records[0].id)[1]
     assert records[0].question in shown and ("<search>" in shown) == transcripts
-    assert ask(folder, "--export", tmp_path / "again.parquet")[0] == 0
+    assert ask(file, "--export", tmp_path / "again.parquet")[0] == 0
     assert files.read_bank(tmp_path / "again.parquet") == records
 
 
@@ -127,7 +127,7 @@ def test_a_training_file_has_accepted_questions_only_and_says_so(stage: fakes.St
     assert code == 0 and f"{len(records) - len(valid)} left out, which no referee accepted" in said
     assert "data_source selfplay-run: Search-R1's own scorer knows only nq, triviaqa" in said
     assert [q.question for q in read_questions(tmp_path / "train.parquet")] == valid
-    code, said = ask(stage.folder.path, "--export", tmp_path / "set", "--format", "search-r1", "--valid")
+    code, said = ask(stage.folder.path, "--export", tmp_path / "set.parquet", "--format", "search-r1", "--valid")
     assert code == 0 and "left out" not in said
 
 
@@ -141,9 +141,8 @@ def test_one_question_that_no_row_can_hold_blocks_no_export(stage: fakes.Stage, 
 
 
 def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    assert ask(stage.folder.path, "--export", tmp_path / "set", "--license", "cc-by-4.0")[0] == 0
-    assert {record.license for record in files.read_bank(tmp_path / "set")} == {"cc-by-4.0"}
-    assert "license: cc-by-4.0" in (tmp_path / "set" / "README.md").read_text()
+    assert ask(stage.folder.path, "--export", tmp_path / "bank.parquet", "--license", "cc-by-4.0")[0] == 0
+    assert {record.license for record in files.read_bank(tmp_path / "bank.parquet")} == {"cc-by-4.0"}
 
 
 @pytest.mark.parametrize(
@@ -152,8 +151,9 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
         (["--show", "q0"], "named by its id"),
         (["--show", "nobody"], "nobody, none"),
         (["--min-difficulty", "2"], "a number from 0 to 1"),
-        (["--export", "{there}"], "a new file or folder"),
+        (["--export", "{there}"], "a new file"),
         (["--export", "{new}.csv"], ".parquet file"),
+        (["--export", "{new}"], ".parquet file"),
         (["--export", "{new}.csv", "--format", "search-r1"], "ends in .jsonl"),
         (["--export", "{new}.parquet", "--contains", "no such text"], "at least one question"),
         (["--export", "{new}.parquet", "--rule", "leakage", "--format", "search-r1"], "at least one question"),

@@ -1,4 +1,4 @@
-"""What is exported comes back the same: as a bank, as a data set of the hub, as questions to play."""
+"""What is exported comes back the same: as a bank, as questions to play."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
@@ -39,17 +38,13 @@ def bank(path: Path) -> fakes.Config:
     return fakes.config(game__questions="bank", data__questions=str(path))
 
 
-@pytest.mark.parametrize("name", ["bank.parquet", "folder"])
-def test_export_and_import_are_the_same_records(tmp_path: Path, records: list[Record], name: str) -> None:
-    first, second = tmp_path / name, tmp_path / "again.parquet"
-    if name == "folder":
-        files.write_folder(first, records, "bank")
-    else:
-        files.write_bank(first, records)
+def test_export_and_import_are_the_same_records(tmp_path: Path, records: list[Record]) -> None:
+    first, second = tmp_path / "bank.parquet", tmp_path / "again.parquet"
+    files.write_bank(first, records)
     back = files.read_bank(first)
     assert back == records and any(play.transcript for record in back for play in record.plays)
     files.write_bank(second, back)
-    assert second.read_bytes() == (first / files.DATA if name == "folder" else first).read_bytes()
+    assert second.read_bytes() == first.read_bytes()
 
 
 @pytest.mark.parametrize("change", [{"question": None}, {"license": None}, {"plays": None}])
@@ -59,14 +54,12 @@ def test_a_null_where_none_may_be_is_refused(tmp_path: Path, records: list[Recor
         files.read_bank(tmp_path / "bank.parquet")
 
 
-@pytest.mark.parametrize("name", ["bank.parquet", "folder", "training.parquet"])
+@pytest.mark.parametrize("name", ["bank.parquet", "training.parquet"])
 def test_an_export_is_played_as_the_run_itself_would_be(
     tmp_path: Path, run: fakes.Stage, records: list[Record], name: str
 ) -> None:
     """The same questions and answers in the same order: so the same curriculum, whatever the seed."""
-    if name == "folder":
-        files.write_folder(tmp_path / name, records, "bank")
-    elif name == "bank.parquet":
+    if name == "bank.parquet":
         files.write_bank(tmp_path / name, records)
     else:
         files.write_training(tmp_path / name, [record for record in records if record.verdict == "valid"])
@@ -117,40 +110,12 @@ def test_the_training_file_has_search_r1s_columns(tmp_path: Path, records: list[
     assert {(q.source, q.split) for q in read} == {("selfplay-run", "train")}
 
 
-def test_the_card_has_the_hubs_header(tmp_path: Path, records: list[Record]) -> None:
-    files.write_folder(tmp_path / "set", records, "bank")
-    _, header, text = (tmp_path / "set" / "README.md").read_text().split("---\n", 2)
-    said = yaml.safe_load(header)
-    (config,) = said["configs"]
-    (data,) = config["data_files"]
-    assert (tmp_path / "set" / data["path"]).is_file() and data["split"] == "train"
-    assert said["license"] == "apache-2.0" and "license_name" not in said
-    assert f"| questions | {len(records):,} |" in text and "| broke leakage |" in text
-    assert "written by a language-model policy" in text
-    two = [records[0], replace(records[1], license="CC BY-SA: 4.0", proposer_version=None)]
-    header, text = files.card(two, "search-r1").split("---\n", 2)[1:]
-    said = yaml.safe_load(header)
-    assert (said["license"], said["license_name"]) == ("other", "CC BY-SA: 4.0, apache-2.0")
-    assert "not all of them were written" in text
-
-
 @pytest.mark.parametrize("field", ["license", "data_source"])
 def test_no_question_is_without_source_and_licence(tmp_path: Path, records: list[Record], field: str) -> None:
     for said in ("", " "):
         with pytest.raises(InputError, match="a source and a licence"):
             files.write_bank(tmp_path / "bank.parquet", [replace(records[0], **{field: said})])
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_is_whole_or_not_there(tmp_path: Path, records: list[Record]) -> None:
-    bad = replace(records[0], question="Question: which ?", verdict="valid")
-    with pytest.raises(InputError, match="last"):
-        files.write_folder(tmp_path / "set", [records[1], bad], "search-r1")
-    assert not list(tmp_path.iterdir())
-    files.write_folder(tmp_path / "set", records, "bank")
-    with pytest.raises(InputError, match="a new file or folder"):
-        files.write_folder(tmp_path / "set", records[:1], "bank")
-    assert files.read_bank(tmp_path / "set") == records and len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_is_no_bank_is_refused(tmp_path: Path, records: list[Record]) -> None:

@@ -1,11 +1,8 @@
-"""The bank as a file (parquet, or a data set's folder as the Hugging Face hub has them), which reads back as the same
-records and appears whole or not at all; and questions that nobody proposes: those of a data set or a bank."""
+"""The bank as a parquet file, which reads back as the same records and appears whole or not at all; and questions that
+nobody proposes: those of a data set or a bank."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, is_dataclass
@@ -15,7 +12,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 from pyarrow.dataset import dataset
 
 from ssp.base.errors import InputError
@@ -30,15 +26,8 @@ from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import VALID, Attempt, Check, Play, Record, identify
 
-DATA = "data/train.parquet"
-"""The data of a folder."""
-
 ROWS = 200
 """Records that are written and read at a time: parquet cannot give back 2 GiB of nested text in one piece."""
-
-WRITTEN = """Each question was written by a language-model policy that was given its answer and searched a corpus; a referee
-checked it, and a solver tried to answer it by search. Answers were not checked by people."""
-PLAYED = "Questions that a solver tried to answer by search; not all of them were written in that run."
 
 _ARROW = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
 
@@ -76,34 +65,17 @@ WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {"bank": write_ba
 """Format → its writer."""
 
 
-def write_folder(folder: Path, records: Sequence[Record], kind: str) -> None:
-    """A data set's folder: its card, and the records in format `kind`."""
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    try:
-        (aside / DATA).parent.mkdir(parents=True)
-        WRITERS[kind](aside / DATA, records)
-        (aside / "README.md").write_text(card(records, kind), encoding="utf-8")
-        os.rename(aside, folder)
-    except OSError as error:
-        if not folder.exists():
-            raise
-        raise InputError("an export is a new file or folder", folder, "remove it or choose another") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
 def is_bank(place: Path) -> bool:
-    """Whether `place` is an exported file or folder, not a run."""
-    return place.suffix == ".parquet" or (place / DATA).is_file()
+    """Whether `place` is an exported file, not a run."""
+    return place.suffix == ".parquet"
 
 
 def read_bank(place: Path) -> list[Record]:
-    """The records of an exported file or folder. InputError for one that is missing, or no bank with all fields."""
+    """The records of an exported file. InputError for one that is missing, or no bank with all fields."""
     return list(_records(place))
 
 
-def _records(place: Path) -> Iterator[Record]:
-    path = _file(place)
+def _records(path: Path) -> Iterator[Record]:
     if not path.is_file():
         raise InputError("a bank's file must exist", path, "check the path")
     needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
@@ -121,15 +93,11 @@ def _records(place: Path) -> Iterator[Record]:
         raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
 
 
-def _file(place: Path) -> Path:
-    return place / DATA if place.is_dir() else place
-
-
 def _accepted(place: Path) -> list[Question]:
-    """The questions to play of an exported file or folder: a bank's valid ones, all of any other question file."""
+    """The questions to play of an exported file: a bank's valid ones, all of any other question file."""
     with suppress(OSError, pa.ArrowException):  # a bank's reader says what is wrong with it
-        if "plays" not in pq.read_schema(_file(place)).names:
-            return read_questions(_file(place))
+        if "plays" not in pq.read_schema(place).names:
+            return read_questions(place)
     return [record.as_question() for record in _records(place) if record.verdict == VALID]
 
 
@@ -158,33 +126,3 @@ def answered(cfg: Config) -> dict[tuple[str, str], Question]:
     if cfg.game.questions == "bank" and not is_bank(resolve(cfg.data.questions, "data.questions")):
         return {}
     return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
-
-
-def card(records: Sequence[Record], kind: str) -> str:
-    """README.md of a data set's folder: the hub's header, where the questions come from, counts, fields."""
-    licenses = sorted({record.license for record in records})
-    header = {
-        "license": licenses[0] if len(licenses) == 1 else "other",
-        **({"license_name": ", ".join(licenses)} if len(licenses) > 1 else {}),
-        "task_categories": ["question-answering"],
-        "tags": ["search-self-play", "synthetic"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": DATA}]}],
-    }
-    counts = Counter(record.verdict for record in records)
-    counts.update(f"broke {record.rule}" for record in records if record.rule)
-    rates = [record.solve_rate for record in records if record.solve_rate is not None]
-    facts = {
-        "questions": f"{len(records):,}",
-        **{name: f"{number:,}" for name, number in sorted(counts.items())},
-        "groups of near-duplicates": f"{len({record.group for record in records}):,}",
-        "mean solve rate": f"{sum(rates) / len(rates):.3f}" if rates else "unknown",
-        "source": ", ".join(sorted({record.data_source for record in records})),
-        "licence": ", ".join(licenses),
-    }
-    columns = "docs/bank.md of ssp explains" if kind == "bank" else "Search-R1's training files have"
-    table = "\n".join(f"| {name} | {said} |" for name, said in facts.items())
-    written = WRITTEN if all(record.proposer_version is not None for record in records) else PLAYED
-    return (
-        f"---\n{yaml.safe_dump(header, sort_keys=False)}---\n\n# Questions of search self-play\n\n{written}\n\n"
-        f"| | |\n|---|---|\n{table}\n\nRows have the columns that {columns}.\n"
-    )
