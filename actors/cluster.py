@@ -20,6 +20,7 @@ from typing import Any
 from actors import servers
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
+from ssp.capacity.memory.threads import cores
 from ssp.config.cluster import RayConfig
 
 _watches: list[servers.Watch] = []
@@ -51,9 +52,9 @@ def environment(cfg: RayConfig) -> None:
 def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again") -> Cluster:
     """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together.
 
-    Raises InputError when `ray.cpus` is less than that or the dashboard's port is taken, SspError when none starts. When
-    nobody answers within `ray.start_timeout`, or one of Ray's servers ends from now on, this process ends (exit code 1):
-    `lost` is called before and gives what the paragraph ends with.
+    Raises InputError when the dashboard's port is taken, SspError when none starts. When nobody answers within
+    `placement.call_timeout`, or one of Ray's servers ends from now on, this process ends (exit code 1): `lost` is called
+    before and gives what the paragraph ends with.
     """
     environment(cfg)
     address = os.environ.get("RAY_ADDRESS", "")
@@ -70,11 +71,8 @@ def _local(cfg: RayConfig, needed_cpus: float) -> dict[str, Any]:
     if cfg.node_ports:
         rule = "ray.node_ports is of the nodes that ssp cluster starts"
         raise InputError(rule, cfg.node_ports, "leave it out: a run on this machine listens on loopback only")
-    if 0 < cfg.cpus < needed_cpus:
-        rule = f"ray.cpus holds what all actors ask for, {needed_cpus:g}"
-        raise InputError(rule, cfg.cpus, f"set ray.cpus={math.ceil(needed_cpus)}, or lower placement.*")
     return {
-        "num_cpus": cfg.cpus or max(os.cpu_count() or 1, math.ceil(needed_cpus)),
+        "num_cpus": max(cores(), math.ceil(needed_cpus)),
         "include_dashboard": cfg.dashboard >= 0,
         "dashboard_host": "127.0.0.1",
         "dashboard_port": dashboard_port(cfg),
@@ -88,7 +86,7 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
 
     late = f"no Ray cluster answers at RAY_ADDRESS={address}" if address else "Ray did not start"
     step = "Next: correct RAY_ADDRESS" if address else "Next: see its logs, or try again"
-    look = servers.starting(cfg.start_timeout, f"{late} within ray.start_timeout={cfg.start_timeout:g} s.")
+    look = servers.starting(cfg.start_timeout, f"{late} within placement.call_timeout={cfg.start_timeout:g} s.")
     watch = servers.Watch(look, lambda: step)
     try:
         with _hangups_held():

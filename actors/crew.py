@@ -182,7 +182,7 @@ async def starting(name: str, seconds: float) -> AsyncIterator[None]:
         raise SspError(f"{name} could not start: {last_line(error)}") from error
     except TimeoutError:
         raise SspError(
-            f"{name} did not start within ray.start_timeout={seconds:g} s. Next: see whether the cluster has the CPUs "
+            f"{name} did not start within placement.call_timeout={seconds:g} s. Next: see whether the cluster has the CPUs "
             f"({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
         ) from None
 

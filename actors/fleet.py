@@ -195,7 +195,7 @@ def connect_search(cfg: Config, run: str) -> Search:
     """The search that a player uses: the retriever actors of `run`, and what is searched elsewhere in front of them.
 
     Waits until every shard has said what it holds, and for an encoder; SspError when one does not within
-    ray.start_timeout.
+    placement.call_timeout.
     """
     return corpora.with_remote(cfg, connect_router(cfg, run))
 
@@ -273,6 +273,6 @@ def _first(members: Members, method: str, parts: int, seconds: float) -> list[An
     found = members.ask(method, {part: () for part in range(parts)}, time.monotonic() + seconds)
     if len(found) < parts:
         missing = ", ".join(str(part) for part in range(parts) if part not in found)
-        said = f"{members.kind} {missing} did not answer within ray.start_timeout={seconds:g} s"
+        said = f"{members.kind} {missing} did not answer within placement.call_timeout={seconds:g} s"
         raise SspError(f"{said}. Next: see its log in Ray's dashboard, or raise it")
     return list(found.values())

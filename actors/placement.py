@@ -76,7 +76,7 @@ class Groups:
     """The placement groups of a run, named after it."""
 
     def __init__(self, plan: Plan, cfg: Config, run: str) -> None:
-        """Make them and wait. InputError naming what is missing after ray.start_timeout seconds."""
+        """Make them and wait. InputError naming what is missing after placement.call_timeout seconds."""
         self._plan, self._cpus = plan, cfg.placement.cpus
         self._parts: dict[str, list[_Part]] = {}
         self._groups: list[tuple[str, PlacementGroup]] = []
@@ -127,7 +127,7 @@ class Groups:
                 wanted = ", ".join(" and ".join(f"{name} {n:g}" for name, n in bundle.items()) for bundle in bundles)
                 left = f"GPU {free.get('GPU', 0):g}, CPU {free.get('CPU', 0):g}"
                 raise InputError(
-                    f"Ray gives every unit its resources within ray.start_timeout={seconds:g} s",
+                    f"Ray gives every unit its resources within placement.call_timeout={seconds:g} s",
                     f"{label} wants {wanted} on one node; free in the whole cluster: {left}",
                     "end what holds them (ray list placement-groups), or add nodes",
                 )

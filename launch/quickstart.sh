@@ -8,6 +8,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 ssp_setup run
 
-# What sets no number of its own (placement.threads) computes on one thread: two spinning thread pools on two cores are several times slower.
+# What sets no number of its own computes on one thread: two spinning thread pools on two cores are several times slower.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"
 exec "$ssp_venv/bin/ssp" train --config quickstart "$@"

@@ -20,7 +20,6 @@ from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.warmup import loop, traces
@@ -49,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     # What sets no number of its own computes on one thread; before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    cfg.placement.threads = threads.alone(cfg, role, cfg.block(role).learner.ranks)
+    for other in set(cfg.roles) - {role}:
+        cfg.block(other).policy = "frozen"  # so that it shares no cores
     end_politely()
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)

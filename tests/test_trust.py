@@ -14,7 +14,7 @@ from launch.main import main
 from ssp.base.episode import ROLES, Episode
 from ssp.base.errors import InputError
 from ssp.base.printable import printable
-from ssp.base.services import key_from
+from ssp.base.services import JUDGE_KEY, key_from
 from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.game.judge.endpoint import Endpoint
@@ -192,20 +192,21 @@ def test_secrets_of_the_environment_are_not_read_into_a_run(tmp_path: Path, monk
 def test_a_key_goes_nowhere_that_only_a_run_names(
     url: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SECRET", "hunter2")
+    monkeypatch.setenv(JUDGE_KEY, "hunter2")
     (tmp_path / "config.yaml").write_text(
-        f"judge: {{key_env: SECRET, url: '{url}'}}\nsolver: {{engine: {{kind: torch}}}}\n"
+        f"judge: {{url: '{url}'}}\nsolver: {{engine: {{kind: torch}}}}\n"
         f"retriever: {{url: '{url}', online: {{engine: serper}}}}"
     )
     monkeypatch.setattr("ssp.config.rules.check", lambda cfg, rules: None)  # which refuses a user in an address
     cfg = load(str(tmp_path / "config.yaml"), trusted=False)
     assert own.sealed(cfg.retriever.url) is not kept
     if kept:
-        assert key_from(cfg.judge.key_env) == "hunter2"
+        assert key_from(JUDGE_KEY, cfg.judge.url) == "hunter2"
     else:
-        for ask in (lambda: key_from(cfg.judge.key_env), lambda: Endpoint(cfg.judge)):
-            with pytest.raises(InputError, match="--trust-code"):
-                ask()
+        with pytest.raises(InputError, match="--trust-code"):
+            Endpoint(cfg.judge)
+        monkeypatch.delenv(JUDGE_KEY)
+        Endpoint(cfg.judge)  # to which nothing secret goes
 
 
 def test_every_reader_of_a_run_says_whether_it_trusts_it() -> None:

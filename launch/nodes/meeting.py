@@ -120,7 +120,7 @@ class Meeting:
             if not self._changed.wait_for(lambda: not self._missing(), seconds):
                 raise SspError(
                     f"rank {', '.join(map(str, self._missing()))} of {self._nodes} did not come within "
-                    f"twice ray.start_timeout, {seconds:g} s. Next: see what was printed there, and start again"
+                    f"twice placement.call_timeout, {seconds:g} s. Next: see what was printed there, and start again"
                 )
 
     def end(self, exit_code: int) -> None:
@@ -229,7 +229,7 @@ class Member:
                 say(f"waiting for the head at {head[0]}:{head[1]} ({why})")
             time.sleep(BEAT)
         raise SspError(
-            f"no head at {head[0]}:{head[1]} (the port above MASTER_PORT) within twice ray.start_timeout, "
+            f"no head at {head[0]}:{head[1]} (the port above MASTER_PORT) within twice placement.call_timeout, "
             f"{seconds:g} s: {why}. Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
         )
 

@@ -139,7 +139,7 @@ class RayNode:
                 self._launch()
             self.check()
             if time.monotonic() > deadline:
-                raise SspError(f"Ray did not start within ray.start_timeout={seconds:g} s: {self._last_words()}")
+                raise SspError(f"Ray did not start within placement.call_timeout={seconds:g} s: {self._last_words()}")
             time.sleep(0.1)
 
     def check(self) -> None:

@@ -24,7 +24,10 @@ SECRET = re.compile(r"(?i)(^|_)(key|token|secret|password|passwd|credentials?)$"
 """Names of settings and variables whose values no log may hold."""
 
 SEALED = "untrusted:"
-"""Before a place of code, or of a key, that a run's own config.yaml gives to a command that looks at the run."""
+"""Before a place of code, or an address to which a key would go, that a run's own config.yaml gives to a command that
+looks at the run."""
+JUDGE_KEY, ENGINE_KEY = "SSP_JUDGE_KEY", "SSP_ENGINE_KEY"
+"""Environment variables with the keys of the servers at judge.url and engine.url."""
 _BUSY = (408, 409, 425, 429)
 
 
@@ -44,14 +47,16 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def key_from(variable: str) -> str:
-    """The key in an environment variable, "" when none is named. InputError when it is not set, or no word of ASCII."""
-    if sealed(variable):
-        rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
-        raise InputError(rule, variable.removeprefix(SEALED), "look where it would go, then add --trust-code")
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key:
+def key_from(variable: str, url: str, needed: bool = False) -> str:
+    """The key in an environment variable, which goes to `url`; "" when it is not set. InputError when it is `needed` then,
+    when the address is sealed, and for a key that is no word of ASCII."""
+    key = os.environ.get(variable, "").strip()
+    if needed and not key:
         raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
+    if key and sealed(url):
+        rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
+        found = f"{variable} for {url.removeprefix(SEALED)}"
+        raise InputError(rule, found, f"look where it would go, then add --trust-code (or unset {variable})")
     if not (key.isascii() and key.isprintable()):
         raise InputError("a key is one line of ASCII characters", f"the value of {variable} is not", "export it again")
     return key

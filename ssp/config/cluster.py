@@ -19,11 +19,10 @@ class TransferConfig:
 @dataclass
 class PlacementConfig:
     """How many actors there are (`proposers`, `solvers`, `judges`), and where. `cpus`: what each asks Ray for.
-    `restarts`: how often each may start again (learners: all together). `call_timeout`: seconds that one call may take.
+    `restarts`: how often each may start again (learners: all together). `call_timeout`: seconds that one call may take,
+    and (but 60 at least) Ray to start or a RAY_ADDRESS to answer, all actors to start, one to come back; in twice that
+    all nodes of `ssp cluster` must meet.
 
-    `threads`: torch's in each process that computes, in `ssp eval`, `ask`, `replay`, `bank` and `warmup` too (0 = by
-    model size: one below 30 million parameters, else the machine's cores over the processes that compute at once).
-    Another number rounds differently.
     `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner take turns
     on shared ones), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`,
     `learner_gpus`, `judge_gpus`: GPUs of an engine's rank, a learner's rank, a judge (0 = it computes on CPUs).
@@ -39,7 +38,6 @@ class PlacementConfig:
     solvers: int = number(2, 1, 1024)
     judges: int = number(2, 1, 1024)
     cpus: ClassVar[float] = 0.1
-    threads: int = number(0, 0, 1024)
     restarts: int = number(10, 0)
     call_timeout: float = number(300.0, 0.001)
 
@@ -48,16 +46,13 @@ class PlacementConfig:
 class RayConfig:
     """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. One node alone
     listens on 127.0.0.1 only.
-    `cpus`: 0 = what the machine has. `object_store_mb`: 10^6 bytes of Ray's object store on each node. `dashboard`:
-    port of Ray's (0 = the first free one from 8265 on, -1 = there is none). `start_timeout`: seconds for Ray to start (or a
-    RAY_ADDRESS to answer), for all actors to start, and for one to come back. In twice that all nodes of
-    `ssp cluster` must meet. `node_ports`: all other ports of a node, such as "20000-20999" ("" = any free
+    `object_store_mb`: 10^6 bytes of Ray's object store on each node. `dashboard`: port of Ray's (0 = the first free one
+    from 8265 on, -1 = there is none). `node_ports`: all other ports of a node, such as "20000-20999" ("" = any free
     ones)."""
 
-    cpus: int = number(0, 0)
     dashboard: int = number(0, -1, 65535)
     object_store_mb: int = number(256, 80)
-    start_timeout: float = number(300.0, 0.001)
+    start_timeout: ClassVar[float] = 300.0
     node_ports: str = ""
 
     @property

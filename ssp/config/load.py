@@ -47,9 +47,9 @@ def load(
     `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
 
     `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
-    which nothing is executed or sent: its places of code and of keys are sealed, interpolations refused, settings that are
-    gone left out. Raises InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and values that
-    contradict each other.
+    which nothing is executed or sent: its places of code and keys' addresses are sealed, interpolations refused, settings
+    that are gone left out. Raises InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and
+    values that contradict each other.
     """
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
@@ -145,7 +145,7 @@ def _read(path: Path) -> Raw:
 
 
 def _seal(file: Raw, path: Path, typed: Raw) -> None:
-    """What a file that nobody vouches for may not do: name code that runs, name keys that are sent, read the environment."""
+    """What a file that nobody vouches for may not do: name code that runs, name whom keys go to, read the environment."""
     for key, value in _leaves(file, ""):
         if "${" in f"{key} {value}":
             rule = "the config.yaml of a run holds plain values"
@@ -154,10 +154,10 @@ def _seal(file: Raw, path: Path, typed: Raw) -> None:
         block = file.get(name)
         if isinstance(block, dict):
             own.seal(block)
-            _seal_key(block.get("engine"))
-    _seal_key(file.get("judge"))
+            _seal_address(block.get("engine"))
+    _seal_address(file.get("judge"))
     if _value_of(_merge(file, typed), "retriever.online.engine"):  # whose key goes to that address
-        _seal_key(file.get("retriever"), "url")
+        _seal_address(file.get("retriever"))
 
 
 def _without_gone(block: Raw, prefix: str = "") -> Raw:
@@ -170,10 +170,10 @@ def _without_gone(block: Raw, prefix: str = "") -> Raw:
     return kept
 
 
-def _seal_key(block: object, key: str = "key_env") -> None:
-    """Seal what a key would be sent by to the address in the same block, unless that is this machine's."""
-    if isinstance(block, dict) and block.get("url") and block.get(key) and not _HERE.match(str(block["url"])):
-        block[key] = f"{own.SEALED}{block[key]}"
+def _seal_address(block: object) -> None:
+    """Seal the address in a block, unless it is this machine's: a key would be sent there."""
+    if isinstance(block, dict) and block.get("url") and not _HERE.match(str(block["url"])):
+        block["url"] = f"{own.SEALED}{block['url']}"
 
 
 def _parse_overrides(overrides: Sequence[str]) -> Raw:

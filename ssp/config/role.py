@@ -36,10 +36,9 @@ class EngineConfig:
 
     `dtype`: of the weights, and in which the role's learner computes.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
-    For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take. `kv_mb`: its KV cache
-    (0 = what `memory` leaves; on a CPU 256); `sequences`: most that run at once (simulated too).
-    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL. `key_env`: the environment variable of the server's key ("" =
-    none).
+    For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take; on a CPU its KV
+    cache has 256 MB. `sequences`: most that run at once (simulated too).
+    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment variable SSP_ENGINE_KEY.
     """
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
@@ -47,11 +46,9 @@ class EngineConfig:
     continuous: ClassVar[bool] = False
     tensor_parallel: int = number(1, 1, 64)
     memory: float = number(0.85, 0.01, 1)
-    kv_mb: int = number(0, 0)
     sequences: int = number(256, 1)
     prefix_cache: ClassVar[bool] = True
     url: str = ""
-    key_env: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
 
 
@@ -214,12 +211,10 @@ class RoleConfig:
     `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
     gets `reward_options`. `invalid_reward`: of an invalid question, or an attempt without an answer.
     `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean, of reinforce_running
-    the fading mean of earlier batches, of reinforce_none 0. `group` of questions that a proposer's baseline compares:
-    target (questions to one drawn target), hops (after as many searches), seed (about one answer, of any row). `lam`
-    (gae) discounts a policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]);
-    `clip_dual`: the ratio's bound for negative advantages (0 = none); importance weights of tis and decoupled are 2 at
-    most. `aggregate`: what a token weighs in the loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`).
-    `entropy_coef`: entropy bonus.
+    the fading mean of earlier batches, of reinforce_none 0. `lam` (gae) discounts a policy token. `clip_low` and
+    `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for negative
+    advantages (0 = none); importance weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the
+    loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus.
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
@@ -229,7 +224,6 @@ class RoleConfig:
         "grpo",
         "grpo dr_grpo rloo reinforce_pp_baseline reinforce reinforce_running reinforce_none reinforce_pp gae rae remax",
     )
-    group: str = choice("target", "target hops seed")
     loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)

@@ -149,13 +149,21 @@ def check_range(key: str, value: float, low: float, high: float) -> None:
     raise InputError(f"{key} is {span}", value, f"set {key}={low:g} or more" if high == INF else f"set it {span}")
 
 
-def is_address(url: str) -> bool:
-    """True for an http(s) address with a host."""
+def check_address(key: str, url: str, step: str) -> None:
+    """A server has an http(s) base address, without what is secret: run folders and messages show it."""
+    if own.sealed(url):
+        return
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        holds, secret = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0,
+            "@" in parts.netloc,
+        )
     except ValueError:  # a port that is none, an unclosed bracket
-        return False
+        holds, secret = False, "@" in url
+    rule = f"{key} is the http(s) base address of a server, without user, password and query"
+    found = "an @ before the host, or a ?" if secret or "?" in url else repr(url)
+    hold(holds and not secret and "?" not in url, rule, found, step)
 
 
 def expand(pattern: str) -> list[str]:

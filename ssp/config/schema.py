@@ -15,6 +15,9 @@ from ssp.config.fields import choice, number
 from ssp.config.league import LeagueConfig
 from ssp.config.role import RoleConfig
 
+SHORTEST_START = 60.0
+"""Seconds that Ray and all actors have to start at least, however short a call may be."""
+
 
 @dataclass
 class RunConfig:
@@ -159,18 +162,16 @@ class JudgeConfig:
     """Who decides whether an answer is right. An exact match after normalisation is always right. `kind` decides the rest:
 
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint).
-    `url`: base URL, with /v1. `key_env`: the environment variable that holds the key ("" = none is sent). `format` of a
-    verdict: word (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens` (0 = 16 for a word, 256
-    for json). `timeout`: seconds of a try. `concurrency`: requests of one judge at a time.
-    `cache`: verdicts kept."""
+    `url`: base URL, with /v1; its key is read from the environment variable SSP_JUDGE_KEY. `format` of a verdict: word
+    (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens` (0 = 16 for a word, 256 for json).
+    `timeout`: seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm")
     url: str = ""
     model: str = ""
-    key_env: str = "OPENAI_API_KEY"
     format: str = choice("word", "word json")
     max_tokens: int = number(0, 0)
-    timeout: float = number(30.0, 0.001)
+    timeout: ClassVar[float] = 30.0
     retries: ClassVar[int] = 4
     concurrency: ClassVar[int] = 32
     cache: ClassVar[int] = 100_000
@@ -298,7 +299,9 @@ class Config:
     solver: RoleConfig = field(default_factory=lambda: RoleConfig(reward="em"))
 
     def __post_init__(self) -> None:
-        """Episodes of the torch engine run on their own where weights may come within a turn."""
+        """A start may take as long as a call, and a minute. Episodes of the torch engine run on their own where weights may
+        come within a turn."""
+        self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)  # type: ignore[misc]
         for role, block in ((PROPOSER, self.proposer), (SOLVER, self.solver)):
             bound = getattr(self.schedule.max_staleness, role)
             if self.schedule.in_flight and bound > 0 and block.engine.kind == "torch":

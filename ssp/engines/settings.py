@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from urllib.parse import urlsplit
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError
+from ssp.base.services import ENGINE_KEY
 from ssp.config.role import EngineConfig
-from ssp.config.rules import is_address
+from ssp.config.rules import check_address
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
 KEYS = {
     "tensor_parallel": ("vllm",),
     "memory": ("vllm",),
-    "kv_mb": ("vllm",),
     "sequences": ("vllm", "simulated"),
     "url": ("endpoint",),
-    "key_env": ("endpoint",),
     "simulated": ACTED,
 }
 """The kinds that a key means something to; a key that is not here means something to all."""
@@ -60,18 +58,13 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
 
 
 def engines_have_an_address(cfg: Config) -> None:
-    """An engine behind HTTP has a base address, without a key in it: run folders and messages show it."""
+    """An engine behind HTTP is at an address."""
     for role in _ROLES:
-        engine = cfg.block(role).engine
-        if engine.kind != "endpoint":
-            continue
-        if not is_address(engine.url):
-            found, step = repr(engine.url), f"e.g. {role}.engine.url=http://127.0.0.1:8000/v1"
-            raise InputError(f"an endpoint (--policy, {role}.engine.url) is an http(s) address", found, step)
-        if "@" in urlsplit(engine.url).netloc or "?" in engine.url:
-            rule = f"an endpoint's address (--policy, {role}.engine.url) holds no user, password or query"
-            step = f"put the key into an environment variable, and its name into {role}.engine.key_env"
-            raise InputError(rule, "an @ before the host, or a ?", step)
+        engine, key = cfg.block(role).engine, f"{role}.engine.url"
+        if engine.kind == "endpoint":
+            check_address(
+                f"{key} (--policy)", engine.url, f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"
+            )
 
 
 RULES: tuple[Callable[[Config], None], ...] = (

@@ -4,13 +4,13 @@ what is checked, judged and paid."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals
+from ssp.base.services import JUDGE_KEY
 from ssp.config import own
 from ssp.config.role import LimitsConfig
-from ssp.config.rules import expand, get, is_address
+from ssp.config.rules import check_address, expand, get
 from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
 from ssp.game import protocols, rewards
@@ -196,13 +196,8 @@ def judge_can_answer(cfg: Config) -> None:
     if cfg.judge.kind == "llm" and cfg.judge.format == "json" and cfg.judge.longest < 64:
         rule = "judge.max_tokens is at least 64 for judge.format=json"
         raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")
-    if not is_address(cfg.judge.url):
-        rule = "judge.url is the http(s) base address of an OpenAI-compatible endpoint"
-        step = "e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL --port 5000 starts"
-        raise InputError(rule, repr(cfg.judge.url), step)
-    if "@" in urlsplit(cfg.judge.url).netloc:
-        step = "put the key into the environment variable that judge.key_env names"
-        raise InputError("judge.url holds no user and password", "an @ before the host", step)
+    step = f"e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL starts; its key is in {JUDGE_KEY}"
+    check_address("judge.url", cfg.judge.url, step)
 
 
 def rewards_exist(cfg: Config) -> None:

@@ -149,10 +149,10 @@ def _groups(cfg: Config) -> Checks:
         "set proposer.algorithm=reinforce",
     )
     yield (
-        learns and asks.algorithm == "rloo" and asks.group == "target" and cfg.game.proposals == 1,
+        learns and asks.algorithm == "rloo" and cfg.game.proposals == 1,
         "proposer.algorithm=rloo compares questions to one target, of which there is one",
         "proposer.algorithm=rloo with game.proposals=1",
-        "set proposer.algorithm=reinforce (the batch as baseline), game.proposals=4, or proposer.group=hops",
+        "set proposer.algorithm=reinforce (the batch as baseline), or game.proposals=4",
     )
 
 

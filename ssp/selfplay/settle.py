@@ -6,7 +6,7 @@ Promises that every episode of the round gets exactly one row, and that a void e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,14 +186,15 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
     asked = [(game, game.proposal) for game in games if game.proposal is not None]
     earned = {game.id: _earned(cfg, game, proposal.brief) for game, proposal in asked}
     groups: dict[str, int] = {}
-    numbers: dict[Hashable, int] = {}
+    numbers: dict[int, int] = {}
     paid = defaultdict[int, set[float | None]](set)
-    for game, proposal in asked:
+    for game, _ in asked:
         if game.frozen != PROPOSER:
-            group = groups[game.id] = numbers.setdefault(_label(cfg, game, proposal), len(numbers))
+            group = groups[game.id] = numbers.setdefault(game.number // cfg.game.proposals, len(numbers))
             paid[group].add(earned[game.id])
-    shared = cfg.game.proposals > 1 or cfg.proposer.group != "target"
-    alone = shared and own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.kl.coef == 0
+    alone = (
+        cfg.game.proposals > 1 and own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.kl.coef == 0
+    )
     for game, proposal in asked:
         mine, reward = groups.get(game.id), earned[game.id]
         outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)
@@ -211,14 +212,6 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
                 state, cause = State.DROPPED, "no_signal"
         opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
         settled.add(proposal, state, (outcome, cause, reward), mine, **opponent)
-
-
-def _label(cfg: Config, game: Game, proposal: Played) -> Hashable:
-    """What proposals that share a baseline have in common: the drawn target, the searches that led to the question (of
-    real hops only an oracle knows), or the target's text, whichever row it is from."""
-    if cfg.proposer.group == "hops":
-        return proposal.brief.searches
-    return game.target if cfg.proposer.group == "seed" else game.number // cfg.game.proposals
 
 
 def _earned(cfg: Config, game: Game, brief: Brief) -> float | None:

@@ -122,7 +122,7 @@ class Trainer:
     async def _compared(self, role: str, items: list[TrainItem]) -> list[TrainItem]:
         """`items` without those that are alone in their group, where it is the baseline: the advantage of one would be its
         reward. A proposal to whose target no other one is asked for is a group of its own (SSP)."""
-        several = role == SOLVER or self._cfg.game.proposals > 1 or self._cfg.proposer.group != "target"
+        several = role == SOLVER or self._cfg.game.proposals > 1
         if not several or not own.says(self._cfg.block(role).algorithm, "needs_group"):
             return items
         sizes = Counter(item.group for item in items)

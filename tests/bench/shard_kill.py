@@ -44,7 +44,7 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         file = write_corpus(Path(folder) / "corpus.jsonl", args.rows)
-        connect(configured(file, "ray.dashboard=-1", "ray.cpus=4").ray)
+        connect(configured(file, "ray.dashboard=-1").ray)
         try:
             for number, (name, settings) in enumerate(WAYS.items()):
                 cfg = configured(file, *settings)

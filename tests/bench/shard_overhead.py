@@ -61,7 +61,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = write_corpus(Path(folder) / "corpus.jsonl", args.rows, 60)
-        cfg = configured(file, "ray.dashboard=-1", "ray.cpus=4")
+        cfg = configured(file, "ray.dashboard=-1")
         cfg.retriever.max_batch = args.batch  # type: ignore[misc]
         connect(cfg.ray)
         try:

@@ -50,7 +50,6 @@ def test_allowed(given: list[str]) -> None:
         ([*BOTH, "proposer.algorithm=reinforce_pp"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=gae"], "share no baseline"),
         ([*BOTH, "proposer.algorithm=grpo", "game.proposals=2"], "share no baseline"),
-        ([*BOTH, "proposer.algorithm=grpo", "proposer.group=hops"], "share no baseline"),
         (["transfer.kind=broadcast", "referee.verifier=solver"], "reaches players only"),
         (["transfer.kind=broadcast", *TURNS], "an engine sleeps meanwhile"),
         (["transfer.kind=carrier_pigeon"], "transfer.kind is one of"),

@@ -118,7 +118,7 @@ def test_variables_make_settings_and_are_told_without_their_values(
         assert f"  {line}\n" in out
     assert f"  dir: {tmp_path / 'saved'}\n" in out
     assert f"note: SEARCH_IP sets retriever.url ({migration.PAGE})" in notes
-    assert f"note: QUARK_BASE_URL sets judge.url, judge.kind, judge.key_env ({migration.PAGE})" in notes
+    assert f"note: QUARK_BASE_URL sets judge.url, judge.kind ({migration.PAGE})" in notes
     assert len(notes) == 4
     assert not any(text in note for note in notes for text in ("10.9.8.7", "sentinel", "judge.example", str(tmp_path)))
 

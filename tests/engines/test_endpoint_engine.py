@@ -145,10 +145,11 @@ def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(
 ) -> None:
     monkeypatch.setenv("SOME_KEY", value)
     with pytest.raises(InputError, match="one line of ASCII") as caught:
-        key_from("SOME_KEY")
+        key_from("SOME_KEY", "")
     assert "SENTINEL" not in str(caught.value)
     monkeypatch.setenv("SOME_KEY", "SENTINEL\r\n")
-    assert key_from("SOME_KEY") == "SENTINEL" and key_from("") == ""
+    assert key_from("SOME_KEY", "") == "SENTINEL"
     monkeypatch.delenv("SOME_KEY")
+    assert key_from("SOME_KEY", "") == ""
     with pytest.raises(InputError, match="SOME_KEY"):
-        key_from("SOME_KEY")
+        key_from("SOME_KEY", "", needed=True)

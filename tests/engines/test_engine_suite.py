@@ -62,7 +62,7 @@ class Garage:
             if (embedded := KINDS[kind]) is None:
                 from ssp.engines.vllm.engine import VllmEngine
 
-                self._engines[key] = VllmEngine(folder, EngineConfig(kind="vllm", kv_mb=64, sequences=64))
+                self._engines[key] = VllmEngine(folder, EngineConfig(kind="vllm", sequences=64))
             else:
                 self._engines[key] = embedded(folder, prefix_cache=prefix_cache)
         return self._engines[key]

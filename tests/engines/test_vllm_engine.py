@@ -144,7 +144,7 @@ def test_models_that_vllm_cannot_run_are_refused_at_the_start(tmp_path: Path) ->
         VllmEngine(narrow, EngineConfig(kind="vllm"))
     long = save(model(3, max_position_embeddings=300_000), tmp_path / "long")
     with pytest.raises(InputError, match="KV cache"):
-        VllmEngine(long, EngineConfig(kind="vllm", kv_mb=32))
+        VllmEngine(long, EngineConfig(kind="vllm"))
 
 
 PARALLEL = """

@@ -59,7 +59,7 @@ def engine() -> Iterator[Any]:
     from ssp.engines.vllm.engine import VllmEngine
     from ssp.engines.vllm.faces import Face
 
-    made = VllmEngine(BASE, EngineConfig(kind="vllm", kv_mb=32), sleeps=True, adapters=tuple(LORAS.values()))
+    made = VllmEngine(BASE, EngineConfig(kind="vllm"), sleeps=True, adapters=tuple(LORAS.values()))
     made.faces = {role: Face(made, role, lora) for role, lora in LORAS.items()}  # type: ignore[attr-defined]
     try:
         yield made

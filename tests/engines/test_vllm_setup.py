@@ -34,10 +34,10 @@ def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
     assert cpu["kv_cache_memory_bytes"] == 256 * MB and cpu["block_size"] == 32 and cpu["enforce_eager"]
     assert cpu["logprobs_mode"] == "processed_logprobs" and cpu["skip_tokenizer_init"] and not cpu["async_scheduling"]
     assert not cpu["enable_chunked_prefill"] and cpu["max_num_batched_tokens"] >= 512
-    many = EngineConfig(kind="vllm", tensor_parallel=4, memory=0.4, kv_mb=100, sequences=9)
+    many = EngineConfig(kind="vllm", tensor_parallel=4, memory=0.4, sequences=9)
     gpu = vllm_setup.arguments(folder, many, cpu=False)
     assert (gpu["tensor_parallel_size"], gpu["distributed_executor_backend"]) == (4, "mp")
-    assert (gpu["gpu_memory_utilization"], gpu["kv_cache_memory_bytes"], gpu["max_num_seqs"]) == (0.4, 100 * MB, 9)
+    assert (gpu["gpu_memory_utilization"], gpu["max_num_seqs"]) == (0.4, 9)
     assert not gpu["enforce_eager"] and gpu["enable_prefix_caching"] and "block_size" not in gpu
     plain = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=False)
     assert "kv_cache_memory_bytes" not in plain and "enable_lora" not in plain

@@ -34,7 +34,7 @@ def engine(folder: Path, **changes: Any) -> Iterator[Any]:
     """A vLLM engine of the model in `folder`, stopped afterwards."""
     from ssp.engines.vllm.engine import VllmEngine
 
-    made = VllmEngine(folder, EngineConfig(**{"kind": "vllm", "kv_mb": 32, **changes}))
+    made = VllmEngine(folder, EngineConfig(**{"kind": "vllm", **changes}))
     try:
         yield made
     finally:

@@ -14,16 +14,13 @@ from fakejudge import HANG, FakeJudge, Reply, serving
 from ssp.base import services
 from ssp.base.episode import Grade
 from ssp.base.errors import Fault, InputError
-from ssp.base.services import is_loopback
+from ssp.base.services import JUDGE_KEY, is_loopback
 from ssp.config.schema import Config, JudgeConfig
 from ssp.game.judge import Item
 from ssp.game.judge.endpoint import Endpoint
 from ssp.game.judge.judges import PROBE, LlmJudge
 from ssp.selfplay.workers import build
 from tests.blocks import made
-
-NO_KEY = "SSP_TEST_NO_SUCH_KEY"
-KEY = "SSP_TEST_KEY"
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +37,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def settings(server: FakeJudge, **changes: Any) -> JudgeConfig:
-    base = {"kind": "llm", "url": server.url, "model": "m", "key_env": NO_KEY, "timeout": 5.0}
+    base = {"kind": "llm", "url": server.url, "model": "m", "timeout": 5.0}
     return made(JudgeConfig, **{**base, **changes})
 
 
@@ -205,17 +202,13 @@ def test_what_is_on_this_machine() -> None:
     assert [is_loopback(url) for url in here + there] == [True] * 4 + [False] * 4
 
 
-def test_a_missing_or_broken_key_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    cfg = JudgeConfig(kind="llm", url="https://judge.example/v1", model="m", key_env=KEY)
-    monkeypatch.delenv(KEY, raising=False)
-    with pytest.raises(InputError, match=f"{KEY} is not set"):
-        Endpoint(cfg)
-    monkeypatch.setenv(KEY, "SENTINEL\nX-Other: 1")
+def test_a_broken_key_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = JudgeConfig(kind="llm", url="https://judge.example/v1", model="m")
+    monkeypatch.setenv(JUDGE_KEY, "SENTINEL\nX-Other: 1")
     with pytest.raises(InputError, match="one line") as error:
         Endpoint(cfg)
     assert "SENTINEL" not in str(error.value)
-    Endpoint(JudgeConfig(kind="llm", url=cfg.url, model="m", key_env=""))
-    monkeypatch.setenv(KEY, "SENTINEL\n")
+    monkeypatch.setenv(JUDGE_KEY, "SENTINEL\n")
     Endpoint(cfg)
 
 
@@ -223,7 +216,7 @@ def test_the_key_is_sent_and_seen_nowhere_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server that sends the key back, every kind of failure, all logging on."""
-    monkeypatch.setenv(KEY, "SENTINEL")
+    monkeypatch.setenv(JUDGE_KEY, "SENTINEL")
     caplog.set_level(logging.DEBUG)
     replies: list[Reply | str] = [
         Reply("wrong key SENTINEL", 401),
@@ -234,7 +227,7 @@ def test_the_key_is_sent_and_seen_nowhere_else(
     ]
     said: list[str] = []
     with serving(lambda item, n: replies[min(n, len(replies)) - 1]) as server:
-        cfg = settings(server, key_env=KEY, retries=0)
+        cfg = settings(server, retries=0)
         asked = Endpoint(cfg)
         for _ in replies:
             (found,) = asked.ask(["{}" + '{"question": ""}'], lambda reply: None)

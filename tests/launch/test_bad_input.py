@@ -173,7 +173,7 @@ def test_resume_without_a_sound_ledger(capsys, home, tmp_path):
 def test_a_judge_that_gives_no_verdict(capsys, home, monkeypatch):
     """Before a run starts, not after its first round."""
     monkeypatch.setattr(endpoint, "BACKOFF", 0.001)
-    named = ["judge.kind=llm", "judge.model=m", "judge.key_env="]
+    named = ["judge.kind=llm", "judge.model=m"]
     with serving(lambda said, number: Reply("The model `m` does not exist.", 404)) as server:
         text = refused(capsys, home, *named, f"judge.url={server.url}")
     assert "judge_refused" in text and "The model `m` does not exist." in text

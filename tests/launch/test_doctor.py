@@ -96,7 +96,7 @@ def test_what_a_run_reads_and_asks(monkeypatch, tmp_path):
     (tmp_path / "corpus.jsonl").write_text("")
     cfg.data.corpus, cfg.data.targets = "corpus.jsonl", "data/no-targets.jsonl"
     cfg.solver.model = "nobody/no-such-model"
-    cfg.judge.kind, cfg.judge.url, cfg.judge.key_env = "llm", "http://127.0.0.1:9/v1", ""
+    cfg.judge.kind, cfg.judge.url = "llm", "http://127.0.0.1:9/v1"
     cfg.retriever.url = "http://127.0.0.1:9/retrieve"
     monkeypatch.setattr(checks, "SECONDS", 0.2)
     found = {check.what: check for check in checks.needs(cfg)}

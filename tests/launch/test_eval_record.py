@@ -14,7 +14,7 @@ from ssp.game import corpora
 
 SMALL = [
     "solver.model=tiny", "retriever.topk=1", "solver.engine.kind=torch", "solver.engine.dtype=float32",
-    "solver.engine.tensor_parallel=1", "solver.engine.memory=0.85", "solver.engine.kv_mb=0", "solver.engine.sequences=256",
+    "solver.engine.tensor_parallel=1", "solver.engine.memory=0.85", "solver.engine.sequences=256",
     "solver.limits.searches=5",
     "solver.limits.turn_tokens=160", "solver.limits.observation_tokens=200", "solver.limits.total_tokens=4096",
 ]  # fmt: skip

@@ -28,7 +28,7 @@ pytestmark = [
     ],
 ]
 SMALL = "steps=2 proposer.batch=8 solver.batch=4 game.attempts=3 eval.final_questions_per_hop=2 referee.verifier=none".split()
-SMALL += "referee.evidence=none defaults.engine.kind=vllm defaults.engine.kv_mb=64 placement.nodes=1x2x80 placement.engine_gpus=0.5".split()
+SMALL += "referee.evidence=none defaults.engine.kind=vllm placement.nodes=1x2x80 placement.engine_gpus=0.5".split()
 ROLES = ("proposer", "solver")
 
 

@@ -72,7 +72,7 @@ def test_all_come_and_hear_the_end(head: Head) -> None:
     members = [head.meet(1), head.meet(2)]
     threads = [staying(member) for member in members]
     assert {(member.ray, member.own) for member in members} == {("10.0.0.1:6379", "127.0.0.1")}
-    with pytest.raises(SspError, match=r"rank 1, 2 of 3 did not come within twice ray.start_timeout, 0.05"):
+    with pytest.raises(SspError, match=r"rank 1, 2 of 3 did not come within twice placement.call_timeout, 0.05"):
         head.meeting.wait(0.05)  # they are let in, and their Ray is not up yet
     for one in members:
         one.tell(JOINED)
@@ -87,7 +87,7 @@ def test_all_come_and_hear_the_end(head: Head) -> None:
 def test_whoever_comes_first_waits_for_the_head_until_the_deadline(closed: Head) -> None:
     nowhere = ("127.0.0.1", free_port())
     with pytest.raises(
-        SspError, match=r"no head at 127.0.0.1:\d+ .* twice ray.start_timeout, 0.2 s: Connection refused"
+        SspError, match=r"no head at 127.0.0.1:\d+ .* twice placement.call_timeout, 0.2 s: Connection refused"
     ):
         Member.meet(nowhere, 1, PRINT, 0.2, closed.said.append)
     assert "waiting for the head at 127.0.0.1" in closed.said[0]
@@ -215,7 +215,7 @@ def test_a_message_that_breaks_off_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_print_names_code_versions_and_settings() -> None:
     first, second = Config(), Config()
-    second.steps, second.ray.cpus = 99, 7
+    second.steps, second.ray.node_ports = 99, "20000-20999"
     here, there = code.printed(first), code.printed(second)
     assert {"python", "ray", "ssp/record/runfolder.py", "actors/crew.py", "launch/nodes/code.py"} <= here.keys()
     assert {name for name in here if here[name] != there[name]} == {"steps"}  # ray.* is each node's own

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 HEAD = "10.77.31.1"
 WORKER = "10.77.31.2"
-SPREAD = ("placement.solvers=2", "ray.cpus=1", "ray.dashboard=0")
+SPREAD = ("placement.solvers=2", "ray.dashboard=0")
 """The first node has room for all actors, and more than half of its processors are asked for, above which Ray takes
 the other one too."""
 
@@ -51,7 +51,7 @@ class Network:
     def node(self, rank: int, folder: Path, *settings: str, config: str = "") -> AbstractContextManager[Run]:
         """`launch.cluster` in the namespace of that rank. `config`: another one than the small quickstart."""
         env = {**self.env, "RANK": str(rank)}
-        inside = ["ip", "netns", "exec", self.names[rank]]
+        inside = ["taskset", "-c", "0", "ip", "netns", "exec", self.names[rank]]
         return run(folder, *SPREAD, *settings, config=config, env=env, module="launch.cluster", within=inside)
 
     def listeners(self, rank: int) -> dict[int, set[str]]:

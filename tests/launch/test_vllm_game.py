@@ -27,7 +27,6 @@ SMALL = [
     "placement.solvers=1",
     "ray.dashboard=-1",
     "defaults.engine.kind=vllm",
-    "defaults.engine.kv_mb=64",
     "defaults.learner.kind=deepspeed",
 ]
 """Three processes with a vLLM of about 0.9 GB each: a proposer, a solver, and the judge, whose frozen verifier is one too."""

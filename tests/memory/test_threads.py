@@ -30,12 +30,6 @@ def test_larger_models_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counts(LARGE, "solver.engine.kind=vllm")["solver"] == 1
 
 
-def test_a_typed_number_counts_everywhere() -> None:
-    found = counts("placement.threads=3")
-    assert {found[name] for name in ("solver", "proposer", "judge", "learner-solver", "learner-proposer")} == {3}
-    assert threads.alone(load("quickstart", ["placement.threads=3"])) == 3
-
-
 def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:
     one, four = (load("quickstart", [f"game.proposals={count}"]) for count in (1, 4))
     assert episodes(one, "proposer") == episodes(four, "proposer") == 96 // one.placement.proposers

@@ -49,7 +49,7 @@ class Sick:
 
 
 def settings(server: FakeJudge, **changes: Any) -> Config:
-    judge = {"kind": "llm", "url": server.url, "model": "m", "key_env": "SSP_TEST_KEY", "timeout": 0.2, "retries": 1}
+    judge = {"kind": "llm", "url": server.url, "model": "m", "timeout": 0.2, "retries": 1}
     bounds = {"concurrency": 4}
     gate = {"void__limit": 0.3, "void__window": 24, "void__probe_every": 0.03, "void__give_up_after": 30.0}
     judges = {f"judge__{key}": value for key, value in {**judge, **bounds}.items()}

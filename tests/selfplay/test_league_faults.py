@@ -165,7 +165,6 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int, monkeypatch: p
         {"game__batch": "replay", "proposer__batch": 4},
         {"solver__algorithm": "remax"},
         {"game__proposals": 2, "proposer__algorithm": "rloo"},
-        {"proposer__algorithm": "grpo", "proposer__group": "hops", "proposer__batch": 16},
         {"bounds": (3, 3), "league__every": 3},
         {"league__match": "mix"},
     ],
@@ -207,7 +206,7 @@ def one_pair_a_game(made: Stage) -> None:
                 assert all(row["state"] != "kept" for row in rows if row["role"] == other), id
         for row in rows:
             if row["role"] == PROPOSER and row["state"] == "trained" and row["opponent_version_min"]:
-                grouped = made.cfg.proposer.algorithm in ("grpo", "rloo") and made.cfg.proposer.group == "target"
+                grouped = made.cfg.proposer.algorithm in ("grpo", "rloo")
                 key = (row["commit_step"], int(id[1:8]) // made.cfg.game.proposals if grouped else None)
                 graders.setdefault(key, set()).add(row["opponent_version_min"])
     assert all(len(found) == 1 for found in graders.values())
@@ -215,11 +214,11 @@ def one_pair_a_game(made: Stage) -> None:
 
 def test_a_past_proposal_is_no_company_in_a_group() -> None:
     """Of a group of two, one asked by a past version, nothing can be compared."""
-    cfg = config(proposer__algorithm="grpo", proposer__group="hops")
+    cfg = config(proposer__algorithm="grpo", game__proposals=2)
     for frozen, state in (("", "queued"), (PROPOSER, "dropped")):
-        games = [game("g1", [True] * 4), game("g2", [False] * 4, frozen=frozen)]
+        games = [game("g2", [True] * 4), game("g3", [False] * 4, frozen=frozen)]
         rows = {row["id"]: row["state"] for row in settle(cfg, games, 7, 1).rows}
-        assert rows["pg1"] == state and rows["pg2"] == ("kept" if frozen else "queued")
+        assert rows["pg2"] == state and rows["pg3"] == ("kept" if frozen else "queued")
 
 
 def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() -> None:

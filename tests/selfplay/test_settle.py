@@ -222,13 +222,6 @@ def test_questions_to_one_target_share_a_baseline_and_equal_ones_teach_nothing()
     assert len(learned(batch_baseline)) == 4
 
 
-def test_hops_and_seed_put_targets_together() -> None:
-    hops = settle(config(proposer__group="hops", proposer__algorithm="reinforce_pp_baseline"), round_(), 7)
-    assert learned(hops) == {"pg0": 0, "pg1": 1, "pg2": 2, "pg3": 0}  # searches 1, 2, 3, 1
-    seed = settle(config(proposer__group="seed", proposer__algorithm="rloo"), round_(), 7)
-    assert learned(seed) == {"pg0": 0, "pg1": 0}
-
-
 @pytest.mark.parametrize("lost", [{"void_cause": "retriever_down"}, {"chosen": False}])
 def test_what_is_left_of_a_group_is_no_group(lost: dict[str, Any]) -> None:
     games = round_()[:2]
@@ -273,9 +266,9 @@ def test_what_would_have_no_effect_is_refused(changes: dict[str, Any], says: str
     with pytest.raises(InputError, match=says):
         learning_rules.settings_fit(config(**changes))
         game_rules.questions_fill_batches(config(**changes))
-    for good in ({"game__proposals": 4, "proposer__algorithm": "rloo"}, {"proposer__group": "hops"}):
-        learning_rules.settings_fit(config(**good))
-        game_rules.questions_fill_batches(config(**good))
+    good = config(game__proposals=4, proposer__algorithm="rloo")
+    learning_rules.settings_fit(good)
+    game_rules.questions_fill_batches(good)
 
 
 # ReMax: one greedy attempt more at each question, kept, whose reward is the baseline of the others

@@ -20,7 +20,7 @@ PREFILL = 512
 RESIDUE = 2 * GB
 """What a sleeping engine may leave on its GPU (context, communicators): it refuses to sleep with more."""
 CPU_KV = 256 * MB
-"""vLLM's cache on a CPU when engine.kv_mb is 0."""
+"""vLLM's cache on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
         tokens = min(BATCHED, role.limits.longest * cfg.sequences)
         work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab
     one = -(-_full(model, role, each) // ranks)
-    left = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else CPU_KV
-    cache = cfg.kv_mb * MB or left
+    cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else CPU_KV
     needs = [
         Need("weights", weights, turn=True),
         *([Need("adapters", beside, turn=True)] if beside else []),

@@ -23,17 +23,15 @@ def use(count: int) -> None:
 
 
 def alone(cfg: Config, role: str = SOLVER, at_once: int = 1) -> int:
-    """Of a process that computes with the model of `role`: `placement.threads`, or for 0 one below `SMALL` parameters and
-    else this machine's cores, divided by the processes that compute `at_once`."""
-    if cfg.placement.threads:
-        return cfg.placement.threads
+    """Of a process that computes with the model of `role`: one below `SMALL` parameters, else this machine's cores, divided
+    by the processes that compute `at_once`. Another number rounds differently."""
     return 1 if find(cfg.block(role).model).parameters < SMALL else max(1, cores() // at_once)
 
 
 def player(cfg: Config, role: str, count: int = 0) -> int:
     """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its own."""
     count = count or (cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers)
-    return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else cfg.placement.threads or 1
+    return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else 1
 
 
 def judge(cfg: Config) -> int:
@@ -42,8 +40,9 @@ def judge(cfg: Config) -> int:
 
 
 def learner(cfg: Config, role: str) -> int:
-    """Of a rank of the learner of `role`; all learners compute at once."""
-    return alone(cfg, role, sum(crews.ranks(cfg, name) for name in crews.learners(cfg)))
+    """Of a rank of the learner of `role`; all that learn compute at once."""
+    learn = [name for name in crews.learners(cfg) if cfg.block(name).policy != "frozen"]
+    return alone(cfg, role, max(1, sum(crews.ranks(cfg, name) for name in learn)))
 
 
 def cores() -> int:

@@ -148,7 +148,7 @@ def _settings(variable: str, value: str, env: Mapping[str, str]) -> dict[str, st
     if variable == "SEARCH_IP":
         return {"retriever.url": f"http://{value}:8000"}
     if variable == "QUARK_BASE_URL":
-        return {"judge.url": value, "judge.kind": "llm", "judge.key_env": ""}
+        return {"judge.url": value, "judge.kind": "llm"}
     if variable == "SOURCE_ACTOR_CHECKPOINT_DIR":
         return {"defaults.model": str(Path(value) / env.get("SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME", ""))}
     if variable == "QUARK_SEARCH_CHAT_TEMPLATE" and value not in TEMPLATES:

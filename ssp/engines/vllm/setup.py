@@ -19,7 +19,7 @@ from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.folder import read_config
 
 CPU_KV_MB = 256
-"""KV cache on a CPU unless `kv_mb` says otherwise: vLLM alone would take nearly all of the machine's memory."""
+"""KV cache on a CPU, where vLLM alone would take nearly all of the machine's memory."""
 CPU_BLOCK = 32
 """Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never found again."""
 CPU_TOKENS = 2048
@@ -78,7 +78,7 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
 
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
-    kv_mb, read = config.kv_mb or (CPU_KV_MB if cpu else 0), read_config(model_dir)
+    read = read_config(model_dir)
     chosen: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
@@ -108,9 +108,8 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
             "max_lora_rank": room(adapters),
             "lora_target_modules": sorted(LoraConfig.targets),
         }
-    if kv_mb:
-        chosen["kv_cache_memory_bytes"] = kv_mb * 2**20
     if cpu:
+        chosen["kv_cache_memory_bytes"] = CPU_KV_MB * 2**20
         chosen["block_size"] = CPU_BLOCK
         # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's generator back, which
         # ends the engine with a RuntimeError where that is a CPU generator (0.32).

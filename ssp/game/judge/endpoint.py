@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,7 +17,7 @@ from typing import TypeVar
 import httpx
 
 from ssp.base.errors import Fault, InputError
-from ssp.base.services import Service, clean, is_loopback, key_from, sealed
+from ssp.base.services import JUDGE_KEY, SEALED, Service, clean, is_loopback, key_from
 from ssp.config.schema import JudgeConfig
 
 T = TypeVar("T")
@@ -29,13 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a time. InputError when
-    the key that `judge.key_env` names is missing and the endpoint is not on this machine."""
+    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a time. InputError for a
+    key that is none, or would go to a sealed address."""
 
     def __init__(self, cfg: JudgeConfig, seconds: float = math.inf) -> None:
         self._cfg, self._seconds = cfg, seconds
-        here = is_loopback(cfg.url) and not sealed(cfg.key_env)
-        self._key = "" if here and not os.environ.get(cfg.key_env, "").strip() else key_from(cfg.key_env)
+        self._key, self._url = key_from(JUDGE_KEY, cfg.url), cfg.url.removeprefix(SEALED)
         self._until = math.inf
 
     def ask(
@@ -51,7 +49,7 @@ class Endpoint:
             BACKOFF,
             allow=self._allow,
             secret=self._key,
-            trust_env=not is_loopback(self._cfg.url),  # a proxy of the environment is for the outside
+            trust_env=not is_loopback(self._url),  # a proxy of the environment is for the outside
             follow_redirects=True,
             limits=httpx.Limits(max_connections=self._cfg.concurrency),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
@@ -76,7 +74,7 @@ class Endpoint:
         (found,) = self.ask([prompt], read)
         if isinstance(found, Fault):
             steps = {
-                REFUSED: f"correct judge.url, judge.model or the key in {self._cfg.key_env or 'judge.key_env'}",
+                REFUSED: f"correct judge.url, judge.model or the key in {JUDGE_KEY}",
                 FORMAT: "correct judge.url (with /v1); or take an instruction-tuned judge.model, or raise "
                 "judge.max_tokens when it thinks before it answers",
             }
@@ -98,7 +96,7 @@ class Endpoint:
         except Fault as fault:
             return fault
         what = "no chat completion" if text is None else "not in the form that was asked for"
-        return Fault(FORMAT, f"{self._cfg.url}: {what}: {clean(said, self._key, 300)!r}")
+        return Fault(FORMAT, f"{self._url}: {what}: {clean(said, self._key, 300)!r}")
 
     def _reply(self, service: Service, prompt: str, most: int) -> bytes:
         """The body of the reply. Raises Fault."""
@@ -108,9 +106,9 @@ class Endpoint:
             "temperature": 0.0,
             "max_tokens": most,
         }
-        status, content = service.ask("POST", f"{self._cfg.url.rstrip('/')}/chat/completions", json=body)
+        status, content = service.ask("POST", f"{self._url.rstrip('/')}/chat/completions", json=body)
         if status >= 300:
-            raise Fault(REFUSED, f"{self._cfg.url}: status {status} {service.said(content)}")
+            raise Fault(REFUSED, f"{self._url}: status {status} {service.said(content)}")
         return content
 
     def _allow(self) -> None:

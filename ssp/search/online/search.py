@@ -20,7 +20,7 @@ from ssp.base import cache
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
-from ssp.base.services import BACKOFF, SEALED, TRIES, Service, is_loopback, key_from, sealed
+from ssp.base.services import BACKOFF, TRIES, Service, is_loopback, key_from
 from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
 from ssp.search.online.engines import engine
@@ -47,8 +47,8 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 
 class OnlineSearch:
     """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads.
-    `seed`: by which `online.vary` draws. InputError for an unknown engine, an address with a query, and a key that is not
-    set or, when searching, not taken."""
+    `seed`: by which `online.vary` draws. InputError for an unknown engine, and a key that is not set or, when searching,
+    not taken."""
 
     def __init__(
         self,
@@ -60,10 +60,7 @@ class OnlineSearch:
         block = cfg.online
         self._engine, self._site = engine(block.engine)
         self._url, self._block, self._seed = cfg.url or self._engine.url, block, seed
-        if "?" in self._url:
-            rule = "the address of an online engine (retriever.url) is one without a query"
-            raise InputError(rule, "a ? in it", f"leave it out; the key is read from {self._engine.key_env}")
-        key = key_from((SEALED if sealed(cfg.url) else "") + self._engine.key_env)
+        key = key_from(self._engine.key_env, cfg.url, needed=True)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
         self._service = Service((DOWN, SCHEMA), cfg.timeout, tries, backoff, transport, secret=key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")

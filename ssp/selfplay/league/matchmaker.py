@@ -60,7 +60,7 @@ class Matchmaker:
         self._cfg, self._cast, self._folder = cfg, cast, folder
         self._on = cfg.league.match != "self"
         # Where each group has a baseline of its own, groups may have graders of their own.
-        self._apart = own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.group == "target"
+        self._apart = own.says(cfg.proposer.algorithm, "baseline") == "group"
         self._league = League(cfg.league, cfg.seed)
         self._steps = store.made
         self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights

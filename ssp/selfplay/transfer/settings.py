@@ -32,10 +32,10 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     block = cfg.proposer
     if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
         return
-    alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1 and block.group == "target"
+    alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1
     alone = alone or block.algorithm in ("rae", "reinforce_running", "reinforce_none")
     rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
-    found = f"proposer.algorithm={block.algorithm} group={block.group}"
+    found = f"proposer.algorithm={block.algorithm}"
     step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
     hold(alone, rule, found, step)
 

@@ -13,7 +13,7 @@ from ssp import engines
 from ssp.base import cache, models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
-from ssp.base.services import key_from
+from ssp.base.services import ENGINE_KEY, SEALED, key_from
 from ssp.config.role import RoleConfig
 from ssp.config.rules import hold, refused
 from ssp.config.schema import Config
@@ -62,8 +62,8 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) ->
     were written. `sleeps`: it takes turns with a learner on the same GPUs."""
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
-        url, _, model = chosen.url.partition("#")
-        return EndpointEngine(url, model, key_from(chosen.key_env))
+        url, _, model = chosen.url.removeprefix(SEALED).partition("#")
+        return EndpointEngine(url, model, key_from(ENGINE_KEY, chosen.url))
     return engines.create(chosen, _sound(model_dir), sleeps)
 
 

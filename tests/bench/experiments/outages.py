@@ -129,6 +129,7 @@ class FailingJudge(Judge):
 
     def __init__(self, cfg: Config, model_dir: Path, outages: Outages, world: World) -> None:
         cfg.judge.retries = 0  # type: ignore[misc]  # a try that fails is an outage
+        cfg.judge.timeout = 600.0  # type: ignore[misc]  # and a busy machine is none
         super().__init__(cfg, model_dir)
         self._outages, self._world = outages, world
         assert self._referee is not None
