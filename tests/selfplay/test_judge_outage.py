@@ -75,7 +75,7 @@ def attempts(stage: Stage) -> dict[str, tuple[str, str, str | None]]:
 def test_a_judge_that_fails_for_a_while_changes_no_reward_that_it_did_not_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("SSP_TEST_KEY", "SENTINEL")
+    monkeypatch.setenv("SSP_JUDGE_KEY", "SENTINEL")
     sick = Sick(("healthy", 12), ("lie", 8), ("error", 6), ("hang", 4), ("lie", 2))
     healthy = play(tmp_path / "healthy", lambda said, number: opinion(said), judge__timeout=10.0)
     faulty = play(tmp_path / "faulty", sick)
