@@ -13,8 +13,17 @@ Ref = Any
 
 
 @dataclass(frozen=True)
+class Block:
+    """Many episodes in one payload; `id` is unique in the run."""
+
+    id: str
+    ref: Ref
+
+
+@dataclass(frozen=True)
 class Brief:
-    """An episode without its payload, whose transcript is row `row` of `file`. `tokens` counts model tokens, `length` all of
+    """An episode that was played, without its payload: that is place `row` of `block`, once the coordinator has it, and its
+    transcript row `row` of `file`. `tokens` counts model tokens, `length` all of
     them, `prompt` and `observed` those of the prompt and of what searches showed with its frame; `cuts`: searches that did
     not show all that was found."""
 
@@ -37,6 +46,7 @@ class Brief:
     prompt: int = 0
     observed: int = 0
     cut: bool = False
+    block: Block = Block("", None)
 
     @staticmethod
     def of(episode: Episode, file: str, row: int) -> Brief:
@@ -80,23 +90,6 @@ class PlayReport:
     seconds: dict[str, float]
 
 
-@dataclass(frozen=True)
-class Block:
-    """Many episodes in one payload; `id` is unique in the run."""
-
-    id: str
-    ref: Ref
-
-
-@dataclass(frozen=True)
-class Played:
-    """One episode that was played: its brief, and where its payload lies (place `index` of the block)."""
-
-    brief: Brief
-    block: Block
-    index: int
-
-
 @dataclass
 class Game:
     """One proposer episode, its verdict and its attempts.
@@ -111,14 +104,14 @@ class Game:
     number: int
     target: str
     hints: dict[str, str] = field(default_factory=dict)
-    proposal: Played | None = None
+    proposal: Brief | None = None
     question: str = ""
     valid: bool = False
     rule: str = ""
     void_cause: str = ""
     chosen: bool = False
-    attempts: list[Played] = field(default_factory=list)
-    greedy: Played | None = None
+    attempts: list[Brief] = field(default_factory=list)
+    greedy: Brief | None = None
     golds: tuple[str, ...] = ()
     grades: dict[str, Grade] = field(default_factory=dict)
     win_rate: float | None = None

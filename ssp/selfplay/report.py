@@ -63,17 +63,17 @@ class Report:
         """A round is settled. `voids`: by cause, since the last round's report."""
         values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
         played = list(all_played(this.played))
-        values["game/tokens"] = float(sum(p.brief.tokens for p in played))
-        if searches := sum(p.brief.searches for p in played):
-            values["search/cut"] = sum(p.brief.cuts for p in played) / searches
+        values["game/tokens"] = float(sum(p.tokens for p in played))
+        if searches := sum(p.searches for p in played):
+            values["search/cut"] = sum(p.cuts for p in played) / searches
         values |= {f"void/{cause}": float(count) for cause, count in sorted(voids.items())}
         values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith("reject/")}
         rows: dict[str, dict[str, float]] = {}
         for role in self._roles:
             newest = [game for game in this.played if game.frozen != role]
-            if mine := [p.brief for p in all_played(newest) if p.brief.role == role]:
+            if mine := [p for p in all_played(newest) if p.role == role]:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
-            tokens = sum(p.brief.tokens for p in played if p.brief.role == role)
+            tokens = sum(p.tokens for p in played if p.role == role)
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
             rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
         self._rounds[this.step] = values, rows, this.clock
@@ -143,7 +143,7 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World |
         values["game/hops_mean"] = sum(oracle.hops(game.question) for game in valid) / len(valid)
         values["game/junk_rate"] = sum(oracle.is_junk(game.question, game.target) for game in valid) / len(valid)
     elif valid:
-        values["game/hops_mean"] = sum(g.proposal.brief.searches for g in valid if g.proposal) / len(valid)
+        values["game/hops_mean"] = sum(g.proposal.searches for g in valid if g.proposal) / len(valid)
     return values
 
 

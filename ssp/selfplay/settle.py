@@ -16,7 +16,7 @@ from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
-from ssp.selfplay.records import Brief, Game, Match, Played, Published, TrainBatch, TrainItem
+from ssp.selfplay.records import Brief, Game, Match, Published, TrainBatch, TrainItem
 from ssp.telemetry.clock import Clock
 
 TOO_FEW = "too_few_attempts"
@@ -40,10 +40,10 @@ class Settled:
     step: int = 0
 
     def add(
-        self, played: Played, state: State, end: End, group: int | None, baseline: float | None = None, **more: Any
+        self, brief: Brief, state: State, end: End, group: int | None, baseline: float | None = None, **more: Any
     ) -> None:
         """One episode's row, and what its learner gets of it; without a `group`, nothing, and no figure counts it."""
-        brief, (outcome, cause, reward) = played.brief, end
+        outcome, cause, reward = end
         self.rows.append(brief.entry(state, outcome, cause, reward=reward, **more))
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
@@ -51,7 +51,7 @@ class Settled:
             return
         self.paid[brief.role].append((group, reward, brief.searches))
         if state is State.QUEUED:
-            item = TrainItem(brief.id, played.block, played.index, reward, group, brief.version_min, baseline)
+            item = TrainItem(brief.id, brief.block, brief.row, reward, group, brief.version_min, baseline)
             self.items[brief.role].append(item)
             self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
@@ -161,9 +161,8 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, **opponent)
 
 
-def _ended(cfg: Config, game: Game, played: Played) -> End:
+def _ended(cfg: Config, game: Game, brief: Brief) -> End:
     """How an attempt ended; without a reward where a fault took it."""
-    brief = played.brief
     if brief.outcome is Outcome.VOID:
         return Outcome.VOID, brief.cause, None
     grade = game.grades[brief.id]
@@ -174,17 +173,17 @@ def _ended(cfg: Config, game: Game, played: Played) -> End:
     return Outcome.SCORED, "", grade.reward
 
 
-def right(game: Game, played: Played) -> bool | None:
+def right(game: Game, attempt: Brief) -> bool | None:
     """Right or wrong; None for an attempt that is void, in play or at the judge."""
-    grade = game.grades.get(played.brief.id)
-    return None if grade is None or played.brief.outcome is Outcome.VOID else grade.right
+    grade = game.grades.get(attempt.id)
+    return None if grade is None or attempt.outcome is Outcome.VOID else grade.right
 
 
 def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> None:
     """Proposals of a round, once it is known what each earned. A game alone with its target is a group of its own (SSP);
     of several in a group none is trained that has no other one to compare with. Those of past proposers are in none."""
     asked = [(game, game.proposal) for game in games if game.proposal is not None]
-    earned = {game.id: _earned(cfg, game, proposal.brief) for game, proposal in asked}
+    earned = {game.id: _earned(cfg, game, proposal) for game, proposal in asked}
     groups: dict[str, int] = {}
     numbers: dict[int, int] = {}
     paid = defaultdict[int, set[float | None]](set)
@@ -224,16 +223,16 @@ def _earned(cfg: Config, game: Game, brief: Brief) -> float | None:
     return cfg.proposer.invalid_reward
 
 
-def _versions(cfg: Config, opponents: Sequence[Played], given: int | None) -> dict[str, int | None]:
+def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:
     """Lowest and highest version of the other role: the one that was given, in flight those of its episodes' tokens."""
-    written = [played.brief for played in opponents if cfg.schedule.in_flight and played.brief.version_min >= 0]
+    written = [brief for brief in opponents if cfg.schedule.in_flight and brief.version_min >= 0]
     return {
         "opponent_version_min": min((brief.version_min for brief in written), default=given),
         "opponent_version_max": max((brief.version_max for brief in written), default=given),
     }
 
 
-def all_played(games: Sequence[Game]) -> Iterator[Played]:
+def all_played(games: Sequence[Game]) -> Iterator[Brief]:
     """Every episode of the round: proposals, then attempts."""
     for game in games:
         if game.proposal is not None:

@@ -34,13 +34,13 @@ from ssp.config.schema import Config
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
-from ssp.selfplay.records import Block, Brief, Game, Match, Played, PlayOrder, Published
+from ssp.selfplay.records import Block, Brief, Game, Match, PlayOrder, Published
 from ssp.selfplay.versions import LOST, WeightStore
 from ssp.telemetry.clock import Clock
 
 T = TypeVar("T")
 V = TypeVar("V", Grade, Verdict)
-Owned = list[tuple[Played, Game]]
+Owned = list[tuple[Brief, Game]]
 
 REISSUES = 5
 """How often one block of episodes is issued again after faults before the run gives up."""
@@ -66,7 +66,7 @@ class Stages:
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
         await self._ledger.advance(
-            [{"id": p.brief.id, "state": State.GRADING.value, "file": p.brief.file, "row": p.brief.row} for p in played]
+            [{"id": one.id, "state": State.GRADING.value, "file": one.file, "row": one.row} for one in played]
         )
 
     async def verify(self, asked: Sequence[Match], solver: Published, clock: Clock) -> None:
@@ -80,7 +80,7 @@ class Stages:
 
         for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, Verdict(False), clock, live):
             game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
-            game.question = proposal.brief.final or ""
+            game.question = proposal.final or ""
 
     async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
         """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block. For ReMax, one
@@ -100,21 +100,21 @@ class Stages:
     async def grade(self, tried: Sequence[Match], clock: Clock) -> None:
         """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay without a grade."""
         played = [(one, game) for _, games in tried for game in games for one in (*game.attempts, game.greedy) if one]
-        ended = [(one, game) for one, game in played if one.brief.outcome is not Outcome.VOID]
+        ended = [(one, game) for one, game in played if one.outcome is not Outcome.VOID]
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
-            items = [(one.index, game.question, game.golds or (game.target,)) for one, game in owned]
+            items = [(one.row, game.question, game.golds or (game.target,)) for one, game in owned]
             return await judge.grade(owned[0][0].block.ref, items)
 
         for one, game, grade in await self._judged(JUDGE, ended, ask, Grade(None), clock):
-            game.grades[one.brief.id] = grade
+            game.grades[one.id] = grade
 
     async def evaluate(
         self, step: int, stem: str, tasks: Sequence[Task], weights: Published, clock: Clock
     ) -> list[Brief]:
         """Play evaluation tasks within the limits of update `step`; one brief a task, in order. They end kept, or voided."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
-        briefs = [played.brief for played in await self._play(EVALUATION, tasks, order, weights, clock)]
+        briefs = await self._play(EVALUATION, tasks, order, weights, clock)
         rows = []
         for brief in briefs:
             end = (Outcome.SCORED, "") if brief.final is not None else (Outcome.REJECTED, brief.stopped)
@@ -135,8 +135,8 @@ class Stages:
 
     async def _play(
         self, kind: str, tasks: Sequence[Task], order: PlayOrder, weights: Published, clock: Clock, together: int = 1
-    ) -> list[Played]:
-        """Play over the crew, in contiguous blocks that keep `together` tasks in a row in one; one `Played` a task."""
+    ) -> list[Brief]:
+        """Play over the crew, in contiguous blocks that keep `together` tasks in a row in one; one brief a task."""
         started, crew = time.perf_counter(), self._cast.players[PROPOSER if kind == PROPOSAL else SOLVER]
         groups = [tasks[i : i + together] for i in range(0, len(tasks), together)]
         blocks = [[task for group in share for task in group] for share in split(groups, crew.size)]
@@ -146,7 +146,7 @@ class Stages:
 
     async def _block(
         self, kind: str, worker: int, tasks: list[Task], order: PlayOrder, weights: Published
-    ) -> tuple[list[Played], dict[str, float]]:
+    ) -> tuple[list[Brief], dict[str, float]]:
         policy = PROPOSER if kind == PROPOSAL else SOLVER
         crew, told = self._cast.players[policy], kind != EVALUATION
         running = {"role": policy if told else EVAL, "state": State.RUNNING.value, "round": order.step, "kind": kind}
@@ -170,7 +170,7 @@ class Stages:
             ends = [brief.cause if brief.outcome is Outcome.VOID else "" for brief in report.briefs]
             self._gate.record_all(ends, told=told)
             where = Block(named.stem, block)
-            return [Played(brief, where, index) for index, brief in enumerate(report.briefs)], report.seconds
+            return [replace(brief, block=where) for brief in report.briefs], report.seconds
         raise SspError(f"{crew.name}-{worker} failed {REISSUES + 1} times on the same block: see the log of that actor")
 
     async def _judged(
@@ -181,7 +181,7 @@ class Stages:
         lost: V,
         clock: Clock,
         live: Published | None = None,
-    ) -> list[tuple[Played, Game, V]]:
+    ) -> list[tuple[Brief, Game, V]]:
         """`ask` about each block of `items`. A judge's call is pure: after a fault it is made again, on the next judge. What
         is in a block that no judge gets, as its node died, is `lost`. `live`: weights that the judge needs."""
         blocks: dict[str, Owned] = {}
@@ -204,7 +204,7 @@ class Stages:
                 if cause != GONE:
                     raise SspError(f"the judges failed {issue + 1} times on the same call: see their actors' logs")
                 found, seconds = [replace(lost, void_cause=cause)] * len(owned), 0.0
-            ended = [played.brief.outcome is not Outcome.VOID for played, _ in owned]
+            ended = [played.outcome is not Outcome.VOID for played, _ in owned]
             self._gate.record_all([each.void_cause for each in compress(found, ended)], stage=stage)
             return found, seconds
 

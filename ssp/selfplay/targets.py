@@ -142,7 +142,7 @@ class Batches:
             if game.win_rate is None or game.frozen == SOLVER:
                 continue
             if game.number >= 0:
-                asked_by = game.asked_by if game.proposal is None else game.proposal.brief.version_max
+                asked_by = game.asked_by if game.proposal is None else game.proposal.version_max
                 self._pool.pop(key, None)
                 self._pool[key] = Remembered(*key, game.win_rate, asked_by)
             elif key in self._pool:

@@ -8,7 +8,7 @@ from ssp.base.episode import PROPOSER, Episode
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import RoleConfig
 from ssp.game.rewards import proposer
-from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.settings import load
 from ssp.selfplay.settle import settle
 
@@ -43,7 +43,7 @@ def test_the_ends_of_intermediate_difficulty_can_be_moved() -> None:
 @pytest.mark.parametrize("kind", proposer.names())
 def test_an_invalid_question_earns_the_penalty_whatever_the_kind(kind: str, penalty: float) -> None:
     cfg = load("quickstart", [f"proposer.reward={kind}", f"proposer.invalid_reward={penalty}"])
-    asked = Played(Brief.of(Episode("p1", "g1", PROPOSER, 0), "", 0), Block("b", None), 0)
+    asked = Brief.of(Episode("p1", "g1", PROPOSER, 0), "", 0)
     settled = settle(cfg, [Game("g1", 1, "t", proposal=asked, rule="leakage")], 7)
     assert [item.reward for item in settled.items[PROPOSER]] == [penalty]
 

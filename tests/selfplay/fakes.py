@@ -37,7 +37,7 @@ from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
-from ssp.selfplay.records import Block, Brief, Game, Played
+from ssp.selfplay.records import Block, Brief, Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.workers import build
@@ -368,24 +368,20 @@ class BrokenSearch:
 
 
 def brief(id: str, role: str = SOLVER, **changes: Any) -> Brief:
-    made = Brief(id, "g", role, 0, "x", None, "", "final", 1, 5, 10, 1, 1, "f", 0)
+    made = Brief(id, "g", role, 0, "x", None, "", "final", 1, 5, 10, 1, 1, "f", 0, block=Block("b", None))
     return replace(made, **changes)
 
 
-def played(id: str, role: str = SOLVER, **changes: Any) -> Played:
-    return Played(brief(id, role, **changes), Block("b", None), 0)
-
-
-def void(id: str, role: str = SOLVER, cause: str = "retriever_down") -> Played:
-    return played(id, role, outcome=Outcome.VOID, cause=cause, stopped="fault", final=None)
+def void(id: str, role: str = SOLVER, cause: str = "retriever_down") -> Brief:
+    return brief(id, role, outcome=Outcome.VOID, cause=cause, stopped="fault", final=None)
 
 
 def game(id: str, right: list[bool | None] | None = None, n: int = 4, **changes: Any) -> Game:
     """A valid game with its proposal; `right` per attempt (None: void), which makes it a chosen one."""
-    made = Game(id, int(id[1:]), "t", proposal=played(f"p{id}", PROPOSER), question=f"q{id} seat ?", valid=True)
+    made = Game(id, int(id[1:]), "t", proposal=brief(f"p{id}", PROPOSER), question=f"q{id} seat ?", valid=True)
     for i, verdict in enumerate(right or []):
         name = f"s{id}a{i}"
-        made.attempts.append(void(name) if verdict is None else played(name))
+        made.attempts.append(void(name) if verdict is None else brief(name))
         if verdict is not None:
             made.grades[name] = Grade(verdict, float(verdict))
     made.chosen, made.solver_version = right is not None, 3

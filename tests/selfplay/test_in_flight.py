@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import MODEL, config, game, played, script, search, tasks, tokens
+from fakes import MODEL, brief, config, game, script, search, tasks, tokens
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
@@ -170,9 +170,9 @@ def test_the_ledger_gets_lowest_and_highest_version_of_the_opponent() -> None:
     """A question that versions 4 to 6 tried to answer, asked by one whose tokens are of 0 and 3."""
     cfg = config(schedule__in_flight=True)
     made = game("g1", [True, False])
-    made.proposal = played("pg1", PROPOSER, version_min=0, version_max=3)
+    made.proposal = brief("pg1", PROPOSER, version_min=0, version_max=3)
     spans = [(4, 5), (5, 6)]
-    made.attempts = [played(f"sg1a{i}", version_min=low, version_max=high) for i, (low, high) in enumerate(spans)]
+    made.attempts = [brief(f"sg1a{i}", version_min=low, version_max=high) for i, (low, high) in enumerate(spans)]
     rows = {row["id"]: row for row in settle(cfg, [made], 2).rows}
     seen = {id: (row["opponent_version_min"], row["opponent_version_max"]) for id, row in rows.items()}
     assert seen == {"pg1": (4, 6), "sg1a0": (0, 3), "sg1a1": (0, 3)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import fakes
 import pytest
-from fakes import Sink, brief, config, game, played
+from fakes import Sink, brief, config, game
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.selfplay.league.matchmaker import _again
@@ -40,8 +40,8 @@ def test_a_past_graders_rate_is_not_remembered(rate: float | None) -> None:
 def searched(id: str, proposer: int, solver: int, **changes: Any) -> Game:
     """A game whose proposal and one attempt searched so often."""
     made = game(id, [True], n=1, **changes)
-    made.attempts = [replace(made.attempts[0], brief=brief(f"s{id}", searches=solver))]
-    made.proposal = played(f"p{id}", PROPOSER, searches=proposer)
+    made.attempts = [brief(f"s{id}", searches=solver)]
+    made.proposal = brief(f"p{id}", PROPOSER, searches=proposer)
     return made
 
 
@@ -49,7 +49,7 @@ def test_searches_of_a_role_are_its_newest_versions() -> None:
     sink = Sink()
     report = Report(sink, fakes.world(), workers=1, roles=ROLES)
     games = [searched("g1", 2, 3), searched("g2", 5, 9, frozen=SOLVER), searched("g3", 11, 1, frozen=PROPOSER)]
-    further = replace(_again(games[1], 1), attempts=[replace(played("s"), brief=brief("s", searches=5))])
+    further = replace(_again(games[1], 1), attempts=[brief("s", searches=5)])
     report.round(Round(0, Clock(), games, [further]), {})
     for role in ROLES:
         report.learned(1, {role: {}})

@@ -7,7 +7,7 @@ from typing import Any
 
 import fakes
 import pytest
-from fakes import Sink, brief, config, game, played
+from fakes import Sink, brief, config, game
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,7 +137,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     sink = Sink()
     report = Report(sink, None, workers=2, roles=ROLES)
     games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
-    games[1].proposal = played("pg2", PROPOSER, searches=5, cuts=2)
+    games[1].proposal = brief("pg2", PROPOSER, searches=5, cuts=2)
     settled = settle(config(), games, 1)
     for step in (1, 2):
         report.round(Round(step - 1, Clock(), games, settled=settled), {"retriever_down": 1})

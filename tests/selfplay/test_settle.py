@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import Stage, config, game, played, void
+from fakes import Stage, brief, config, game, void
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def test_no_signal_is_dropped_but_the_proposer_learns(right: list[bool | None]) 
 def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
     """A penalty for malformed answers is signal among wrong ones; a batch baseline needs no spread in the group."""
     made = game("g1", [F, F, F, F])
-    made.attempts[0] = played("sg1a0", final=None, stopped="malformed")
+    made.attempts[0] = brief("sg1a0", final=None, stopped="malformed")
     assert len(settle(config(solver__invalid_reward=-1.0), [made], 7).items[SOLVER]) == 4
     assert settle(config(), [made], 7).items[SOLVER] == []
     own = "ssp.learning.algorithms.estimators:"
@@ -99,7 +99,7 @@ def test_a_given_question_has_neither_proposal_nor_opponent() -> None:
 
 def test_a_malformed_attempt_is_rejected_and_earns_what_the_config_says() -> None:
     made = game("g1", [T, F, F, F])
-    made.attempts[1] = played("sg1a1", final=None, stopped="tokens")
+    made.attempts[1] = brief("sg1a1", final=None, stopped="tokens")
     found = row(config(solver__invalid_reward=-0.5), made, "sg1a1")
     assert (found["outcome"], found["cause"], found["reward"]) == ("rejected", "tokens", -0.5)
     assert settle(config(), [made], 7).counts["reject/solver_tokens"] == 1
@@ -159,7 +159,7 @@ def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, li
         else:
             made.append(game(id, valid=kind == "surplus", rule="" if kind == "surplus" else "empty"))
     settled = settle(config(), made, 7)
-    ids = [played.brief.id for played in all_played(made)]
+    ids = [brief.id for brief in all_played(made)]
     assert sorted(r["id"] for r in settled.rows) == sorted(ids) and len(set(ids)) == len(ids)
     trained = {item.id for items in settled.items.values() for item in items}
     assert trained == {r["id"] for r in settled.rows if r["state"] == "queued"}
@@ -193,7 +193,7 @@ def compared(
     number: int, right: list[bool | None] | None, target: str = "t", searches: int = 1, **changes: Any
 ) -> Game:
     """A game whose proposer searched so often; by default the attempts make its reward."""
-    made = game(f"g{number}", right, proposal=played(f"pg{number}", PROPOSER, searches=searches), **changes)
+    made = game(f"g{number}", right, proposal=brief(f"pg{number}", PROPOSER, searches=searches), **changes)
     made.target = target
     return made
 
@@ -276,7 +276,7 @@ def test_what_would_have_no_effect_is_refused(changes: dict[str, Any], says: str
 
 def asked(right: list[bool | None], greedy: bool | None) -> Game:
     made = game("g1", right)
-    made.greedy = void("sg1g") if greedy is None else played("sg1g")
+    made.greedy = void("sg1g") if greedy is None else brief("sg1g")
     if greedy is not None:
         made.grades["sg1g"] = Grade(greedy, float(greedy))
     return made

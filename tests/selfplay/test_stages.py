@@ -90,8 +90,8 @@ def test_propose_sets_each_game_its_own_proposal(tmp_path: Path) -> None:
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     for game in games:
-        assert game.proposal is not None and game.proposal.brief.game == game.id
-        row = table.row(game.proposal.brief.id)
+        assert game.proposal is not None and game.proposal.game == game.id
+        row = table.row(game.proposal.id)
         assert (row["state"], row["role"], row["file"]) == ("grading", PROPOSER, game.proposal.block.id)
     blocks = {game.proposal.block.id for game in games if game.proposal}
     assert len(blocks) == 2 and all("-i4" in block for block in blocks)
@@ -111,11 +111,11 @@ def test_a_fault_voids_one_block_which_is_played_again(tmp_path: Path, victim: i
     table.solvers.fails = fails
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     for game in games:
-        assert [p.brief.attempt for p in game.attempts] == [0, 1, 2, 3]
-        assert all(p.brief.game == game.id for p in game.attempts) and game.solver_version == 3
+        assert [p.attempt for p in game.attempts] == [0, 1, 2, 3]
+        assert all(p.game == game.id for p in game.attempts) and game.solver_version == 3
         assert len({p.block.id for p in game.attempts}) == 1
         for p in game.attempts:
-            assert p.block.ref[p.index].id == p.brief.id
+            assert p.block.ref[p.row].id == p.id
     calls = [args[0] for worker, _, args in table.solvers.calls if worker == victim]
     assert len(calls) == 2
     assert [t.seed for t in calls[0]] == [t.seed for t in calls[1]]
@@ -124,7 +124,7 @@ def test_a_fault_voids_one_block_which_is_played_again(tmp_path: Path, victim: i
     assert {(r["state"], r["outcome"], r["cause"], r["reward"]) for r in lost} == {
         ("voided", "void", "solver_died", None)
     }
-    assert {table.row(p.brief.id)["state"] for game in games for p in game.attempts} == {"running"}
+    assert {table.row(p.id)["state"] for game in games for p in game.attempts} == {"running"}
     assert table.gate.causes == {"solver_died": len(lost)}
     assert len({args[1].stem for _, _, args in table.solvers.calls}) == 4  # no file is written twice
 
@@ -171,7 +171,7 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     assert all(game.valid and game.question.endswith("?") for game in games)
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
-    assert all(set(game.grades) == {p.brief.id for p in game.attempts} for game in games)
+    assert all(set(game.grades) == {p.id for p in game.attempts} for game in games)
     asked = [worker for worker, name, _ in table.judges.calls if name == method]
     # One call a block, spread over the judges: two blocks of proposals, three of attempts; the first one twice.
     assert sorted(asked) == ([0, 1, 1] if method == "verify" else [0, 0, 1, 1])
@@ -191,7 +191,7 @@ def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_t
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     assert games[0].proposal is not None
-    object.__setattr__(games[0].proposal.brief, "outcome", Outcome.VOID)
+    object.__setattr__(games[0].proposal, "outcome", Outcome.VOID)
     table.judge.cause = "engine_died"
     table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
     assert [game.void_cause for game in games] == ["engine_died"] * 5
@@ -202,7 +202,7 @@ def test_voids_are_not_graded(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games(2)
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
-    gone = games[0].attempts[1].brief
+    gone = games[0].attempts[1]
     object.__setattr__(gone, "outcome", Outcome.VOID)
     table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
     assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4

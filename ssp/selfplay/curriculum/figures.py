@@ -41,8 +41,8 @@ def live(games: Iterable[Game]) -> list[Asked]:
     found = []
     for game in sorted(games, key=lambda game: game.id):
         if game.valid and not game.void_cause and game.frozen != PROPOSER:
-            searches = None if game.proposal is None else game.proposal.brief.searches
-            tried = _mean([played.brief.searches for played in game.attempts])
+            searches = None if game.proposal is None else game.proposal.searches
+            tried = _mean([played.searches for played in game.attempts])
             new = (None, None) if game.frozen else (game.win_rate, tried)
             found.append(Asked(game.id, game.question, game.target, game.kind, searches, *new))
     return found

@@ -195,7 +195,7 @@ class Matchmaker:
         for game in games:
             asked = self._steps[PROPOSER].get(_asked_by(game, versions))
             solver = self._steps[SOLVER].get(game.solver_version)
-            graded = [(one, p.brief.version_min) for p in game.attempts if (one := right(game, p)) is not None]
+            graded = [(one, p.version_min) for p in game.attempts if (one := right(game, p)) is not None]
             wrote = game.win_rate is not None and any(version >= 0 for _, version in graded)
             if asked is not None and solver is not None and wrote:
                 found.append(Result(solver, asked, sum(one for one, _ in graded), len(graded)))
