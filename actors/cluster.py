@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from actors import servers
@@ -25,14 +24,6 @@ from ssp.config.cluster import RayConfig
 
 _watches: list[servers.Watch] = []
 """What looks at Ray's servers until this process leaves."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A connection. `started` is true when this process started the cluster; `dashboard` is its URL or ""."""
-
-    started: bool
-    dashboard: str
 
 
 def environment(cfg: RayConfig) -> None:
@@ -49,8 +40,9 @@ def environment(cfg: RayConfig) -> None:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
-def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again") -> Cluster:
-    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together.
+def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again") -> str:
+    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together. Returns
+    the dashboard's URL, "" without one.
 
     Raises InputError when the dashboard's port is taken, SspError when none starts. When nobody answers within
     `placement.call_timeout`, or one of Ray's servers ends from now on, this process ends (exit code 1): `lost` is called
@@ -63,7 +55,7 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = 
     say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
     context = _started(cfg, address, options)
     _watches.append(servers.Watch(servers.playing(context.address_info), lost))
-    return Cluster(not address, context.dashboard_url or "")
+    return str(context.dashboard_url or "")
 
 
 def _local(cfg: RayConfig, needed_cpus: float) -> dict[str, Any]:

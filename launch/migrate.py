@@ -58,15 +58,7 @@ def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
     parser.usage = "ssp migrate SCRIPT|OVERRIDES... [--config NAME|FILE] [--out FILE]"
     parser.add_argument("--config", metavar="NAME|FILE", help="what lies below (default: its system's recipe)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="config to write; one that exists is not replaced")
-    own, theirs, rest = [], [], list(argv)
-    while rest:
-        word = rest.pop(0)
-        if word.partition("=")[0] in ("--config", "--out", "-h", "--help"):
-            own += [word, *rest[: word in ("--config", "--out")]]
-            rest = rest[word in ("--config", "--out") :]
-        else:
-            theirs.append(word)
-    args = parser.parse_args(own)
+    args, theirs = parser.parse_known_args(argv)
     if not theirs:
         raise InputError("ssp migrate needs a script or overrides", "neither", "see ssp migrate --help")
     if args.out is not None and (args.out.exists() or args.out.suffix not in (".yaml", ".yml")):

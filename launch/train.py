@@ -87,7 +87,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
         lost()
         return _what_is_left(folder)
 
-    connection = cluster.connect(cfg.ray, needed_cpus(cfg), gone)
+    dashboard = cluster.connect(cfg.ray, needed_cpus(cfg), gone)
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
         with _explained():
@@ -96,8 +96,8 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
         if (step := runfolder.step_of(cfg.resume)) is not None:
             go_back(folder, step)
         say(f"run folder: {folder.path}")
-        if connection.dashboard:
-            say(f"dashboard: http://{connection.dashboard}\nmetrics: {metrics.endpoint()}")
+        if dashboard:
+            say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
         code = asyncio.run(_play(scene, folder, console, plan))
         from ssp.views.board.server import leave_page
 

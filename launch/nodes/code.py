@@ -10,15 +10,13 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 import actors
 import launch
 import ssp
 from ssp.base import files
 from ssp.base.errors import InputError
 from ssp.config import own
-from ssp.config.load import to_yaml
+from ssp.config.load import dotted
 from ssp.config.schema import Config
 
 SHOWN = 4
@@ -36,13 +34,7 @@ def printed(cfg: Config) -> Print:
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
             found[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = files.digest(path)[:16]
     found |= {f"code of {key}": code for key, code in own.prints(cfg).items()}
-    settings = OmegaConf.to_container(OmegaConf.create(to_yaml(cfg)))
-    assert isinstance(settings, dict)
-    for block, values in settings.items():
-        if block != "ray":
-            inner = values if isinstance(values, dict) else {"": values}
-            found |= {".".join(filter(None, (str(block), str(key)))): str(value) for key, value in inner.items()}
-    return found
+    return found | {key: str(value) for key, value in dotted(cfg).items() if not key.startswith("ray.")}
 
 
 def digest(print_: Print) -> str:
