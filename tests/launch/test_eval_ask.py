@@ -162,25 +162,6 @@ def test_the_judge_has_a_column_and_its_failures_too(
     ]  # fmt: skip
 
 
-@pytest.mark.covers("SR-71")
-def test_predictions_are_scored_without_playing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, summary = tmp_path / "made", tmp_path / "summary.json"
-    folder.mkdir()
-    for name, answers in (("nq", ["a1", "b1 or b2"]), ("popqa", ["c1", "c1"])):
-        rows = [{"id": str(i), "pred": said, "golden_answers": [said[:2]]} for i, said in enumerate(answers)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert evaluate.main(["--predictions", str(folder), "--summary", str(summary)]) == 0
-    table = json.loads(summary.read_text())
-    assert {name: (line["rows"], line["em"]["mean"], line["sub_em"]["mean"]) for name, line in table.items()} == {
-        "nq": (2, 0.5, 1.0), "popqa": (2, 1.0, 1.0), "macro average": (4, 0.75, 1.0)
-    }  # fmt: skip
-    data = tmp_path / "nq.jsonl"
-    data.write_text("".join(json.dumps({"id": i, "question": "?", "answer": "a1"}) + "\n" for i in range(2)))
-    capsys.readouterr()
-    assert evaluate.main(["--predictions", str(folder / "nq.jsonl"), "--data", str(data)]) == 0
-    assert "50.0" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
