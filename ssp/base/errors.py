@@ -66,7 +66,7 @@ class VoidLimit(SspError):
 
 
 class OutOfMemory(SspError):
-    """A micro-batch does not fit, and its size was halved already, or cannot be by this process alone."""
+    """A micro-batch of an update does not fit into memory."""
 
 
 def _short(part: object) -> str:

@@ -17,7 +17,7 @@ from ssp.learning.backends.ranks import Ranks
 from ssp.learning.batch import Batch, lengths
 from ssp.learning.figures import Figures
 from ssp.learning.forward import states
-from ssp.learning.memory import Job, Memory, gradient, measured
+from ssp.learning.memory import Job, gradient, measured
 from ssp.learning.packing import prepare
 
 
@@ -34,11 +34,9 @@ class Critic:
     """Values of one role's states. `source`: the folder of the start model; trained by the role's backend, at its own
     rate."""
 
-    def __init__(
-        self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks, memory: Memory
-    ) -> None:
+    def __init__(self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks) -> None:
         """InputError for a model folder that is missing or broken."""
-        self._config, self._memory = config, memory
+        self._config = config
         model = checkpoint.load_model(source)
         prepare(model, learner)
         head = nn.Linear(model.config.get_text_config().hidden_size, 1)
@@ -49,7 +47,7 @@ class Critic:
 
     def values(self, batch: Batch, trained: Tensor) -> Tensor:
         """float32 [N, T]: the value before each token that is true in `trained` [N, T], 0 elsewhere."""
-        return measured(trained, self._memory, self.backend, batch.ids)
+        return measured(trained, self.backend, batch.ids)
 
     def step(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> None:
         """One optimizer step on `rows`: 0.5 mean over model tokens of max((V - G)², (clip(V, V_old ± c) - G)²).
@@ -76,7 +74,6 @@ class Critic:
             figures.add_values(value, bounded > plain)
             return 0.5 * torch.maximum(plain, bounded).sum() / total
 
-        ((whole, seen),) = gradient([Job(ends, rows, loss, figures)], self._memory, self.backend)
+        (whole,) = gradient([Job(ends, rows, loss, figures)], self.backend)
         self.backend.learn(whole, self._config.lr)
-        seen.value_loss += whole
-        vars(figures).update(vars(seen))
+        figures.value_loss += whole

@@ -20,7 +20,7 @@ from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.forward import Compare
 from ssp.learning.kl import at, importance
-from ssp.learning.memory import Memory, measured
+from ssp.learning.memory import measured
 
 Named = Iterable[tuple[str, Tensor]]
 """Tensors by name: whole weights and buffers, or one rank's shards of them. What is not of floating type is passed
@@ -99,16 +99,14 @@ class Divergence:
         """What the policy's forward pass needs to compare tokens that were drawn with log-probs `behaviour` [M]."""
         return self._compare, behaviour if self._config.weight else None
 
-    def penalty(
-        self, policy: Backend, batch: Batch, trained: Tensor, memory: Memory, figures: Figures
-    ) -> Tensor | None:
+    def penalty(self, policy: Backend, batch: Batch, trained: Tensor, figures: Figures) -> Tensor | None:
         """float32 [N, T]: coefficient times KL of each trained token, by the log-probs that it was sampled with.
 
         None without KL, or where it is in the loss. Kinds that need whole distributions do not work here.
         """
         if self.reference is None or self.in_loss:
             return None
-        reference = measured(trained, memory, policy, batch.ids, self._temperature, of_reference=True)
+        reference = measured(trained, policy, batch.ids, self._temperature, of_reference=True)
         out = torch.zeros(trained.shape)
         out[trained] = self._estimator(batch.logprobs[trained], reference[trained])
         if policy.ranks.rank == 0 and bool(trained.any()):  # all ranks have it, and figures are summed

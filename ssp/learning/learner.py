@@ -28,7 +28,7 @@ class Learner(Stored):
         Roles that share take their optimizer steps one after the other, or, with `learner.combine`, together, on the
         sum of their gradients. A mini-batch without any signal is measured but makes no optimizer step. InvariantError:
         a loss or gradient that is not finite (weights, optimizer and counter are then as before, but for earlier
-        mini-batches). OutOfMemory: see `ssp.learning.memory`.
+        mini-batches). OutOfMemory: a micro-batch does not fit.
         """
         started = time.perf_counter()
         names = [role for role in self.objectives if role in batches]
@@ -46,8 +46,6 @@ class Learner(Stored):
         for role, found in figures.items():
             found["seconds"] = time.perf_counter() - started
             found["mfu"] = updates[role].figures.work / (found["seconds"] * self.rate)
-            if self.memory.halved:
-                found["token_budget"] = float(self.memory.tokens)
         return figures
 
     def measure(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
@@ -56,22 +54,21 @@ class Learner(Stored):
         for role, batch in batches.items():
             update = self.objectives[role].begin(batch, self.backend, self.step + 1)
             for step in self.objectives[role].steps(update, self.step + 1):
-                job = self._job(step._replace(rows=step.part, learns=False))
-                ((_, update.figures),) = gradient([job], self.memory, self.backend)
+                gradient([self._job(step._replace(rows=step.part, learns=False))], self.backend)
             update.figures.reduce(self.ranks)
             found[role] = {**update.figures.summary(), "tokens": float(update.trained.sum())}
         return found
 
     def _optimize(self, steps: list[Step]) -> None:
         """One optimizer step of the policy on `steps`, where they have signal; and one of each critic."""
-        found = gradient([self._job(step) for step in steps], self.memory, self.backend)
-        learning = [loss for step, (loss, _) in zip(steps, found, strict=True) if step.learns]
+        losses = gradient([self._job(step) for step in steps], self.backend)
+        learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
         norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0
-        for step, (loss, figures) in zip(steps, found, strict=True):
+        for step, loss in zip(steps, losses, strict=True):
+            figures = step.update.figures
             figures.steps += 1
             figures.loss += loss
             figures.norm += norm if step.learns else 0.0
-            step.update.figures = figures
             if (critic := step.update.objective.critic) is not None:
                 critic.step(step.update.batch, step.update.trained, step.part, figures)
 

@@ -106,11 +106,11 @@ def weights(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]
             yield f"{owner}.weight", parameter.detach().float() + delta * layer.scaling[NAME]
 
 
-def adapter(model: PreTrainedModel, whole: Whole) -> dict[str, Tensor]:
-    """The adapter's tensors by peft's names, copied to the host in float32."""
-    named = _adapters(model)
-    with whole(list(named.values())):
-        return {PREFIX + name: parameter.detach().float().cpu().clone() for name, parameter in named.items()}
+def adapter(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]]:
+    """The adapter's tensors by peft's names; each is good until the next one is asked for."""
+    for name, parameter in _adapters(model).items():
+        with whole([parameter]):
+            yield PREFIX + name, parameter.detach()
 
 
 def _adapters(model: PreTrainedModel) -> dict[str, nn.Parameter]:

@@ -28,7 +28,7 @@ from ssp.learning.batch import Batch, lengths, mini_batches
 from ssp.learning.critic import Critic
 from ssp.learning.divergence import Divergence
 from ssp.learning.figures import Figures
-from ssp.learning.memory import Memory, measured
+from ssp.learning.memory import measured
 
 
 @dataclass
@@ -71,16 +71,16 @@ class Step(NamedTuple):
 class Objective:
     """`source`: the folder of the start model; `steps`: updates in all, for a schedule that falls."""
 
-    def __init__(self, config: RoleConfig, source: Path, memory: Memory, ranks: Ranks, steps: int) -> None:
+    def __init__(self, config: RoleConfig, source: Path, ranks: Ranks, steps: int) -> None:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
-        self.config, self._memory, self._steps = config, memory, steps
+        self.config, self._steps = config, steps
         self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam)
         self._loss, self._temperature = losses.get(config.loss), config.sampling.temperature
         self._options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
         self.divergence = Divergence(config.kl, self._temperature)
         self.critic = None
         if self.algorithm.needs_values:
-            self.critic = Critic(source, config.critic, config.learner, ranks, memory)
+            self.critic = Critic(source, config.critic, config.learner, ranks)
 
     def begin(self, batch: Batch, policy: Backend, step: int) -> Update:
         """Update number `step` on `batch`: advantages by policy, critic and reference as they are now."""
@@ -88,12 +88,12 @@ class Objective:
         figures = Figures()
         if self.critic is not None:
             batch = replace(batch, values=self.critic.values(batch, trained))
-        penalty = self.divergence.penalty(policy, batch, trained, self._memory, figures)
+        penalty = self.divergence.penalty(policy, batch, trained, figures)
         batch = estimate(self.algorithm, batch, penalty, self.config.kl.place)
         update = Update(self, batch, trained, figures, self.lr(step))
         looks_back = losses.looks_back(self.config.loss) or self.config.correction.mask != "none"
         if looks_back and len(update.parts()) > 1:
-            update.proximal = measured(trained, self._memory, policy, batch.ids, self._temperature)
+            update.proximal = measured(trained, policy, batch.ids, self._temperature)
         return update
 
     def steps(self, update: Update, number: int) -> Iterator[Step]:

@@ -27,9 +27,8 @@ from ssp.learning.backends.backend import named
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.figures import Work, matrix_rate
 from ssp.learning.forward import score
-from ssp.learning.memory import Memory
 from ssp.learning.objective import Objective
-from ssp.learning.packing import enable_packing, prepare
+from ssp.learning.packing import prepare
 from ssp.record.manifest import RECORD, check_files, protocol_of, read_record, seal
 
 OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
@@ -39,30 +38,21 @@ class Policy(nn.Module):
     """The policy as one module, which a backend wraps and calls: `model` and, with KL, its reference (`held_to`): a
     frozen model, or the same model without its adapter (`lora.Bare`)."""
 
-    def __init__(self, model: PreTrainedModel, reference: Any = None) -> None:
+    def __init__(self, model: PreTrainedModel, config: LearnerConfig, start: Path | None = None) -> None:
+        """`model` as `config` has it trained. `start`: its folder, where it is held to what it was there."""
         super().__init__()
         self.model = model
-        self.reference = reference if isinstance(reference, nn.Module) else None
-        self._bare = None if isinstance(reference, nn.Module) else reference
-        names = dict(model.named_parameters())
-        self.shapes = {
-            n.replace(".base_layer.", "."): tuple(p.shape) for n, p in names.items() if not lora.is_adapter(n)
-        }
-        self.adapted = any(map(lora.is_adapter, names))
-
-    @staticmethod
-    def make(source: Path, config: LearnerConfig, held: bool) -> Policy:
-        """The model of the folder `source` as `config` has it trained, with what it is `held` to."""
-        model, reference = checkpoint.load_model(source), None
-        if config.lora.rank:
+        self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+        self.adapted = config.lora.rank > 0
+        self.reference: PreTrainedModel | None = None
+        self._bare: lora.Bare | None = None
+        if self.adapted:
             lora.put_on(model, config.lora)
-            reference = lora.Bare(model) if held else None
-        elif held:
-            reference = checkpoint.load_model(source).requires_grad_(False)
-            if config.packing:
-                enable_packing(reference)
+            self._bare = lora.Bare(model) if start else None
+        elif start:
+            self.reference = checkpoint.load_model(start).requires_grad_(False)
+            prepare(self.reference, config)
         prepare(model, config)
-        return Policy(model, reference)
 
     @property
     def held_to(self) -> Any:
@@ -98,12 +88,9 @@ class Stored:
         self.source, self.ranks = Path(model_dir), ranks
         self.config = next(iter(roles.values())).learner
         self.protocol = protocol_of(self.source, protocol)
-        self.memory = Memory(self.config.token_budget, packing=self.config.packing)
-        self.objectives = {
-            role: Objective(config, self.source, self.memory, ranks, steps) for role, config in roles.items()
-        }
+        self.objectives = {role: Objective(config, self.source, ranks, steps) for role, config in roles.items()}
         held = [objective for objective in self.objectives.values() if objective.config.kl.coef]
-        self.policy = Policy.make(self.source, self.config, bool(held))
+        self.policy = Policy(checkpoint.load_model(self.source), self.config, self.source if held else None)
         self.work = Work(self.policy.model)
         self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
         kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
@@ -130,7 +117,7 @@ class Stored:
 
     def adapter(self) -> dict[str, np.ndarray]:
         """Copies of the adapter's tensors by peft's names, float32. Empty on other ranks than 0."""
-        return _arrays(self._kept(lora.adapter(self.policy.model, self.backend.whole).items()))
+        return _arrays(self._kept(lora.adapter(self.policy.model, self.backend.whole)))
 
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
         """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol,
@@ -149,7 +136,7 @@ class Stored:
                 if objective.divergence.moving is not None:
                     self._write_anchor(aside / ANCHOR, objective.divergence.moving.master, record)
             if self.policy.adapted:
-                tensors = self._kept(lora.adapter(self.policy.model, self.backend.whole).items())
+                tensors = self._kept(lora.adapter(self.policy.model, self.backend.whole))
                 if self.ranks.rank == 0:
                     lora.write(aside / ADAPTER, tensors, self.config.lora)
 

@@ -43,9 +43,7 @@ class Trained:
         for name, parameter in self.net.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=scale) if scale else None
-        self.adapter = {
-            name: tensor.numpy() for name, tensor in lora.adapter(self.net, lambda of: nullcontext()).items()
-        }
+        self.adapter = {name: tensor.numpy() for name, tensor in lora.adapter(self.net, lambda of: nullcontext())}
         self.merged = {name: t.numpy().copy() for name, t in lora.weights(self.net, lambda of: nullcontext())}
 
     def logprobs(self, ids: list[int], drawn: int) -> np.ndarray:

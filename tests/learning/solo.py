@@ -11,13 +11,11 @@ from ssp.learning import kl
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.critic import Critic
 from ssp.learning.learner import Learner
-from ssp.learning.memory import Memory
 
 
 def solo_critic(model_dir: Path, config: RoleConfig) -> Critic:
     """The critic of a role in one process."""
-    learner = config.learner
-    return Critic(model_dir, config.critic, learner, SOLO, Memory(learner.token_budget, learner.packing))
+    return Critic(model_dir, config.critic, config.learner, SOLO)
 
 
 class SoloLearner:

@@ -11,9 +11,10 @@ from rankruns import ALONE, JOBS, role, spawn
 from transformers import AutoModelForCausalLM
 
 from ssp.base.errors import InputError
+from ssp.config.role import LearnerConfig
 from ssp.learning.backends.ranks import SOLO, Ranks, deal
 from ssp.learning.learner import Learner
-from ssp.learning.memory import Memory, pieces
+from ssp.learning.memory import pieces
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +108,10 @@ def test_rows_are_dealt_by_tokens():
 
 @pytest.mark.parametrize("world", [2, 3, 8])
 def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world):
-    row_lengths = torch.tensor([30, 5, 9, 12, 30, 7])
-    found = [pieces(row_lengths, torch.arange(6), Memory(32), Ranks(rank, world)) for rank in range(world)]
+    row_lengths, config = torch.tensor([30, 5, 9, 12, 30, 7]), LearnerConfig(token_budget=32)
+    found = [pieces(row_lengths, torch.arange(6), config, Ranks(rank, world)) for rank in range(world)]
     assert len({len(parts) for parts in found}) == 1
     counted = [row for parts in found for rows, counts in parts if counts for row in rows.tolist()]
     assert sorted(counted) == list(range(6))
     assert all(rows.tolist() == [1] for parts in found for rows, counts in parts if not counts)
-    assert all(counts for _, counts in pieces(row_lengths, torch.arange(6), Memory(32), SOLO))
+    assert all(counts for _, counts in pieces(row_lengths, torch.arange(6), config, SOLO))

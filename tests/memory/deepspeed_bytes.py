@@ -25,7 +25,7 @@ def main(zero: int, dtype: str, offload: str) -> None:
     count = sum(parameter.numel() for parameter in model.parameters())
     learner = LearnerConfig(kind="deepspeed", zero=zero, offload=offload)
     learner.dtype = dtype  # type: ignore[misc]
-    made = backends.make(Policy(model), learner, 1e-4, SOLO)
+    made = backends.make(Policy(model, learner), learner, 1e-4, SOLO)
     ids = torch.randint(0, 2048, (2, 32))
     mask = torch.ones_like(ids).bool().index_fill_(1, torch.tensor([0]), False)
     for _ in range(2):

@@ -72,9 +72,7 @@ def test_weights_gradients_and_moments_are_exact(rank: int) -> None:
     module = FAMILIES["qwen2"]()
     size = model_of(module)
     config = LearnerConfig(lora=LoraConfig(rank=rank))
-    if rank:
-        lora.put_on(module, config.lora)
-    made = make(Policy(module), config, 1e-3, SOLO)
+    made = make(Policy(module, config), config, 1e-3, SOLO)
     ids = torch.randint(0, 300, (2, 16))
     made.zero()
     made.backward(-made(ids, torch.ones_like(ids).bool().index_fill_(1, torch.tensor([0]), False), 1.0)[0].sum(), True)

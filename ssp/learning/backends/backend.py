@@ -32,18 +32,17 @@ def named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 class Backend:
     """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every
-    method but `layout` and `count` is collective.
+    method but `layout` is collective.
 
-    `device`: the GPU where there is one, else the CPU. `local`: forward and backward need no other rank, so one may
-    fail alone and begin again. `shards`: `write` writes the weights too, every rank its own part. `parted`: a rank
-    keeps only a part of each weight.
+    `device`: the GPU where there is one, else the CPU. `shards`: `write` writes the weights too, every rank its own
+    part. `parted`: a rank keeps only a part of each weight.
     """
 
-    local, shards, parted = True, False, False
+    shards = parted = False
 
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
         self.device, self.ranks = device(), ranks
-        self.module, self._config, self._lr = module.to(self.device), config, lr
+        self.module, self.config, self._lr = module.to(self.device), config, lr
         self.optimizer = self._adamw(fused=self.device.type == "cuda")
 
     @property
@@ -54,7 +53,7 @@ class Backend:
     def __call__(self, *args: Any, **options: Any) -> Any:
         """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix products in it, the
         rest in float32."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._config.dtype == "bfloat16"):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16"):
             return self.module(*self._moved(args), **options)
 
     def zero(self) -> None:
@@ -71,7 +70,7 @@ class Backend:
         Not finite: nothing has changed, and the gradient is forgotten.
         """
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self._config.max_grad_norm))
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
         if not math.isfinite(norm):
             self.zero()
             return norm
@@ -91,10 +90,6 @@ class Backend:
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
         """In this context the parameters are whole, on every rank, for reading."""
         return nullcontext()
-
-    def count(self, parameter: nn.Parameter) -> int:
-        """Numbers of the whole parameter."""
-        return parameter.numel()
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of
@@ -124,6 +119,6 @@ class Backend:
 
     def _adamw(self, fused: bool) -> torch.optim.AdamW:
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        config = self._config
+        config = self.config
         betas = (0.9, config.beta2)
         return torch.optim.AdamW(parameters, self._lr, betas=betas, weight_decay=config.weight_decay, fused=fused)

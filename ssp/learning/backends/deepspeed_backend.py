@@ -2,7 +2,7 @@
 
 DeepSpeed is kept from compiling anything: torch's own AdamW, and its C++ for shared memory switched off (a switch of
 DeepSpeed 0.19 that is not documented, hence the pinned range). Only as many ranks of the same stage and type can read
-its state on disk. A micro-batch that failed cannot begin again: other ranks wait inside of it.
+its state on disk.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BUCKET = 200_000_000  # numbers that are communicated at a time, at most
 class DeepSpeedBackend(Backend):
     """See `Backend`."""
 
-    local, shards = False, True
+    shards = True
 
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
         """InputError where DeepSpeed is not installed."""
-        self.ranks, self.device, self.module, self._config, self._lr = ranks, device(), module, config, lr
+        self.ranks, self.device, self.module, self.config, self._lr = ranks, device(), module, config, lr
         self.parted = config.zero == 3
         self._pending = self._spoiled = False
         deepspeed = _deepspeed(ranks)
@@ -48,7 +48,7 @@ class DeepSpeedBackend(Backend):
     @property
     def layout(self) -> dict[str, Any]:
         """ZeRO stage, ranks and type, too."""
-        config = self._config
+        config = self.config
         return {"kind": "deepspeed", "zero": config.zero, "ranks": self.ranks.world, "dtype": config.dtype}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -77,10 +77,6 @@ class DeepSpeedBackend(Backend):
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
         """ZeRO 3 gathers them."""
         return self._gather(list(parameters)) if self.parted else super().whole(parameters)  # type: ignore[no-any-return]
-
-    def count(self, parameter: nn.Parameter) -> int:
-        """Also of one that is cut up."""
-        return int(getattr(parameter, "ds_numel", parameter.numel()))
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
         """Of ZeRO 3 this rank's shards."""
