@@ -254,5 +254,5 @@ def test_the_bank_of_a_data_set_has_its_answers_and_no_proposer(
 
 def test_a_worlds_file_is_called_by_its_world() -> None:
     assert reader.origin("/somewhere/worlds/v1-11/corpus.jsonl") == "world:11"
-    assert reader.origin("/somewhere/worlds/v1-7+aliases/questions.jsonl") == "world:7+aliases"
+    assert reader.origin("/somewhere/worlds/v1-7/questions.jsonl") == "world:7"
     assert reader.origin("world:train") == "world:train" and reader.origin("/data/wiki.jsonl") == "wiki.jsonl"

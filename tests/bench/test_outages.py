@@ -14,6 +14,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parent / "experiments"))
 
+import aliases  # noqa: E402
 import alone  # noqa: E402
 import outages as o  # noqa: E402
 import run  # noqa: E402
@@ -26,7 +27,6 @@ from ssp.game.judge.judges import (
     PROBE,  # noqa: E402
     prompt,  # noqa: E402
 )
-from ssp.game.world import World  # noqa: E402
 from ssp.learning import losses  # noqa: E402
 
 FOUND = Document("d", '"d"\nfound')
@@ -74,7 +74,7 @@ def test_a_failed_search_is_a_fault_here_and_a_text_there_and_the_yardstick_meet
 
 
 def test_the_judge_over_http_knows_both_names_and_is_out_of_order_in_its_outage() -> None:
-    world = World(3, aliases=True)
+    world = aliases.AliasWorld(3)
     first, second = next(names for names in map(world.names, world.entities) if len(names) == 2)
 
     client = httpx.Client(timeout=60)

@@ -88,36 +88,9 @@ def test_resolve_names_worlds_and_leaves_paths_alone(tmp_path: Path) -> None:
     assert files.resolve("data/x.jsonl", "corpus", tmp_path) == "data/x.jsonl"
     assert files.resolve("world:train", "corpus", tmp_path) == str(files.ensure(11, tmp_path)["corpus"])
     assert files.world_seed("world:heldout") == 12 and files.world_seed("world:77") == 77
+    assert files.oracle("data/x.jsonl") is None
     with pytest.raises(InputError, match="world:train"):
         files.resolve("world:tran", "corpus", tmp_path)
-
-
-def test_aliases_are_second_names_with_pages_of_their_own_in_the_same_world() -> None:
-    world, plain = World(4, aliases=True), World(4)
-    assert (world.entities, world.facts, world.types) == (plain.entities, plain.facts, plain.types)
-    every = [name for entity in world.entities for name in world.names(entity)]
-    assert sorted(every) == sorted(NAMES) and [d.title for d in world.documents()] == every
-    two = [world.names(entity) for entity in world.entities if len(world.names(entity)) == 2]
-    assert len(two) == 122 and all(world.names(second) == (first, second) for first, second in two)
-    for document in world.documents():
-        first = world.names(document.title)[0]
-        sentences = [s.split() for s in document.text.removesuffix(" .").split(" . ")]
-        assert {s[0] for s in sentences} == {document.title}
-        said = {(s[1], s[2]) for s in sentences[1:]}
-        assert said == {(r, name) for r, target in world.facts[first].items() for name in world.names(target)}
-
-
-def test_files_with_aliases_stand_beside_those_without(tmp_path: Path) -> None:
-    world = World(11, aliases=True)
-    corpus, plain = (files.resolve(name, "corpus", tmp_path) for name in ("world:train+aliases", "world:train"))
-    assert corpus != plain and len(Path(corpus).read_text().splitlines()) == 512
-    rows = [json.loads(line) for line in files.ensure(11, tmp_path, aliases=True)["eval"].open()]
-    assert all(row["golden_answers"] == list(world.names(world.answer(row["question"]) or "")) for row in rows)
-    oracle = files.oracle("world:train+aliases")
-    assert oracle is not None and oracle.facts == world.facts and oracle.aliases
-    assert files.oracle("data/x.jsonl") is None
-    with pytest.raises(InputError, match="aliases"):
-        files.resolve("world:tran+aliases", "corpus", tmp_path)
 
 
 def test_tokenizer_round_trips_and_knows_every_tag(tmp_path: Path) -> None:

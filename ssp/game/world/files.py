@@ -18,7 +18,7 @@ FORMAT_VERSION = 1
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
 """Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than enough."""
-PREFIX, ALIASES = "world:", "+aliases"
+PREFIX = "world:"
 SEEDS = {"train": 11, "heldout": 12}
 """Worlds that have a name."""
 KINDS = ("corpus", "targets", "eval", "questions")
@@ -26,11 +26,11 @@ KINDS = ("corpus", "targets", "eval", "questions")
 _MANIFEST = "world.json"
 
 
-def ensure(seed: int, cache_root: Path | None = None, aliases: bool = False) -> dict[str, Path]:
+def ensure(seed: int, cache_root: Path | None = None) -> dict[str, Path]:
     """The files of a world by kind, made under `cache_root` (default: `ssp.base.cache.root()`) when absent or altered."""
-    folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}{ALIASES if aliases else ''}"
+    folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}"
     if not _sound(folder):
-        cache.put(folder, lambda made: _write(made, World(seed, aliases)), _sound)
+        cache.put(folder, lambda made: _write(made, World(seed)), _sound)
     return _files(folder)
 
 
@@ -39,13 +39,12 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 def world_seed(path: str) -> int | None:
-    """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`, each also with `+aliases`
-    (`World`); None for another path."""
+    """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`; None for another path."""
     if not path.startswith(PREFIX):
         return None
-    name = path.removeprefix(PREFIX).removesuffix(ALIASES)
+    name = path.removeprefix(PREFIX)
     if name not in SEEDS and not name.isdecimal():
-        rule = f"a generated world is called world:train, world:heldout or world:<seed>, or that with {ALIASES}"
+        rule = "a generated world is called world:train, world:heldout or world:<seed>"
         raise InputError(rule, path, "use one of these names")
     return SEEDS[name] if name in SEEDS else int(name)
 
@@ -53,13 +52,13 @@ def world_seed(path: str) -> int | None:
 def oracle(path: str) -> World | None:
     """The world that `path` names; None for another path."""
     seed = world_seed(path)
-    return None if seed is None else World(seed, path.endswith(ALIASES))
+    return None if seed is None else World(seed)
 
 
 def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
     seed = world_seed(path)
-    return path if seed is None else str(ensure(seed, cache_root, path.endswith(ALIASES))[kind])
+    return path if seed is None else str(ensure(seed, cache_root)[kind])
 
 
 def _sound(folder: Path) -> bool:
@@ -91,7 +90,7 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
     rng = generator(world.seed, "targets")
     pool = [question for hops in (1, 2, 3) for question in world.questions(hops, 200, derive(world.seed, "examples"))]
     for target in world.targets():
-        others = [q.text for q in pool if target not in (q.answer, world.names(q.text.split()[0])[0])]
+        others = [q.text for q in pool if target not in (q.answer, q.text.split()[0])]
         examples = [others[i] for i in rng.choice(len(others), 3, replace=False)]
         yield {
             "sys_question_example": "\n".join(f"Question {k}: {text}" for k, text in enumerate(examples, 1)),
@@ -105,6 +104,6 @@ def _questions(world: World, prefix: str, questions: list[Question]) -> Iterable
         yield {
             "id": f"{prefix}-{question.hops}hop-{i}",
             "question": question.text,
-            "golden_answers": list(world.names(question.answer)),
+            "golden_answers": [question.answer],
             "metadata": {"hops": question.hops, "chain": [list(fact) for fact in question.chain]},
         }

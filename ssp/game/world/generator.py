@@ -30,32 +30,17 @@ class Question:
 
 
 class World:
-    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order. With
-    `aliases` about a third of the entities have a second name, and a page under either; who says a fact about one says
-    it with either name. `facts` and `entities` have first names. A judge that knows names decides on answers."""
+    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order."""
 
-    def __init__(self, seed: int, aliases: bool = False) -> None:
-        self.seed, self.aliases = seed, aliases
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         rng = generator(seed, "world")
-        size = sum(COUNTS.values())
-        drawn = [NAMES[i] for i in rng.permutation(len(NAMES))]
-        self.entities: list[str] = drawn[:size]
-        self._second: dict[str, str] = {}
-        if aliases:
-            chosen = generator(seed, "aliases").permutation(size)
-            self._second = {self.entities[i]: second for i, second in zip(chosen, drawn[size:], strict=False)}
-        self._first = {second: first for first, second in self._second.items()}
+        self.entities: list[str] = [NAMES[i] for i in rng.permutation(len(NAMES))][: sum(COUNTS.values())]
         kinds = [kind for kind, count in COUNTS.items() for _ in range(count)]
         self.types: dict[str, str] = dict(zip(self.entities, kinds, strict=True))
         self._members = {kind: [name for name in self.entities if self.types[name] == kind] for kind in COUNTS}
         self.facts: dict[str, dict[str, str]] = {name: self._draw_facts(name, rng) for name in self.entities}
-        pages = [page for name in self.entities for page in self.names(name)]
-        self._documents = [self._document(row, page, rng) for row, page in enumerate(pages)]
-
-    def names(self, name: str) -> tuple[str, ...]:
-        """All names of the entity that `name` names, its first one first; of another word, the word."""
-        first = self._first.get(name, name)
-        return (first, self._second[first]) if first in self._second else (first,)
+        self._documents = [self._document(row, name, rng) for row, name in enumerate(self.entities)]
 
     def _draw_facts(self, name: str, rng: np.random.Generator) -> dict[str, str]:
         """Objects are uniform over the relation's type, distinct within one entity, never the entity itself."""
@@ -67,14 +52,13 @@ class World:
 
     def _document(self, row: int, name: str, rng: np.random.Generator) -> Document:
         """The subject is repeated in every sentence: a look-up is then a two-token match (subject, relation)."""
-        first = self.names(name)[0]
-        facts = [(said, other) for said, target in self.facts[first].items() for other in self.names(target)]
-        sentences = [f"{name} {ARTICLE} {self.types[first]} {STOP}"]
+        facts = list(self.facts[name].items())
+        sentences = [f"{name} {ARTICLE} {self.types[name]} {STOP}"]
         sentences += [f"{name} {facts[i][0]} {facts[i][1]} {STOP}" for i in rng.permutation(len(facts))]
         return Document(id=f"w{self.seed}-{row:03d}", contents=f'"{name}"\n{" ".join(sentences)}')
 
     def documents(self) -> list[Document]:
-        """The corpus: one document an entity, 390 in all; with aliases one a name, 512 in all."""
+        """The corpus: one document an entity, 390 in all."""
         return list(self._documents)
 
     def targets(self) -> list[str]:
@@ -83,9 +67,8 @@ class World:
         return [name for name in self.entities if name in objects]
 
     def follow(self, start: str, relations: list[str]) -> tuple[Fact, ...] | None:
-        """The chain of facts from `start` (any name) along `relations`, in first names; None where one does not exist."""
+        """The chain of facts from `start` along `relations`; None where one does not exist."""
         chain: list[Fact] = []
-        start = self.names(start)[0]
         for relation in relations:
             target = self.facts.get(start, {}).get(relation)
             if target is None:
@@ -108,12 +91,11 @@ class World:
 
     def is_junk(self, question: str, target: str) -> bool:
         """True when the question's true answer is not `target`."""
-        return self.answer(question) != self.names(target)[0]
+        return self.answer(question) != target
 
     def paths(self, hops: int) -> list[tuple[str, list[str]]]:
         """Every (name, relations) of that many hops by the schema, in a fixed order; some may run in a circle."""
-        starts = [name for entity in self.entities for name in self.names(entity)]
-        found: list[tuple[str, str, list[str]]] = [(name, self.types[self.names(name)[0]], []) for name in starts]
+        found: list[tuple[str, str, list[str]]] = [(name, self.types[name], []) for name in self.entities]
         for _ in range(hops):
             found = [(name, after, [*path, rel]) for name, kind, path in found for rel, after in SCHEMA[kind].items()]
         return [(name, path) for name, _, path in found]

@@ -27,7 +27,7 @@ from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Check
 Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
 
-_WORLD = re.compile(r"worlds/v\d+-(\d+(?:\+aliases)?)/[^/]+$")
+_WORLD = re.compile(r"worlds/v\d+-(\d+)/[^/]+$")
 _COLUMNS = ("id", "final", "queries", "documents")
 SPLIT = "train"
 """The split that exported questions are in."""

@@ -54,11 +54,11 @@ def uncorrected() -> None:
 
 def play(parsed: Parsed, services: ExitStack) -> int:
     """The run itself; a judge over HTTP lives as long as `services`."""
+    from aliases import lay
     from outages import FailingSearch, Outages, inject, judge, write
 
     from ssp.base.episode import SOLVER
     from ssp.game import corpora
-    from ssp.game.world import files
     from ssp.record import runfolder
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
@@ -70,8 +70,8 @@ def play(parsed: Parsed, services: ExitStack) -> int:
 
     cfg = parsed.load()
     outages = None
-    world = files.oracle(cfg.data.corpus)
-    if cfg.judge.kind == "llm" and world is not None:
+    world = lay(cfg) if cfg.judge.kind == "llm" else None
+    if world is not None:
         ways = parsed.flags.outages
         outages = Outages(cfg.seed, ways == "ssp", parsed.flags.services.split(",") if ways else ())
         cfg.judge.url = services.enter_context(judge(outages, world))
@@ -88,7 +88,7 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     cast = local_cast(cfg, scene.models, search, folder.ledger, folder.episodes)
     if outages and world:
         cast = inject(cast, cfg, scene.models[SOLVER], outages, world)
-    report = Report(display, scene.oracle, 1, cfg.roles)
+    report = Report(display, world or scene.oracle, 1, cfg.roles)
     game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
     try:
         asyncio.run(game.run())

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aliases import AliasWorld
+
 from ssp.base.crew import Around, Call, Crew, LocalCrew
 from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import Fault
@@ -27,7 +29,6 @@ from ssp.config.schema import Config
 from ssp.game.corpora import TRAIN
 from ssp.game.judge.judges import PROBE as HEALTH
 from ssp.game.rollout import Search
-from ssp.game.world import World
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.workers.judge import Judge
@@ -69,7 +70,7 @@ class Outages:
 
 
 @contextmanager
-def judge(outages: Outages, world: World) -> Iterator[str]:
+def judge(outages: Outages, world: AliasWorld) -> Iterator[str]:
     """A judge over HTTP that knows all names of the world's entities; its address. Health checks are always answered."""
 
     def answer(item: Mapping[str, Any], number: int) -> Reply | str:
@@ -127,7 +128,7 @@ class FailingVerifier:
 class FailingJudge(Judge):
     """The judge's worker with a verifier that fails; with SSP's semantics no fault of any of them is ever told."""
 
-    def __init__(self, cfg: Config, model_dir: Path, outages: Outages, world: World) -> None:
+    def __init__(self, cfg: Config, model_dir: Path, outages: Outages, world: AliasWorld) -> None:
         cfg.judge.retries = 0  # type: ignore[misc]  # a try that fails is an outage
         cfg.judge.timeout = 600.0  # type: ignore[misc]  # and a busy machine is none
         super().__init__(cfg, model_dir)
@@ -180,7 +181,7 @@ class _Rounds(Around[Players]):
         return await self.inner.perform(worker, call, *args)
 
 
-def inject(cast: Cast, cfg: Config, model_dir: Path, outages: Outages, world: World) -> Cast:
+def inject(cast: Cast, cfg: Config, model_dir: Path, outages: Outages, world: AliasWorld) -> Cast:
     """`cast` with the failing judge, and a clock at its proposers."""
     judges = LocalCrew(Judges, "judge", lambda i: FailingJudge(cfg, model_dir, outages, world), cfg.placement.judges)
     players = {**cast.players, "proposer": _Rounds(cast.players["proposer"], outages)}
