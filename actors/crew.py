@@ -102,6 +102,8 @@ class RayCrew(Crew[W]):
         if member.down:
             await self._revived(member)
         handle = member.handle
+        # Ray packs the items of a list one by one, and a tuple at once: much smaller, and as much faster.
+        args = tuple(tuple(arg) if type(arg) is list else arg for arg in args)
         asked = self.last[member.name] = Asked(call.name)
         try:
             method = getattr(handle, call.name)

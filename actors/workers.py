@@ -45,7 +45,8 @@ class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
 
     def play(self, *args: Any) -> Any:
         threads.use(self._threads)  # with OpenMP the number belongs to the thread, which is not the constructor's
-        return super().play(*args)
+        block, report = super().play(*args)
+        return tuple(block), report  # which Ray packs at once (`actors.crew`)
 
     refresh, join, receive, leave = map(_beside, (Player.refresh, Player.join, Player.receive, Player.leave))
 

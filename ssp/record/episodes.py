@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,23 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
     """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
     logs = [e.log.packed() for e in episodes]
     offsets = pa.array(np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32))
-    rows = [{**vars(e), "documents": [d.id for d in e.documents], "drops": e.log.drops} for e in episodes]
     columns = []
     for field in SCHEMA:
         if field.name in _TOKENS:
             kind, dtype = _TOKENS[field.name]
-            flat = np.frombuffer(b"".join(log[field.name] for log in logs), dtype)
+            flat = np.frombuffer(b"".join([log[field.name] for log in logs]), dtype)
             columns.append(pa.ListArray.from_arrays(offsets, pa.array(flat, kind)))
+            continue
+        if field.name == "documents":
+            values = [[document.id for document in e.documents] for e in episodes]
+        elif field.name == "drops":
+            values = [e.log.drops for e in episodes]
         else:
-            columns.append(pa.array([row[field.name] for row in rows], field.type))
-    with whole(Path(path)) as aside:
-        pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), aside, compression="zstd", use_dictionary=False)
+            values = list(map(attrgetter(field.name), episodes))
+        columns.append(pa.array(values, field.type))
+    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    with whole(Path(path)) as aside:  # whole files are read: statistics of their parts help nobody
+        pq.write_table(table, aside, compression="zstd", use_dictionary=False, write_statistics=False)
 
 
 def read(path: str | Path) -> list[Episode]:

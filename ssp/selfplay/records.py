@@ -52,18 +52,27 @@ class Brief:
     def of(episode: Episode, file: str, row: int) -> Brief:
         """The brief of `episode`."""
         log = episode.log
-        alike = ("id", "game", "role", "attempt", "final", "outcome", "cause", "stopped", "cuts", "cut")
+        length, oldest, newest = len(log), log.version_min, log.version_max  # before `count`, which packs the log
         return Brief(
-            **{name: getattr(episode, name) for name in alike},
+            id=episode.id,
+            game=episode.game,
+            role=episode.role,
+            attempt=episode.attempt,
+            final=episode.final,
+            outcome=episode.outcome,
+            cause=episode.cause,
+            stopped=episode.stopped,
             searches=len(episode.queries),
-            tokens=log.kinds.count(Kind.MODEL),
-            length=len(log),
-            version_min=log.version_min,
-            version_max=log.version_max,
+            tokens=log.count(Kind.MODEL),
+            length=length,
+            version_min=oldest,
+            version_max=newest,
             file=file,
             row=row,
-            prompt=log.kinds.count(Kind.PROMPT),
-            observed=log.kinds.count(Kind.OBSERVATION) + log.kinds.count(Kind.TEMPLATE),
+            cuts=episode.cuts,
+            prompt=log.count(Kind.PROMPT),
+            observed=log.count(Kind.OBSERVATION) + log.count(Kind.TEMPLATE),
+            cut=episode.cut,
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:
