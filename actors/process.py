@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import ray
@@ -46,13 +47,13 @@ class Alive:
         return ray.get_runtime_context().get_actor_name() or type(self).__name__
 
 
+@cache  # to count what is frozen would take milliseconds, and each probe comes here
 def started() -> None:
     """What a process has once it has started (modules above all) it keeps: the garbage collector need not look through it
     each time that games come and go, and may come less often, for a block of episodes is thousands of objects."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(10_000)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 class Calm(Alive):

@@ -155,7 +155,7 @@ class Stages:
             issued = [task.issued(issue) for task in tasks]
             named = replace(order, stem=f"{order.stem}-{worker}.{issue}")
             rows = [{"id": t.id, "game_id": t.game, "attempt": t.attempt, "item": t.item} for t in issued]
-            await self._ledger.create([row | running | {"issue": issue} for row in rows])
+            await self._ledger.create(rows, running | {"issue": issue})
             try:
                 block, report = await crew[worker].play(issued, named, weights.version, weights.weights)
             except Fault as fault:

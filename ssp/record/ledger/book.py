@@ -8,15 +8,19 @@ import json
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 from ssp.base.episode import State
 from ssp.base.errors import InvariantError
 from ssp.record.ledger.reading import LedgerReader
 from ssp.record.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_FACTS, MOVED, Row, facts_of, move, write_once
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Ledger(LedgerReader):
@@ -30,14 +34,23 @@ class Ledger(LedgerReader):
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         return self._together("BEGIN IMMEDIATE")
 
-    def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        marks = ", ".join("?" * len(columns))
-        values = map(itemgetter(*columns), rows)
-        self._db.executemany(f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values)
+    # Columns without anything in them are left out: SQLite's door takes as long for nothing as for a number.
 
-    def _update(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        marks = ", ".join(f"{name} = ?" for name in columns)
-        self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*columns, "id"), rows))
+    def _insert(self, table: str, rows: Collection[Row]) -> None:
+        columns = sorted(set[str]().union(*rows))
+        if columns:
+            marks = ", ".join("?" * len(columns))
+            values = [tuple(map(row.get, columns)) for row in rows]
+            self._db.executemany(f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values)
+
+    def _update(self, table: str, columns: Iterable[str], rows: Collection[Row]) -> int:
+        # A reward may be taken away; whatever else is known stays known.
+        some = [name for name in columns if name == "reward" or any(row[name] is not None for row in rows)]
+        if rows:
+            marks = ", ".join(f"{name} = ?" for name in some)
+            values = map(itemgetter(*some, "id"), rows)
+            self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", values)
+        return len(rows)
 
     def create_games(self, games: Sequence[Mapping[str, Any]]) -> int:
         """Open games: `id` and any game column (`target`, `attempts`, ...). Returns how many are new."""
@@ -48,11 +61,10 @@ class Ledger(LedgerReader):
                 facts = facts_of(game, GAME_FACTS, ("id",))
                 known = rows.get(game["id"])
                 if known is None:
-                    row: Row = {"id": game["id"], **dict.fromkeys(GAME_FACTS), **facts}
-                    rows[row["id"]] = fresh[row["id"]] = row
+                    rows[game["id"]] = fresh[game["id"]] = {"id": game["id"], **dict.fromkeys(GAME_FACTS), **facts}
                 elif write_once(known, facts):
                     raise InvariantError(f"game {game['id']} exists with other facts: {known}")
-            self._insert("games", ("id", *GAME_FACTS), list(fresh.values()))
+            self._insert("games", fresh.values())
         return len(fresh)
 
     def judge_games(self, games: Sequence[Mapping[str, Any]]) -> int:
@@ -60,31 +72,30 @@ class Ledger(LedgerReader):
         with self._transaction():
             rows = self._known("games", [game["id"] for game in games])
             changed = {g["id"] for g in games if write_once(rows[g["id"]], facts_of(g, GAME_FACTS, ("id",)))}
-            self._update("games", tuple(GAME_FACTS), [rows[id] for id in sorted(changed)])
-        return len(changed)
+            return self._update("games", GAME_FACTS, [rows[id] for id in sorted(changed)])
 
-    def create(self, episodes: Sequence[Mapping[str, Any]]) -> int:
-        """Issue episodes: `id`, `game_id`, `role`, `state` (created or running), any fact. Returns how many are new."""
-        now = time.time()
+    def create(self, episodes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING) -> int:
+        """Issue episodes: `id`, `game_id`, and of each, or `shared` by all, `role`, `state` (created or running) and any fact.
+        Returns how many are new."""
+        given = ("id", "game_id", "role", "state")
+        same: Row = {"created": time.time(), **facts_of(shared, FACTS, given)}
         with self._transaction() as db:
-            rows = self._known("episodes", [episode["id"] for episode in episodes], there=False)
+            rows = self._known("episodes", [e["id"] for e in episodes], "id, game_id, role", there=False)
             fresh: dict[str, Row] = {}
             created = Counter[str]()
             for episode in episodes:
-                id, game, role = episode["id"], episode["game_id"], str(episode["role"])
+                row: Row = {"state": State.CREATED.value, **shared, **episode}
+                id, game, role, state = row["id"], row["game_id"], row["role"], State(row["state"])
                 if id in rows:
                     if (rows[id]["game_id"], rows[id]["role"]) != (game, role):
                         raise InvariantError(f"episode {id} exists for another game or role: {rows[id]}")
                     continue
-                state = State(episode.get("state", State.CREATED))
                 if state not in (State.CREATED, State.RUNNING):
                     raise InvariantError(f"episode {id}: it may not begin as {state.value}")
-                facts = facts_of(episode, FACTS, ("id", "game_id", "role", "state"))
-                row: Row = {**dict.fromkeys(FACTS), **facts, "id": id, "game_id": game, "role": role}
-                row.update(state=state.value, created=now, finished=None)
-                rows[id] = fresh[id] = row
+                own = {"id": id, "game_id": game, "role": role, "state": state.value}
+                rows[id] = fresh[id] = {**same, **facts_of(episode, FACTS, given), **own}
                 created[role] += 1
-            self._insert("episodes", EPISODE_COLUMNS, list(fresh.values()))
+            self._insert("episodes", fresh.values())
             # The tally is kept beside the rows, never derived from them: so the conservation law can fail.
             db.executemany(
                 "INSERT INTO counters VALUES(?, ?) "
@@ -103,8 +114,7 @@ class Ledger(LedgerReader):
             columns = [name for name in EPISODE_COLUMNS[3:] if name in touched]
             rows = self._known("episodes", [change["id"] for change in changes], ", ".join(("id", *columns)))
             changed = {change["id"] for change in changes if move(rows[change["id"]], change, now)}
-            self._update("episodes", columns, [rows[id] for id in sorted(changed)])
-        return len(changed)
+            return self._update("episodes", columns, [rows[id] for id in sorted(changed)])
 
     def settle(self, games: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]) -> None:
         """The verdicts of a round's games and what becomes of its episodes, as one transaction: all of it, or none."""

@@ -7,6 +7,7 @@ import hashlib
 import json
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -154,28 +155,42 @@ class LedgerReader:
     def tally(self) -> dict[str, dict[str, int]]:
         """Role → state → number of rows (0 included), as they are: the law's right side, not compared with anything."""
         with self._together():
-            found = {role: {state.value: 0 for state in State} for role in self.issued()}
-            for role, state, number in self._select("SELECT role, state, count(*) FROM episodes GROUP BY role, state"):
-                found.setdefault(role, {known.value: 0 for known in State})[state] = number
-        return found
+            return _tally(self.issued(), self._counts())
+
+    def _counts(self) -> list[sqlite3.Row]:
+        """The file's episodes, counted by `role`, `state` and `life` and `step` of the commit, if any, of `by`."""
+        # In two parts, each of which one index has whole.
+        sql = (
+            "SELECT role, state, NULL AS by, NULL AS life, NULL AS step, count(*) AS number FROM episodes "
+            "WHERE commit_step IS NULL GROUP BY role, state UNION ALL "
+            "SELECT role, state, commit_role, commit_incarnation, commit_step, count(*) FROM episodes "
+            "WHERE commit_step IS NOT NULL GROUP BY commit_role, commit_incarnation, commit_step, state, role"
+        )
+        return self._select(sql)
 
     def check(self) -> dict[str, dict[str, int]]:
         """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum over states, when trained
         rows and live commits disagree, or when a void has a reward."""
         with self._together() as db:
-            created, states_of = self.issued(), self.tally()
+            created, counts = self.issued(), self._counts()
+            states_of = _tally(created, counts)
             for role, states in states_of.items():
                 if created.get(role, 0) != sum(states.values()):
                     raise InvariantError(f"{role}: created {created.get(role, 0)} != sum over states of {states}")
-            trained = sum(states["trained"] for states in states_of.values())
-            bound = db.execute("SELECT coalesce(sum(episodes), 0) FROM commits WHERE NOT rolled_back").fetchone()[0]
-            odd = db.execute(
-                "SELECT c.role, c.incarnation, c.step, c.episodes, count(e.id) FROM commits c LEFT JOIN episodes e ON "
-                "e.commit_role = c.role AND e.commit_incarnation = c.incarnation AND e.commit_step = c.step "
-                "AND e.state = 'trained' WHERE NOT c.rolled_back GROUP BY 1, 2, 3 HAVING count(e.id) != c.episodes"
-            ).fetchall()
+            members = Counter[tuple[str, int, int]]()
+            for row in counts:
+                if row["state"] == State.TRAINED.value:
+                    members[row["by"], row["life"], row["step"]] += row["number"]
+            live = {
+                (role, life, step): episodes
+                for role, life, step, episodes in db.execute(
+                    "SELECT role, incarnation, step, episodes FROM commits WHERE NOT rolled_back"
+                )
+            }
+            odd = [key for key, episodes in live.items() if members[key] != episodes]
+            trained, bound = members.total(), sum(live.values())
             if odd or trained != bound:
-                found = [f"{role}/{life}/{step}: {said}, rows {rows}" for role, life, step, said, rows in odd]
+                found = [f"{'/'.join(map(str, key))}: {live[key]}, rows {members[key]}" for key in odd]
                 raise InvariantError(f"{trained} trained rows but commits hold {bound} episodes {found}")
             sql = "SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL"
             if paid := db.execute(sql).fetchone()[0]:
@@ -207,6 +222,13 @@ class LedgerReader:
                 for row in db.execute(sql):
                     total.update(json.dumps(tuple(row)).encode() + b"\n")
         return total.hexdigest()
+
+
+def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, dict[str, int]]:
+    found = {role: {state.value: 0 for state in State} for role in created}
+    for row in counts:
+        found.setdefault(row["role"], {known.value: 0 for known in State})[row["state"]] += row["number"]
+    return found
 
 
 def _still(path: Path) -> tuple[int, ...] | None:

@@ -88,7 +88,7 @@ def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Seque
     """The given facts as plain Python values. None and "" mean not known; an unknown column or a NaN is a bug."""
     facts: Row = {}
     for name, value in change.items():
-        if name in keys or value is None or value == "":
+        if value is None or value == "" or name in keys:
             continue
         kind = allowed.get(name)
         if kind is None:
@@ -98,7 +98,7 @@ def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Seque
         if type(value) is not kind:
             value = kind(value.value if isinstance(value, Enum) else value)
         if kind is float and not math.isfinite(value):
-            raise InvariantError(f"{change['id']}: {name} must be a finite number, found {value}")
+            raise InvariantError(f"{change.get('id')}: {name} must be a finite number, found {value}")
         facts[name] = value
     return facts
 
@@ -107,10 +107,12 @@ def write_once(row: Row, facts: Row, replaceable: Sequence[str] = ()) -> bool:
     """Fill `row` with `facts`. True when something changed; InvariantError when a fact would be replaced."""
     changed = False
     for name, value in facts.items():
-        if row[name] is not None and row[name] != value and name not in replaceable:
-            raise InvariantError(f"{row['id']}: {name} is already {row[name]!r} and may not become {value!r}")
-        changed |= row[name] != value
-        row[name] = value
+        before = row[name]
+        if before == value:
+            continue
+        if before is not None and name not in replaceable:
+            raise InvariantError(f"{row['id']}: {name} is already {before!r} and may not become {value!r}")
+        row[name], changed = value, True
     return changed
 
 

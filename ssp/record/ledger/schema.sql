@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS commits(
   episodes INTEGER NOT NULL, members TEXT NOT NULL, rolled_back INTEGER NOT NULL DEFAULT 0, created REAL NOT NULL,
   PRIMARY KEY(role, incarnation, step));
 CREATE INDEX IF NOT EXISTS episodes_by_game ON episodes(game_id);
-CREATE INDEX IF NOT EXISTS episodes_by_state ON episodes(role, state);
+CREATE INDEX IF NOT EXISTS episodes_uncommitted ON episodes(role, state, commit_step) WHERE commit_step IS NULL;
 CREATE INDEX IF NOT EXISTS episodes_void_paid ON episodes(role) WHERE state = 'voided' AND reward IS NOT NULL;
-CREATE INDEX IF NOT EXISTS episodes_committed ON episodes(commit_role, commit_incarnation, commit_step, state)
+CREATE INDEX IF NOT EXISTS episodes_committed ON episodes(commit_role, commit_incarnation, commit_step, state, role)
   WHERE commit_step IS NOT NULL;
