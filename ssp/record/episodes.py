@@ -45,7 +45,7 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
             columns.append(pa.ListArray.from_arrays(offsets, pa.array(flat, kind)))
             continue
         if field.name == "documents":
-            values = [[document.id for document in e.documents] for e in episodes]
+            values: list[Any] = [[document.id for document in e.documents] for e in episodes]
         elif field.name == "drops":
             values = [e.log.drops for e in episodes]
         else:

@@ -65,9 +65,8 @@ class Stages:
         played = await self._play(PROPOSAL, tasks, order, weights, clock, self._cfg.game.proposals)
         for game, proposal in zip(games, played, strict=True):
             game.proposal = proposal
-        await self._ledger.advance(
-            [{"id": one.id, "state": State.GRADING.value, "file": one.file, "row": one.row} for one in played]
-        )
+        places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
+        await self._ledger.advance(places, {"state": State.GRADING.value})
 
     async def verify(self, asked: Sequence[Match], solver: Published, clock: Clock) -> None:
         """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and `question`."""
@@ -161,7 +160,7 @@ class Stages:
             except Fault as fault:
                 self._gate.record(fault.cause, len(issued), told=told)
                 void = {"state": State.VOIDED.value, "outcome": Outcome.VOID.value, "cause": fault.cause}
-                await self._ledger.advance([{"id": task.id, **void} for task in issued])
+                await self._ledger.advance([{"id": task.id} for task in issued], void)
                 await self._gate.admit()
                 if fault.cause in LOST:
                     weights = await self._store.mend(policy, weights, str(fault))

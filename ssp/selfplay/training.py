@@ -131,8 +131,8 @@ class Trainer:
 
     async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
         if items:
-            rows = [{"id": item.id, "state": state.value, "cause": cause} for item in items]
-            await self._cast.ledger.first.advance(rows)
+            end = {"state": state.value, "cause": cause}
+            await self._cast.ledger.first.advance([{"id": item.id} for item in items], end)
 
 
 def learns(cfg: Config, role: str, step: int) -> bool:

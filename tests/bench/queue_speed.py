@@ -106,19 +106,14 @@ class Putter:
     def _block(self, records: list[dict[str, Any]]) -> tuple[Any, Any]:
         stem, self._made = f"{self._name}-{self._made:06d}", self._made + 1
         ids = [f"{stem}.{i:02d}" for i in range(len(records))]
-        born = [{"id": id_, "game_id": stem, "role": ROLE, "state": "running"} for id_ in ids]
-        facts = [
-            {
-                "id": id_,
-                "state": "queued",
-                "outcome": "scored",
-                "reward": r["reward"],
-                "policy_version_min": r["version"],
-            }
+        born = tuple({"id": id_, "game_id": stem} for id_ in ids)
+        facts = tuple(
+            {"id": id_, "reward": r["reward"], "policy_version_min": r["version"]}
             for id_, r in zip(ids, records, strict=True)
-        ]
-        self._ledger.create.remote(born)
-        told = self._ledger.advance.remote(facts)  # an actor answers its calls in order
+        )
+        self._ledger.create.remote(born, {"role": ROLE, "state": "running"})
+        # An actor answers its calls in order.
+        told = self._ledger.advance.remote(facts, {"state": "queued", "outcome": "scored"})
         nbytes = sum(v.nbytes if isinstance(v, np.ndarray) else len(str(v)) for r in records for v in r.values())
         tickets = [Ticket(stem, self._made, (ids, ray.put(packed(records))), len(ids), nbytes)]
         return self._queue.put.remote(tickets, WAIT, told), tickets

@@ -30,6 +30,7 @@ from ssp.config.schema import Config
 from ssp.engines.simulated import Decoding, Pace
 from ssp.learning.tiny.actor import turns
 from ssp.learning.warmup.taught import BatchPlan
+from ssp.record.ledger.rows import NOTHING
 from ssp.record.ledger.writer import LedgerWriter, Rows
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
@@ -309,9 +310,10 @@ class _Books(LedgerWriter):
         self._versions[role] += 1
         return self._versions[role]
 
-    async def advance(self, changes: Rows, /) -> int:
+    async def advance(self, changes: Rows, shared: Mapping[str, Any] = NOTHING, /) -> int:
         lost = (State.DROPPED.value, State.VOIDED.value)
-        self.dropped.update(row.get("cause", "") for row in changes if row.get("state") in lost)
+        rows = [{**shared, **change} for change in changes]
+        self.dropped.update(row.get("cause", "") for row in rows if row.get("state") in lost)
         return 0
 
 

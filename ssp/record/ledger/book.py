@@ -11,17 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Any
 
 from ssp.base.episode import State
 from ssp.base.errors import InvariantError
 from ssp.record.ledger.reading import LedgerReader
-from ssp.record.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_FACTS, MOVED, Row, facts_of, move, write_once
-
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
+from ssp.record.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_FACTS, MOVED, NOTHING, Row, facts_of, move, write_once
 
 class Ledger(LedgerReader):
     """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns of their table."""
@@ -75,7 +70,7 @@ class Ledger(LedgerReader):
             return self._update("games", GAME_FACTS, [rows[id] for id in sorted(changed)])
 
     def create(self, episodes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING) -> int:
-        """Issue episodes: `id`, `game_id`, and of each, or `shared` by all, `role`, `state` (created or running) and any fact.
+        """Issue episodes: `id`, `game_id`, and of each, or `shared` by all, `role`, `state` (created or running), any fact.
         Returns how many are new."""
         given = ("id", "game_id", "role", "state")
         same: Row = {"created": time.time(), **facts_of(shared, FACTS, given)}
@@ -104,11 +99,13 @@ class Ledger(LedgerReader):
             )
         return len(fresh)
 
-    def advance(self, changes: Sequence[Mapping[str, Any]]) -> int:
-        """Move episodes on: `id`, `state` and any fact. Returns how many rows changed. A final state said again is a no-op;
-        entering a final state may replace `cause`, entering `voided` replaces the outcome and removes the reward; `trained`
-        is reached through `commit` only."""
+    def advance(self, changes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING) -> int:
+        """Move episodes on: `id`, and of each, or `shared` by all, `state` and any fact. Returns how many rows changed. A
+        final state said again is a no-op; entering a final state may replace `cause`, entering `voided` replaces the outcome
+        and removes the reward; `trained` is reached through `commit` only."""
         now = time.time()
+        if shared:
+            changes = [{**shared, **change} for change in changes]
         with self._transaction():
             touched = set(MOVED).union(*changes)
             columns = [name for name in EPISODE_COLUMNS[3:] if name in touched]

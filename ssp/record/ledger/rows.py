@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypedDict, cast, get_args, get_type_hints
 
 from ssp.base.episode import Outcome, State
@@ -82,6 +83,7 @@ MOVED = ("state", "outcome", "cause", "reward", "finished")
 """Columns that entering a state may set by itself."""
 
 Row = dict[str, Any]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Sequence[str]) -> Row:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ssp.base.crew import call
-from ssp.record.ledger.rows import Row
+from ssp.record.ledger.rows import NOTHING, Row
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows with the column names of their table."""
@@ -19,10 +19,10 @@ class LedgerWriter(Protocol):
     async def create_games(self, games: Rows, /) -> int: ...
 
     @call(repeats=True)
-    async def create(self, episodes: Rows, shared: Mapping[str, Any], /) -> int: ...
+    async def create(self, episodes: Rows, shared: Mapping[str, Any] = NOTHING, /) -> int: ...
 
     @call(repeats=True)
-    async def advance(self, changes: Rows, /) -> int: ...
+    async def advance(self, changes: Rows, shared: Mapping[str, Any] = NOTHING, /) -> int: ...
 
     @call(repeats=True)
     async def settle(self, games: Rows, changes: Rows, /) -> None: ...
