@@ -18,6 +18,7 @@ from ssp.base.errors import InvariantError
 from ssp.record.ledger.reading import LedgerReader
 from ssp.record.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_FACTS, MOVED, NOTHING, Row, facts_of, move, write_once
 
+
 class Ledger(LedgerReader):
     """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns of their table."""
 
