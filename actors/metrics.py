@@ -6,7 +6,6 @@ Gauges and counters only: a mean over Ray's histograms is wrong (their sum is ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.metrics import Counter, Gauge
 
-from actors.crew import RayCrew
+from actors.program import Program
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
 from ssp.telemetry.runlog import QueueLog
@@ -59,37 +58,35 @@ class RayMetrics:
         self._seen[name, source] = total
 
 
-async def watch(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew[Any]], queues: QueueLog) -> None:
-    """Until cancelled, tell what the actors do, how full the queues are, and how busy the retriever is. `crews`: of the
-    queues and the retriever; `queues` keeps what the former hold."""
+async def watch(metrics: RayMetrics, activity: Activity, program: Program, queues: QueueLog) -> None:
+    """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever is. `queues` keeps what
+    the queues say."""
     while True:
-        queues.write(await look(metrics, activity, crews))
+        queues.write(await look(metrics, activity, program))
         await asyncio.sleep(EVERY)
 
 
-async def look(metrics: RayMetrics, activity: Activity, crews: Sequence[RayCrew[Any]]) -> dict[str, dict[str, float]]:
+async def look(metrics: RayMetrics, activity: Activity, program: Program) -> dict[str, dict[str, float]]:
     """Tell once. What each queue that answered says of itself."""
-    busy, queues = activity.busy(), dict[str, dict[str, float]]()
+    busy = activity.busy()
     for kind, names in activity.kinds().items():
         metrics.add("actor/count", "live", float(len(names)), kind)
         if (version := activity.version(kind)) >= 0:
             metrics.add("actor/version", "live", float(version), kind)
         for name in names:
             metrics.grown("actor/busy_seconds", kind, name, busy[name])
-    for crew in crews:
-        queue = crew.name.startswith("queue-")
-        asked = [_asked(handle.figures if queue else handle.state) for handle in crew.handles]
-        found = {i: told for i, told in enumerate(await asyncio.gather(*asked)) if told}
-        if queue and found:
-            name = crew.name.removeprefix("queue-")
-            queues[name] = found[0]
-            for figure, value in found[0].items():
-                metrics.add(f"queue/{figure}", "live", value, name)
-        elif not queue:
-            metrics.add("retriever/under_way", "live", sum(told["under_way"] for told in found.values()), crew.name)
-            for i, told in found.items():
-                metrics.grown("retriever/queries", crew.name, f"{crew.name}-{i}", told["items"])
-                metrics.grown("retriever/busy_seconds", crew.name, f"{crew.name}-{i}", told["seconds"])
+    said = await asyncio.gather(*[_asked(crew.handles[0].figures) for crew in program.queues.values()])
+    queues = {role: told for role, told in zip(program.queues, said, strict=True) if told}
+    for role, told in queues.items():
+        for figure, value in told.items():
+            metrics.add(f"queue/{figure}", "live", value, role)
+    for crew in program.retriever:
+        states = await asyncio.gather(*[_asked(handle.state) for handle in crew.handles])
+        there = {i: state for i, state in enumerate(states) if state}
+        metrics.add("retriever/under_way", "live", sum(state["under_way"] for state in there.values()), crew.name)
+        for i, state in there.items():
+            metrics.grown("retriever/queries", crew.name, f"{crew.name}-{i}", state["items"])
+            metrics.grown("retriever/busy_seconds", crew.name, f"{crew.name}-{i}", state["seconds"])
     return queues
 
 

@@ -7,7 +7,7 @@ is named. A plan without GPUs makes no group: actors ask Ray for CPUs only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +21,6 @@ from ssp.base.errors import InputError
 from ssp.capacity.placement import Plan, Seat, Unit, machine, make
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
-
-Where = Callable[[str, int], dict[str, Any]]
-"""(process, number) → the options of its actor that say where it goes; empty for one on CPUs."""
 
 PROBE_SECONDS = 60.0
 
@@ -76,7 +73,8 @@ class Groups:
     """The placement groups of a run, named after it."""
 
     def __init__(self, plan: Plan, cfg: Config, run: str) -> None:
-        """Make them and wait. InputError naming what is missing after placement.call_timeout seconds."""
+        """Make them and wait; a plan without GPUs has none. InputError naming what is missing after
+        placement.call_timeout seconds."""
         self._plan, self._cpus = plan, cfg.placement.cpus
         self._parts: dict[str, list[_Part]] = {}
         self._groups: list[tuple[str, PlacementGroup]] = []

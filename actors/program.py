@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,8 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import fleet, learners, restarts
 from actors.crew import Asked, Patience, RayCrew
-from actors.members import ENCODER, SHARD
-from actors.placement import Groups, Where
+from actors.placement import Groups
 from actors.retriever import placed
 from actors.services import LedgerActor, QueueActor
 from actors.workers import PLAYERS, JudgeActor, PairActor, RoleCrew
@@ -25,21 +23,12 @@ from ssp.config.crews import at_once, players, queue_budget, ranks, shared_gpus,
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
 from ssp.selfplay.queues import Queue
 
 W = TypeVar("W")
-
-
-@dataclass(frozen=True)
-class Sites:
-    """Where things lie that actors open themselves: start model folder of each role that plays, ledger file,
-    transcripts folder."""
-
-    models: dict[str, Path]
-    ledger: Path
-    episodes: Path
 
 
 def needed_cpus(cfg: Config) -> float:
@@ -58,37 +47,33 @@ class Program:
     """All actors of one run."""
 
     def __init__(
-        self, cfg: Config, run: str, sites: Sites, say: Callable[[str], None], plan: Plan | None = None
+        self, cfg: Config, folder: RunFolder, models: dict[str, Path], say: Callable[[str], None], plan: Plan
     ) -> None:
-        """`plan`: where what needs GPUs goes; without one, or without GPUs in it, all actors ask for CPUs only.
+        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs goes.
 
         InputError when the cluster does not give what the plan asks for.
         """
-        self._cfg, self._run, self._say = cfg, run, say
-        self._groups = None if plan is None else Groups(plan, cfg, run)
-        self._where: Where = (lambda process, index: {}) if self._groups is None else self._groups.where
+        self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
+        self._groups = Groups(plan, cfg, folder.name)
         self._crews: list[RayCrew[Any] | learners.LearnerCrew] = []
-        self._models, self._later = sites.models, takes_turns(cfg)
+        self._later = takes_turns(cfg)
         self._patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
-        for part in fleet.parts(cfg):  # players reach them by name, so here they only start
+        self.retriever = [  # players reach them by name, so here they only start
             self._crew(Retriever, part.name, part.actor, part.seats, part.args, **placed(cfg))
+            for part in fleet.parts(cfg)
+        ]
         # On this node, whose disk has the run folder; it asks for no CPU, which a head may not have.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-        queue, judged = queue_budget(cfg), sites.models[cfg.roles[-1]]
+        queue, judged = queue_budget(cfg), models[cfg.roles[-1]]
+        self.queues = {role: self._crew(Queue, f"queue-{role}", QueueActor, 1, queue) for role in cfg.roles}
         self.cast = Cast(
-            players=self._players(sites),
+            players=self._players(folder.episodes),
             judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, judged)),
             learners={} if self._later else self._learners(),
-            queues={role: self._crew(Queue, f"queue-{role}", QueueActor, 1, queue) for role in cfg.roles},
-            ledger=self._crew(LedgerWriter, "ledger", LedgerActor, 1, (sites.ledger,), **own),
+            queues=dict(self.queues),
+            ledger=self._crew(LedgerWriter, "ledger", LedgerActor, 1, (folder.ledger,), **own),
         )
-
-    @property
-    def told(self) -> list[RayCrew[Any]]:
-        """The crews that say how they are when asked: queues and the retriever."""
-        crews = [crew for crew in self._crews if isinstance(crew, RayCrew)]
-        return [crew for crew in crews if crew.name.startswith(("queue-", f"{SHARD}-", f"{ENCODER}-"))]
 
     @property
     def actors(self) -> list[tuple[str, Any, Asked | None]]:
@@ -116,19 +101,18 @@ class Program:
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
         fleet.stop(self._run, [handle for _, handle, _ in self.actors])
-        if self._groups is not None:
-            self._groups.end()
+        self._groups.end()
 
-    def _players(self, sites: Sites) -> dict[str, Crew[Players]]:
+    def _players(self, episodes: Path) -> dict[str, Crew[Players]]:
         """The players of each role, on engines of their own or on one base."""
         cfg, place, found = self._cfg, self._cfg.placement, dict[str, Crew[Players]]()
         # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
-        rest = (self._run, sites.episodes)
+        rest = (self._run, episodes)
         if place.layout == "shared-base":
-            pairs = self._crew(Players, FLEET, PairActor, place.solvers, (cfg, sites.models, *rest))
+            pairs = self._crew(Players, FLEET, PairActor, place.solvers, (cfg, self._models, *rest))
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
         for role in cfg.roles:
-            args, threads = (cfg, role, sites.models[role], *rest), at_once(cfg, role)
+            args, threads = (cfg, role, self._models[role], *rest), at_once(cfg, role)
             found[role] = self._crew(Players, role, PLAYERS[role], players(cfg, role), args, max_concurrency=threads)
         return found
 
@@ -139,7 +123,7 @@ class Program:
             name = f"learner-{role}"
 
             def options(rank: int, name: str = name) -> dict[str, Any]:
-                return {"name": f"{self._run}-{name}-{rank}", "num_cpus": place.cpus, **self._where(name, rank)}
+                return {"name": f"{self._run}-{name}-{rank}", "num_cpus": place.cpus, **self._groups.where(name, rank)}
 
             crew = learners.LearnerCrew(self._cfg, role, self._models[role], name, options, self._patience, self._say)
             self._crews.append(crew)
@@ -159,7 +143,7 @@ class Program:
         actors in place of the usual ones."""
         usual = {"num_cpus": self._cfg.placement.cpus, **restarts.options(self._cfg, actor), **own}
         handles = [
-            actor.options(name=f"{self._run}-{name}-{i}", **usual | self._where(*seat)).remote(*args)
+            actor.options(name=f"{self._run}-{name}-{i}", **usual | self._groups.where(*seat)).remote(*args)
             for i, seat in enumerate([(name, i) for i in range(seats)] if isinstance(seats, int) else seats)
         ]
         crew = RayCrew(kind, name, handles, self._patience, self._say)

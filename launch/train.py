@@ -137,21 +137,20 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from actors import deaths
     from actors.metrics import RayMetrics, watch
     from actors.process import started
-    from actors.program import Program, Sites, computing
+    from actors.program import Program, computing
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.report import Report
 
     cfg = scene.cfg
-    sites = Sites(scene.models, folder.ledger, folder.episodes)
-    program = Program(cfg, folder.name, sites, console.event, plan)
+    program = Program(cfg, folder, scene.models, console.event, plan)
     # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
     from ssp.selfplay.crews.watched import watched
     from ssp.telemetry.display import Display
 
     metrics = RayMetrics(folder.name)
     display = Display(cfg, folder, console, [metrics.write])
-    live = watch(metrics, display.activity, program.told, display.queues)
+    live = watch(metrics, display.activity, program, display.queues)
     watching = asyncio.create_task(deaths.surely("live metrics", live, display.event))
     try:
         display.event(f"{len(program.actors)} actors are starting")

@@ -15,13 +15,15 @@ from ray.util.state import list_actors
 from trainruns import PATIENCE, POLICY
 from works import Repeated, Work
 
+from actors import placement
 from actors.crew import Patience, RayCrew
 from actors.fleet import join
 from actors.process import Alive
-from actors.program import Program, Sites, needed_cpus
+from actors.program import Program, needed_cpus
 from actors.retriever import ShardActor
 from actors.services import LedgerActor, QueueActor
 from ssp.base.errors import Fault, InputError, SspError
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.scene import concrete
 from ssp.selfplay.settings import load
 
@@ -119,9 +121,9 @@ def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
     few = ["placement.proposers=1", "placement.judges=1", "retriever.replicas=2"]
     cfg = concrete(load("simulated", [f"defaults.model={POLICY}", *few]))
     bystander = Worker.remote()
-    program = Program(
-        cfg, "named", Sites(dict.fromkeys(("proposer", "solver"), POLICY), tmp_path / "l.db", tmp_path), print
-    )
+    (tmp_path / "named" / "episodes").mkdir(parents=True)
+    folder, models = RunFolder(tmp_path / "named"), dict.fromkeys(("proposer", "solver"), POLICY)
+    program = Program(cfg, folder, models, print, placement.planned(cfg))
     asyncio.run(program.ready())
     names = set(ray_cluster.actors("named"))
     assert names == {
