@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssp.base.errors import Fault, InputError
 from ssp.config.crews import bound, learners
@@ -29,17 +28,23 @@ ANCHORS = 2**30
 LOST = (GONE, "weights_missed")
 """Faults of a player that another parcel with the same weights mends."""
 
-TRIES = 6
-"""How often a player is asked where it is: one that died is asked again."""
+
+class Stop(NamedTuple):
+    """A player that a learner's weights travel to."""
+
+    role: str
+    name: str
+    player: Players
+    place: Place
 
 
 @dataclass
 class Route:
-    """How a learner's weights travel: to which players (role, name, worker, place); whether a group of broadcasts stands."""
+    """How a learner's weights travel, and whether a group of broadcasts stands."""
 
     kind: str
     learner: Place
-    stops: list[tuple[str, str, Players, Place]]
+    stops: list[Stop]
     formed: bool = False
 
 
@@ -65,8 +70,8 @@ class WeightStore:
         """Choose a kind by where the processes are, and tell the learner."""
         learner = await self._cast.learner(name).place()
         crews = [(role, self._cast.players[role]) for role in self._trains[name]]
-        stops = [(role, f"{c.name}-{i}", c[i], await _placed(c[i])) for role, c in crews for i in range(c.size)]
-        kind, why = choose(self._cfg.transfer.kind, learner, [place for *_, place in stops])
+        stops = [Stop(role, f"{c.name}-{i}", c[i], await c[i].place()) for role, c in crews for i in range(c.size)]
+        kind, why = choose(self._cfg.transfer.kind, learner, [stop.place for stop in stops])
         if name not in self._routes or self._routes[name].kind != kind:
             self._say(f"{' and '.join(self._trains[name])} weights travel by {kind} ({why})")
         await self._cast.learner(name).publish_by(kind, self._spare(name))
@@ -129,28 +134,28 @@ class WeightStore:
 
     async def _refresh(self, route: Route, versions: Mapping[str, int], parcel: Ref) -> None:
         """In flight, bring new weights to players that are at work; to one that misses them its next play does."""
-        live = [stop for stop in route.stops if bound(self._cfg, stop[0]) > 0]
-        calls = [player.refresh(versions[role], parcel) for role, _, player, _ in live]
-        for (role, name, *_), result in zip(live, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+        live = [stop for stop in route.stops if bound(self._cfg, stop.role) > 0]
+        calls = [stop.player.refresh(versions[stop.role], parcel) for stop in live]
+        for stop, result in zip(live, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(result, Fault):
-                self._say(f"{name} missed {role} version {versions[role]}: {result}")
+                self._say(f"{stop.name} missed {stop.role} version {versions[stop.role]}: {result}")
             elif isinstance(result, BaseException):
                 raise result
             else:
-                self.note(role, result)
+                self.note(stop.role, result)
 
     async def _broadcast(self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
         learner = self._cast.learner(name)
         try:
             if not route.formed:
                 await self._form(name, route)
-            taken = [player.receive(versions[role], parcel) for role, _, player, _ in route.stops]
+            taken = [stop.player.receive(versions[stop.role], parcel) for stop in route.stops]
             _, *seconds = await _all(learner.send(serial), *taken)
-            for (role, *_), each in zip(route.stops, seconds, strict=True):
-                self.note(role, each)
+            for stop, each in zip(route.stops, seconds, strict=True):
+                self.note(stop.role, each)
         except Fault as fault:
             route.formed = False
-            for leave in (learner.leave(), *(player.leave() for _, _, player, _ in route.stops)):
+            for leave in (learner.leave(), *(stop.player.leave() for stop in route.stops)):
                 try:  # who has died left the group by that
                     await leave
                 except Fault as left:
@@ -160,22 +165,15 @@ class WeightStore:
 
     async def _form(self, name: str, route: Route) -> None:
         """A new group of the learner and all players, restarted ones too."""
-        learner, places = self._cast.learner(name), [place for *_, place in route.stops]
+        learner, places = self._cast.learner(name), [stop.place for stop in route.stops]
         near = all(place.host == route.learner.host for place in places)
         host = "127.0.0.1" if near else route.learner.host
         gpus, wait = between_gpus(route.learner, places), self._cfg.placement.call_timeout / 5
         call = Call(host, await learner.listen(host), len(places) + 1, gpus, wait)
         ranks = enumerate(route.stops, start=1)
-        joins = [player.join(call, rank, host if near else place.host) for rank, (_, _, player, place) in ranks]
+        joins = [stop.player.join(call, rank, host if near else stop.place.host) for rank, stop in ranks]
         await _all(learner.join(call, host), *joins)
         route.formed = True
-
-
-async def _placed(player: Players) -> Place:
-    for _ in range(TRIES - 1):
-        with suppress(Fault):
-            return await player.place()
-    return await player.place()
 
 
 async def _all(*calls: Any) -> list[Any]:

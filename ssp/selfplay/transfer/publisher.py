@@ -6,7 +6,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -48,11 +47,7 @@ class Publisher:
 
     def weights(self) -> tuple[Parcel, dict[str, float]]:
         """A publication of the current weights, and its figures."""
-        return self._publish({})
-
-    def _publish(self, stats: dict[str, float]) -> tuple[Parcel, dict[str, Any]]:
-        parcel, figures = self.pack(self.exported())
-        return parcel, {**stats, **figures}
+        return self.pack(self.exported())
 
     def pack(self, weights: Weights) -> tuple[Parcel, dict[str, float]]:
         """Publish `weights`: the parcel, and its serial, bytes and seconds."""

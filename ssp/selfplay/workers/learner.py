@@ -61,7 +61,7 @@ class Learner(Publisher):
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
         """One step of the roles in `plans`, which share this policy, and publish; the figures by role."""
         stats = self._learn({role: _batch(plan, blocks) for role, plan in plans.items()})
-        parcel, figures = self._publish({})
+        parcel, figures = self.weights()
         return parcel, {role: {**found, **figures} for role, found in stats.items()}
 
     def learn(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
@@ -71,6 +71,11 @@ class Learner(Publisher):
     def measure(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
         """The figures of `plan` without a step."""
         return self._inner.measure({self._role: _batch(plan, blocks)})[self._role]
+
+    def weights(self) -> tuple[Any, dict[str, float]]:
+        """See `Publisher.weights`."""
+        weights = self.exported()  # which all ranks do together
+        return self.pack(weights) if self._ranks.rank == 0 else ({}, {})
 
     def again(self, serial: int) -> tuple[Any, dict[str, float]]:
         """See `Publisher.again`."""
@@ -99,12 +104,6 @@ class Learner(Publisher):
             found["busy"] = time.perf_counter() - started
         return stats
 
-    def _publish(self, stats: dict[str, float]) -> tuple[Any, dict[str, Any]]:
-        if self._ranks.rank == 0:
-            return super()._publish(stats)
-        self.exported()  # which all ranks do together
-        return {}, stats
-
 
 class SimulatedLearner(Publisher):
     """Learns nothing, in the time that learning would take; the number of its updates is its only weight."""
@@ -131,7 +130,8 @@ class SimulatedLearner(Publisher):
         tokens = {role: float(sum(int(log.mask.sum()) for log in mine)) for role, mine in logs.items()}
         time.sleep(sum(tokens.values()) * self._token)
         self.updates += 1
-        parcel, figures = self._publish({"loss": 0.0, "busy": time.perf_counter() - started})
+        parcel, figures = self.weights()
+        figures |= {"loss": 0.0, "busy": time.perf_counter() - started}
         return parcel, {role: {**figures, "tokens": count} for role, count in tokens.items()}
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
