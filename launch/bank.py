@@ -109,7 +109,6 @@ def _parser() -> Parser:
     tasks.add_argument("--yardstick", type=whole(1), metavar="K", help="ask the solver's start of every K-th round")
     tasks.add_argument("--export", type=Path, metavar="FILE", help="a parquet file")
     policy.trust_flag(parser)
-    parser.add_argument("--format", choices=("bank", "search-r1"), default="bank", help="export: all, or training rows")
     parser.add_argument("--source", default="", metavar="NAME", help="export: their data_source, such as nq")
     parser.add_argument("--license", default="", metavar="TEXT", help="export: the licence of the questions")
     parser.add_argument("--transcripts", action="store_true", help="export: with the text of every episode")

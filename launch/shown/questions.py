@@ -14,8 +14,6 @@ from rich.text import Text
 from launch.cli import writable
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.data.writers import SCORED, fits_search_r1
-from ssp.game.protocols import training_prompt
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.reader import Reading
@@ -117,27 +115,16 @@ def _tried(attempt: Attempt) -> Text:
 
 
 def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> int:
-    """Write the export, and say what it has and has not. InputError for what it cannot hold, and where."""
-    rows = args.format == "search-r1"
-    prompt = training_prompt()
-    accepted = [record for record in records if not rows or record.verdict == VALID]
-    kept = [record for record in accepted if not rows or fits_search_r1(record.as_question(), prompt)]
-    if not kept:
+    """Write the export, and say what it has. InputError for what it cannot hold, and where."""
+    if not records:
         raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
-    if not rows and args.export.suffix != ".parquet":
+    if args.export.suffix != ".parquet":
         raise InputError("a bank is exported to a .parquet file", args.export, "give it such a name")
-    if args.transcripts and rows:
-        raise InputError("transcripts have no place in Search-R1's columns", "--transcripts", "leave it out")
     if args.transcripts and run is not None:
-        kept = reader.told(run, kept)
+        records = reader.told(run, records)
     changed = {"license": args.license, "data_source": args.source}
-    kept = [replace(record, **{name: text for name, text in changed.items() if text}) for record in kept]
+    kept = [replace(record, **{name: text for name, text in changed.items() if text}) for record in records]
     with writable("an export can be written", args.export):
-        files.WRITERS[args.format](args.export, kept)
-    lost = {"no referee accepted": len(records) - len(accepted), "such a row would change": len(accepted) - len(kept)}
-    said = "".join(f" ({number:,} left out, which {why})" for why, number in lost.items() if number)
-    say(f"{args.export}: {len(kept):,} questions, {args.format}{said}")
-    unknown = sorted({record.data_source for record in kept} - set(SCORED))
-    if rows and unknown:
-        say(f"data_source {unknown[0]}: Search-R1's own scorer knows only {', '.join(SCORED)} (--source nq)")
+        files.write_bank(args.export, kept)
+    say(f"{args.export}: {len(kept):,} questions")
     return 0

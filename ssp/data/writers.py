@@ -18,8 +18,6 @@ from ssp.base.text import normalise
 from ssp.data.readers import MARKER, Question, Target, asked
 
 ABILITY = "fact-reasoning"
-SCORED = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
-"""The `data_source` names that Search-R1's scorer knows; it stops at any other."""
 SSP_SOURCE = "quark_selfplay_en"
 """`data_source` of SSP's training rows; its trainer finds the retriever by it."""
 

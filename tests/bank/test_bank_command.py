@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launch import bank, doctor, inspect
+from launch import bank, data, doctor, inspect
 from launch.main import COMMANDS, run
 from ssp.base.errors import InputError
 from ssp.base.models import called
@@ -109,7 +108,7 @@ def test_an_export_is_read_like_the_run(stage: fakes.Stage, ask: Ask, tmp_path: 
     flags = ["--transcripts"] if transcripts else []
     code, said = ask(stage.folder.path, "--export", file, "--valid", *flags)
     records = files.read_bank(file)
-    assert code == 0 and f"{len(records)} questions, bank" in said
+    assert code == 0 and f"{len(records)} questions" in said
     assert {bool(attempt.transcript) for record in records for attempt in record.attempts} == {transcripts}
     listed = ask(stage.folder.path, "--valid")[1].splitlines()
     assert ask(file)[1].splitlines()[1:] == listed[1:]
@@ -120,24 +119,14 @@ def test_an_export_is_read_like_the_run(stage: fakes.Stage, ask: Ask, tmp_path: 
     assert files.read_bank(tmp_path / "again.parquet") == records
 
 
-def test_a_training_file_has_accepted_questions_only_and_says_so(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    records = reader.read(stage.folder).records
-    valid = [record.question for record in records if record.verdict == "valid"]
-    code, said = ask(stage.folder.path, "--export", tmp_path / "train.parquet", "--format", "search-r1")
-    assert code == 0 and f"{len(records) - len(valid)} left out, which no referee accepted" in said
-    assert "data_source selfplay-run: Search-R1's own scorer knows only nq, triviaqa" in said
-    assert [q.question for q in read_questions(tmp_path / "train.parquet")] == valid
-    code, said = ask(stage.folder.path, "--export", tmp_path / "set.parquet", "--format", "search-r1", "--valid")
-    assert code == 0 and "left out" not in said
-
-
-def test_one_question_that_no_row_can_hold_blocks_no_export(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
-    first, second, *others = (r for r in reader.read(stage.folder).records if r.verdict == "valid")
-    odd = [replace(first, question=f"Question: {first.question}"), replace(second, answers=["The"])]
-    files.write_bank(tmp_path / "bank.parquet", [*odd, *others])
-    code, said = ask(tmp_path / "bank.parquet", "--export", tmp_path / "train.parquet", "--format", "search-r1")
-    assert code == 0 and f"{len(others)} questions" in said and "2 left out, which such a row would change" in said
-    assert [q.question for q in read_questions(tmp_path / "train.parquet")] == [r.question for r in others]
+def test_an_export_becomes_search_r1s_training_rows(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
+    valid = [record for record in reader.read(stage.folder).records if record.verdict == "valid"]
+    bank_, rows = tmp_path / "bank.parquet", tmp_path / "rows.parquet"
+    assert ask(stage.folder.path, "--valid", "--source", "nq", "--export", bank_)[0] == 0
+    assert data.main(["convert", str(bank_), "--to", "search-r1", "--out", str(rows)]) == 0
+    read = read_questions(rows)
+    assert [(q.question, list(q.answers)) for q in read] == [(r.question, r.answers) for r in valid]
+    assert {(q.source, q.split) for q in read} == {("nq", "train")}
 
 
 def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> None:
@@ -154,13 +143,9 @@ def test_a_licence_of_ones_own(stage: fakes.Stage, ask: Ask, tmp_path: Path) -> 
         (["--export", "{there}"], "a new file"),
         (["--export", "{new}.csv"], ".parquet file"),
         (["--export", "{new}"], ".parquet file"),
-        (["--export", "{new}.csv", "--format", "search-r1"], "ends in .jsonl"),
         (["--export", "{new}.parquet", "--contains", "no such text"], "at least one question"),
-        (["--export", "{new}.parquet", "--rule", "leakage", "--format", "search-r1"], "at least one question"),
-        (["--export", "{new}.parquet", "--transcripts", "--format", "search-r1"], "no place"),
         (["--episodes", "--export", "{new}"], "not allowed with"),
         (["--export", "{there}/bank.parquet"], "can be written"),
-        (["--export", "{there}/bank.jsonl", "--format", "search-r1"], "can be written"),
     ],
 )
 def test_what_is_refused(stage: fakes.Stage, ask: Ask, tmp_path: Path, flags: list[str], said: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
-from ssp.data.readers import read_questions
 from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.files import answered, given
 from ssp.selfplay.questions.records import Record
@@ -54,17 +53,13 @@ def test_a_null_where_none_may_be_is_refused(tmp_path: Path, records: list[Recor
         files.read_bank(tmp_path / "bank.parquet")
 
 
-@pytest.mark.parametrize("name", ["bank.parquet", "training.parquet"])
 def test_an_export_is_played_as_the_run_itself_would_be(
-    tmp_path: Path, run: fakes.Stage, records: list[Record], name: str
+    tmp_path: Path, run: fakes.Stage, records: list[Record]
 ) -> None:
     """The same questions and answers in the same order: so the same curriculum, whatever the seed."""
-    if name == "bank.parquet":
-        files.write_bank(tmp_path / name, records)
-    else:
-        files.write_training(tmp_path / name, [record for record in records if record.verdict == "valid"])
+    files.write_bank(tmp_path / "bank.parquet", records)
     wanted = read_items(bank(run.folder.path))
-    assert read_items(bank(tmp_path / name)) == wanted and len(wanted) > 10
+    assert read_items(bank(tmp_path / "bank.parquet")) == wanted and len(wanted) > 10
 
 
 def whose(tmp_path: Path, questions: str, **changes: Any) -> reader._Sources:
@@ -99,15 +94,6 @@ def test_all_right_answers_travel(tmp_path: Path, records: list[Record]) -> None
     assert (item.target, item.golds) == (one.target, (one.target, "another"))
     assert list(answered(bank(tmp_path / "bank.parquet"))) == [(one.question, one.target)]
     assert answered(bank(tmp_path / "a-run")) == {} == answered(fakes.config())
-
-
-def test_the_training_file_has_search_r1s_columns(tmp_path: Path, records: list[Record]) -> None:
-    path = tmp_path / "train.parquet"
-    files.write_training(path, records)
-    assert pq.read_schema(path).names == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
-    read = read_questions(path)
-    assert [(q.question, list(q.answers)) for q in read] == [(r.question, r.answers) for r in records]
-    assert {(q.source, q.split) for q in read} == {("selfplay-run", "train")}
 
 
 @pytest.mark.parametrize("field", ["license", "data_source"])

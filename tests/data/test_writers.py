@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.data.readers import Question, Target, read_questions, read_targets
-from ssp.data.writers import SCORED, write_flashrag, write_plain, write_search_r1, write_ssp
+from ssp.data.writers import write_flashrag, write_plain, write_search_r1, write_ssp
 from ssp.game import protocols
 from ssp.game.judge import normalise
 from ssp.game.protocols import training_prompt
@@ -78,7 +78,7 @@ def test_a_right_answer_to_a_row_is_scored_by_search_r1(tmp_path):
         assert scored(f"{said}<think> so </think> <answer> else </answer>", golds) == scored(said, golds) == 0.0
         assert all(tag in said for tag in ("<think>", "<search>", "<information>")), "its trainer adds no instructions"
     assert scored("Question: who?<answer> x1 </answer>", ["x1"]) == 0.0, "which no example stands before"
-    assert {row["data_source"] for row in pq.read_table(tmp_path / "q.parquet").to_pylist()} <= set(SCORED)
+    assert {row["data_source"] for row in pq.read_table(tmp_path / "q.parquet").to_pylist()} <= {"nq", "hotpotqa"}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

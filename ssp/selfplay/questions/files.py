@@ -3,7 +3,7 @@ nobody proposes: those of a data set or a bank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -19,8 +19,6 @@ from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
-from ssp.data.writers import write_search_r1
-from ssp.game.protocols import training_prompt
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
@@ -54,15 +52,6 @@ def write_bank(path: Path, records: Sequence[Record]) -> None:
     with whole(path) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
         for at in range(0, len(records), ROWS):
             writer.write_table(pa.Table.from_pylist([asdict(record) for record in records[at : at + ROWS]], SCHEMA))
-
-
-def write_training(path: Path, records: Sequence[Record]) -> None:
-    """Search-R1's training rows, in order."""
-    write_search_r1(path, [record.as_question() for record in records], training_prompt())
-
-
-WRITERS: dict[str, Callable[[Path, Sequence[Record]], None]] = {"bank": write_bank, "search-r1": write_training}
-"""Format → its writer."""
 
 
 def is_bank(place: Path) -> bool:
