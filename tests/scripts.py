@@ -4,18 +4,20 @@ from the last one, so that a real engine plays it too. And a book to search in."
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import families
 import numpy as np
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ssp.base.episode import Document, Episode, Task
+from ssp.base.episode import Document, Episode, Outcome, Task
 from ssp.base.errors import Fault
 from ssp.config.role import LimitsConfig
 from ssp.engines import Engine, ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
+from ssp.views.replay.tape import along
 
 QWEN, LLAMA = families.qwen(tools=False), families.llama()
 SEARCH_R1 = Renderer(protocols.get("search-r1"), QWEN)
@@ -67,10 +69,24 @@ def play(
     corpora: Sequence[str] = (),
     **options: object,
 ) -> list[Episode]:
-    """Episodes of a script, one a list of turns."""
-    made = engine or scripted(turns, renderer.tokenizer)
+    """Episodes of a script, one a list of turns, each of which comes out of its record again (`ssp replay`)."""
+    made, asked = engine or scripted(turns, renderer.tokenizer), tasks(len(turns), corpora=corpora)
     settings = Settings(limits, 0.0, 3, **options)  # type: ignore[arg-type]
-    return rollout(made, renderer, books, tasks(len(turns), corpora=corpora), settings)[0]
+    episodes, _ = rollout(made, renderer, books, asked, settings)
+    for task, played in zip(asked, episodes, strict=True):
+        if played.outcome is not Outcome.VOID:
+            replayed(played, task, renderer, settings)
+    return episodes
+
+
+def replayed(played: Episode, task: Task, renderer: Renderer, settings: Settings) -> None:
+    """What the rollout makes of the record, of whose documents nothing but the ids is known, is what was played."""
+    record = replace(played, documents=[Document(document.id, "") for document in played.documents])
+    now = along(record, task, renderer, settings)
+    for name in ("queries", "hits", "final", "stopped", "invalid"):
+        assert getattr(now, name) == getattr(played, name), name
+    for name in ("ids", "kinds", "versions", "logprobs", "drops"):
+        assert getattr(now.log, name) == getattr(played.log, name), name
 
 
 def pieces(episode: Episode, tokenizer: PreTrainedTokenizerBase = QWEN) -> list[tuple[str, str]]:
