@@ -38,15 +38,14 @@ def fit(
     for document in (document for documents in kept for document in documents):
         spans = tokenizer(document.contents, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         borders[document] = [begin for begin, _ in spans[: most + 1]]
-    low, high, shown = 0, most, show([[] for _ in kept])
-    while low < high and size(shown) <= most:  # `low` tokens of each fit, more than `high` do not
-        tokens = (low + high + 1) // 2
-        trial = show([[cut for document in documents for cut in _cut(document, borders, tokens)] for documents in kept])
-        if size(trial) <= most:
-            low, shown = tokens, trial
-        else:
-            high = tokens - 1
-    return shown
+
+    def cut(tokens: int) -> T:
+        return show(
+            [[part for document in documents for part in _cut(document, borders, tokens)] for documents in kept]
+        )
+
+    fitting = bisect_right(range(most + 1), most, key=lambda tokens: size(cut(tokens)))
+    return cut(max(0, fitting - 1))
 
 
 def _cut(document: Document, borders: dict[Document, list[int]], tokens: int) -> list[Document]:
