@@ -40,7 +40,11 @@ def seen(browser: Chrome) -> str:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_each_view_by_a_click(browser: Chrome, address: str, tmp_path: Path, dark: bool) -> None:
+def test_each_view_by_a_click(browser: Chrome, stage: fakes.Stage, address: str, tmp_path: Path, dark: bool) -> None:
+    """Light over HTTP, dark in the saved page, which needs no server."""
+    if dark:
+        save(looked(stage.folder), tmp_path / "board.html")
+        address = (tmp_path / "board.html").as_uri()
     browser.errors.clear()
     browser.requests.clear()
     browser.open(address, dark)
@@ -153,20 +157,6 @@ def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) 
     browser.run("dispatchEvent(new Event('resize'))")
     browser.run("new Promise(done => setTimeout(done, 600))")
     assert browser.run(f"[{gallery}.selected, {gallery}.duel.id]") == [3, chosen]
-
-
-def test_a_saved_page_without_a_server(browser: Chrome, stage: fakes.Stage, tmp_path: Path) -> None:
-    browser.errors.clear()
-    browser.requests.clear()
-    save(looked(stage.folder), tmp_path / "board.html")
-    browser.open((tmp_path / "board.html").as_uri())
-    for name in VIEWS:
-        browser.click(f"#tab-{name}")
-        browser.until(f"document.getElementById('{name}').innerText.length > 80")
-    browser.click("#tab-duel")
-    browser.until("document.querySelectorAll('#duel .piece').length > 4")
-    assert browser.errors == []
-    assert {url.split(":")[0] for url in browser.requests} <= {"file", "data", "about"}
 
 
 def test_hostile_questions_are_shown_and_do_nothing(browser: Chrome, tmp_path: Path) -> None:
