@@ -7,10 +7,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
+from families import byte_level
 from transformers import PreTrainedTokenizerFast
 
 from ssp.base.episode import Document, Episode, Outcome, Task
@@ -36,9 +33,7 @@ QUESTIONS = [Question(f"one{i}", f"What is the code of item {i}?", (f"c{i}",), h
 
 def tokenizer(chat: bool = False) -> PreTrainedTokenizerFast:
     """One token a byte, so that every text has ids."""
-    core = Tokenizer(BPE(vocab={char: i for i, char in enumerate(sorted(ByteLevel.alphabet()))}, merges=[]))
-    core.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    core.decoder = ByteDecoder()
+    core = byte_level(["<|endoftext|>"], vocabulary=256)
     made = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|endoftext|>", unk_token=None)
     if chat:
         made.chat_template = "{% for m in messages %}[{{ m.role }}] {{ m.content }} [/]{% endfor %}[assistant]"
