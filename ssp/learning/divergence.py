@@ -18,7 +18,6 @@ from ssp.learning import kl
 from ssp.learning.backends.backend import Backend
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
-from ssp.learning.forward import Compare
 from ssp.learning.kl import at, importance
 from ssp.learning.memory import measured
 
@@ -95,10 +94,6 @@ class Divergence:
         """Whether it is a term of the loss."""
         return self.reference is not None and self._config.place == "loss"
 
-    def against(self, behaviour: Tensor) -> tuple[Compare, Tensor | None]:
-        """What the policy's forward pass needs to compare tokens that were drawn with log-probs `behaviour` [M]."""
-        return self._compare, behaviour if self._config.weight else None
-
     def penalty(self, policy: Backend, batch: Batch, trained: Tensor, figures: Figures) -> Tensor | None:
         """float32 [N, T]: coefficient times KL of each trained token, by the log-probs that it was sampled with.
 
@@ -130,7 +125,8 @@ class Divergence:
         if self._config.target and coef is not None:
             self._control.coef = coef
 
-    def _compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
+    def compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
+        """The KL of each token, as `ssp.learning.forward.score` asks for it."""
         if getattr(self._estimator, "distributions", False):
             value: Tensor = self._estimator(policy, reference, sampled, behaviour, self._config.topk)
             return value

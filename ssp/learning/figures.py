@@ -37,7 +37,11 @@ class Figures:
     """
 
     def __init__(self) -> None:
-        self.steps, self.loss, self.norm, self.value_loss, self.work = 0, 0.0, 0.0, 0.0, 0.0
+        self.steps = 0
+        self.loss = 0.0
+        self.norm = 0.0
+        self.value_loss = 0.0
+        self.work = 0.0
         self.sums = dict.fromkeys(SUMS, 0.0)
 
     @torch.no_grad()
@@ -131,9 +135,10 @@ class Work:
     def __init__(self, model: PreTrainedModel) -> None:
         output, config = model.get_output_embeddings(), model.config
         layers = [m for m in model.modules() if isinstance(m, nn.Linear) and m is not output]
-        sizes = [(2.0 * m.in_features * m.out_features, 1 + m.weight.requires_grad) for m in (*layers, output)]
-        (*body, self.head), (*body_back, self.head_back) = [size for size, _ in sizes], [size * n for size, n in sizes]
-        self.body, self.body_back, heads = sum(body), sum(body_back), config.num_attention_heads
+        self.body, self.head = sum(map(_product, layers)), _product(output)
+        self.body_back = sum(_product(layer) * (1 + layer.weight.requires_grad) for layer in layers)
+        self.head_back = self.head * (1 + output.weight.requires_grad)
+        heads = config.num_attention_heads
         width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
         self.attention = 2.0 * width * config.num_hidden_layers
 
@@ -144,6 +149,11 @@ class Work:
         if not backward:
             return forward
         return forward + self.body_back * tokens + self.head_back * predicted + 2 * self.attention * squares
+
+
+def _product(layer: nn.Linear) -> float:
+    """Operations of one token's product with the layer's weight."""
+    return 2.0 * layer.in_features * layer.out_features
 
 
 @functools.cache

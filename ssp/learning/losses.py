@@ -18,7 +18,6 @@ from ssp.config import own
 from ssp.config.role import CorrectionConfig
 
 LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; the bound that the reference systems use
-MASKS, AGGREGATES = ("none", "token", "sequence"), ("token-mean", "sequence-mean", "fixed-length")
 
 
 @dataclass(frozen=True)

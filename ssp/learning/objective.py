@@ -117,7 +117,8 @@ class Objective:
             return values[rows, :length][mask].to(policy.device)
 
         behaviour = at(update.batch.logprobs)
-        against = self.divergence.against(behaviour) if self.divergence.in_loss else ()
+        weighted = behaviour if self.config.kl.weight else None
+        against = (self.divergence.compare, weighted) if self.divergence.in_loss else ()
         ids = update.batch.ids[rows, :length]
         logprobs, entropy, kl = policy(ids, mask, self._temperature, *against, entropy_gradient=coef > 0)
         owners = rows[:, None].expand(-1, length)[mask]

@@ -43,10 +43,9 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-        self.adapted = config.lora.rank > 0
         self.reference: PreTrainedModel | None = None
         self._bare: lora.Bare | None = None
-        if self.adapted:
+        if config.lora.rank:
             lora.put_on(model, config.lora)
             self._bare = lora.Bare(model) if start else None
         elif start:
@@ -135,7 +134,7 @@ class Stored:
                     objective.critic.backend.write(aside / CRITIC, weights=True)
                 if objective.divergence.moving is not None:
                     self._write_anchor(aside / ANCHOR, objective.divergence.moving.master, record)
-            if self.policy.adapted:
+            if self.config.lora.rank:
                 tensors = self._kept(lora.adapter(self.policy.model, self.backend.whole))
                 if self.ranks.rank == 0:
                     lora.write(aside / ADAPTER, tensors, self.config.lora)
@@ -154,7 +153,7 @@ class Stored:
         """
         folder = Path(folder)
         record = self.ranks.agree(lambda: self._checked(folder))
-        if self.policy.adapted and not self.backend.shards:
+        if self.config.lora.rank and not self.backend.shards:
             lora.read(folder / ADAPTER, self.policy.model)
         elif not self.backend.shards:
             self.policy.model.load_state_dict(checkpoint.load_model(folder).state_dict())

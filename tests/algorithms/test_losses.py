@@ -9,6 +9,7 @@ import torch
 
 from ssp.base.errors import InputError
 from ssp.config.role import CorrectionConfig, RoleConfig
+from ssp.config.tables import choices
 from ssp.learning import losses
 from tests.blocks import made
 
@@ -60,7 +61,7 @@ def test_token_weights():
     assert losses.token_weights(counts, "token-mean", 100)[:2].tolist() == [1 / 8, 1 / 8]
     assert losses.token_weights(counts, "sequence-mean", 100)[:2].tolist() == [1 / 4, 1 / 12]
     assert losses.token_weights(counts, "fixed-length", 100)[:2].tolist() == [1 / 200, 1 / 200]
-    for aggregate in losses.AGGREGATES:
+    for aggregate in choices()["{role}.aggregate"]:
         assert torch.isfinite(losses.token_weights(torch.zeros(2).long(), aggregate, 100)).all()
 
 

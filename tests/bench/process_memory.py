@@ -166,7 +166,7 @@ def learn(asked: dict[str, Any]) -> None:
         mask[:, row // 2 :] = True
         batch = Batch(
             ids, mask, torch.where(mask, -8.0, 0.0), torch.arange(rows) % 2.0, torch.ones(rows).bool(),
-            torch.zeros(rows).long(), torch.where(mask, 0, -1),
+            torch.zeros(rows).long(),
         )  # fmt: skip
         found.update({"solver": batch})
         found.backend.zero()  # as the worker does

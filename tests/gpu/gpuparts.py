@@ -95,7 +95,6 @@ def batch(config: RoleConfig, words: int, micro_batches: int) -> Batch:
         rewards=torch.arange(rows).remainder(2).float(),
         valid=torch.ones(rows, dtype=torch.bool),
         groups=torch.arange(rows) // 4,
-        versions=torch.where(mask, 0, -1),
     )
 
 

@@ -28,7 +28,7 @@ SSRL = {"protocol": "ssrl", "solver.search.kind": "self", "solver.reward_options
 RESEARCH = {"retriever.topk": 5, "save.keep": 1}
 VALUES: dict[str, dict[str, Any]] = {
     **{f"search-r1-qwen2.5-{size}-{kind}": {"protocol": "search-r1"} for size in ("3b", "7b") for kind in ("grpo", "ppo")},
-    "ema-pg-qwen2.5-3b": {"solver.kl.weight_low": 0.0, "solver.kl.weight_high": 0.0},
+    "ema-pg-qwen2.5-3b": {"solver.kl.ema_every": 10},
     "research-qwen2.5-7b": RESEARCH, "research-qwen2.5-32b": RESEARCH,
     "ssrl-llama3.2-3b": SSRL | {"solver.template": "llama3"}, "ssrl-qwen2.5-7b": SSRL | {"solver.template": "chatml"},
     "ssp-qwen2.5-7b": SSP | {"protocol": "qwen2p5"}, "ssp-qwen3-8b": SSP | {"protocol": "ssp"},

@@ -27,11 +27,12 @@ def test_the_shipped_policy_is_small_and_refused_when_altered(tmp_path: Path, mo
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 def test_seed_0_passes_its_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the shipped one did; which of its bits are the same depends on the processor that multiplies."""
     monkeypatch.setattr(sys, "argv", ["teach.py", "--seed", "0", "--out", str(tmp_path / "made")])
     assert teach.main() == 0
     made, shipped = read_record(tmp_path / "made"), read_record(coldstart.ARTEFACT)
-    assert made["gate_passed"] and made["steps"] == shipped["steps"]
+    assert made["gate_passed"]
     for name in ("tokenizer.json", "tokenizer_config.json", "tokenization_exact.py"):
         assert made["sha256"][name] == shipped["sha256"][name]

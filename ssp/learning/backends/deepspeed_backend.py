@@ -34,7 +34,8 @@ class DeepSpeedBackend(Backend):
 
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
         """InputError where DeepSpeed is not installed."""
-        self.ranks, self.device, self.module, self.config, self._lr = ranks, device(), module, config, lr
+        self.ranks, self.device = ranks, device()
+        self.module, self.config, self._lr = module, config, lr
         self.parted = config.zero == 3
         self._pending = self._spoiled = False
         deepspeed = _deepspeed(ranks)

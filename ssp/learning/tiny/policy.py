@@ -89,9 +89,10 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
         num_key_value_heads=1,
         max_position_embeddings=CONTEXT,
     )
-    drawn(config, SPREAD, (0, "tiny")).save_pretrained(folder)
+    start = folder.with_name("start")  # beside it, and thrown away like the rest of what was written aside
+    random_model(config, SPREAD, (0, "tiny")).save_pretrained(start)
     rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
-    learner = Learner(folder, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
+    learner = Learner(start, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
     practice = _Practice(Renderer(protocol, tokens, template), world, recalls)
     for _ in range(STEPS):
         episodes = practice.episodes()
@@ -101,7 +102,7 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
     seal(folder, protocol.mark)
 
 
-def drawn(config: Qwen2Config, spread: float, seed: Sequence[Any]) -> Qwen2ForCausalLM:
+def random_model(config: Qwen2Config, spread: float, seed: Sequence[Any]) -> Qwen2ForCausalLM:
     """A float32 model of that shape: matrices are normal with deviation `spread`, drawn from `seed`; biases are 0 and the
     scales of norms 1."""
     import torch

@@ -77,10 +77,9 @@ def steps(episodes: int, cfg: WarmupConfig) -> int:
 
 
 async def train(
-    learner: Taught, episodes: Sequence[Episode], cfg: WarmupConfig, seed: int, show: Show, saves: Saves | None = None
+    learner: Taught, episodes: Sequence[Episode], cfg: WarmupConfig, seed: int, show: Show, saves: Saves
 ) -> Summary:
-    """Learn `episodes`. With `saves` it goes on where these stand, saves on the way and when it is cancelled, and
-    finishes them."""
+    """Learn `episodes`. It goes on where `saves` stand, saves on the way and when it is cancelled, and finishes them."""
     order = generator(seed, "warmup", "split").permutation(len(episodes)).tolist()
     held = round(len(episodes) * HELDOUT)
     test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
@@ -88,8 +87,8 @@ async def train(
     for epoch in range(cfg.epochs):
         places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
         blocks += [[learn[i] for i in places[at : at + cfg.batch]] for at in range(0, len(places), cfg.batch)]
-    begun = None if saves is None else saves.begun()
-    if begun is not None and saves is not None:
+    begun = saves.begun()
+    if begun is not None:
         await learner.load(str(saves.out))
     saved, before = begun or (0, await _measure(learner, test, cfg.batch))
     asked = saved
@@ -99,14 +98,13 @@ async def train(
             figures = await learner.learn(_plan(block), block)
             speed = tokens(block) / max(time.monotonic() - since, 1e-9)
             show({"step": asked, "nll": figures["nll"], "tokens_per_second": speed})
-            if saves is not None and asked < len(blocks) and saves.due():
+            if asked < len(blocks) and saves.due():
                 await saves.save(learner, before)
                 saved = asked
         after = await _measure(learner, test, cfg.batch)
-        if saves is not None:
-            await saves.finish(learner)
+        await saves.finish(learner)
     except (asyncio.CancelledError, KeyboardInterrupt):
-        if saves is not None and asked > saved:  # behind the update that is under way
+        if asked > saved:  # behind the update that is under way
             await saves.save(learner, before)
         raise
     return Summary(len(blocks), len(learn), before, after)
@@ -137,7 +135,9 @@ class Saves:
 
     def __init__(self, out: Path, meta: Mapping[str, Any], what: str) -> None:
         self.out, self._meta, self._what = out, meta, what
-        self._count, self._last, self._took = 0, time.monotonic(), 0.0
+        self._count = 0
+        self._last = time.monotonic()
+        self._took = 0.0
 
     def begun(self) -> tuple[int, float | None] | None:
         """Updates that the warm start in the folder has made, held-out nats a token before the first; None where there

@@ -35,7 +35,7 @@ from ssp.game.protocols.renderer import Renderer  # noqa: E402
 from ssp.game.rollout import Settings, rollout  # noqa: E402
 from ssp.game.world import World, tokenizer  # noqa: E402
 from ssp.game.world.vocabulary import END, FIRST_NAME_ID, NAME_COUNT, PAD, VOCABULARY  # noqa: E402
-from ssp.learning.tiny.policy import drawn  # noqa: E402
+from ssp.learning.tiny.policy import random_model  # noqa: E402
 from ssp.record.manifest import seal  # noqa: E402
 from ssp.search import in_memory, local  # noqa: E402
 from tests.bench.coldstart import mediocre  # noqa: E402
@@ -97,7 +97,7 @@ def build(seed: int) -> Qwen2ForCausalLM:
         use_sliding_window=False,
     )
     config.head_dim = HEAD_DIM  # which it does not declare, though the model reads it
-    model = drawn(config, INIT_STD, (seed, "init"))
+    model = random_model(config, INIT_STD, (seed, "init"))
     attention, half = model.model.layers[0].self_attn, HEAD_DIM // 2
     frequencies = ROPE_BASE ** (-torch.arange(PAIRS, dtype=torch.float64) * 2 / HEAD_DIM)
     with torch.no_grad():

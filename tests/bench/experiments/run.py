@@ -6,7 +6,8 @@ Plays each missing (arm, seed) with the settings of `ssp train --config quicksta
 one row of figures to `docs/experiments/NAME.jsonl`; an arm that another experiment has played too takes its row. It may be
 ended and started again at any time, and on another day; a run that was ended goes on from its last checkpoint (with
 injected outages, from its start). `report.py` makes the page. The cold start of seed s is s modulo `coldstarts`, so arms
-are paired by cold start and seed; that of 0 is the shipped policy, the others are taught first (`../coldstart/teach.py`). Evaluation: 400 questions a hop, temperature 1, in a world that training never searches.
+are paired by cold start and seed; that of 0 is the shipped policy, the others are taught first (`../coldstart/teach.py`).
+Evaluation: 400 questions a hop, temperature 1, in a world that training never searches.
 """
 
 from __future__ import annotations
