@@ -9,9 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import ray
@@ -25,31 +23,16 @@ from ssp.base.errors import Fault, InputError, InvariantError, SspError
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
-from ssp.search.router import DOWN, Corpus, Options, Router
+from ssp.search.router import DOWN, Corpus, Router
 
 INLINE = 100_000
 """Bytes above which an argument is handed over once for all shards, through the object store."""
-WAIT = "wait"
-"""The stage of `Answers.seconds` that is neither computing: on the way, and waiting for other requests."""
-
-
-@dataclass
-class _Asked:
-    """One search: when it must be done (monotonic), seconds on the way, the parts that searched."""
-
-    deadline: float
-    waited: float = 0.0
-    searched: float = 0.0
-    parts: Collection[int] = ()
-
-
-_ASKED: ContextVar[_Asked] = ContextVar("asked")
 
 
 class RayFleet:
-    """`ssp.search.router.Fleet`: one corpus over shard actors.
+    """`ssp.search.router.Fleet`: one corpus over shard actors, which have their members' patience for a call.
 
-    `least`: the share of the rows below which a missing shard is waited for until the search's deadline.
+    `least`: the share of the rows below which a missing shard is waited for.
     """
 
     def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]], least: float) -> None:
@@ -64,30 +47,24 @@ class RayFleet:
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> dict[int, list[Hits]]:
         """The rankings of every shard that answered in time. Raises what a shard's own code raised."""
-        asked, began = _ASKED.get(), time.perf_counter()
         large = vectors is not None and vectors.nbytes > INLINE
         order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
         parts = range(len(self.spans))
-        found = self._members.ask("search", dict.fromkeys(parts, order), asked.deadline, partial(self._enough, ()))
-        asked.parts = list(found)
-        asked.searched = max((seconds for _, seconds in found.values()), default=0.0)
-        asked.waited += time.perf_counter() - began - asked.searched
-        return {part: hits for part, (hits, _) in found.items()}
+        return self._members.ask("search", dict.fromkeys(parts, order), self._members.deadline, self._dispensable)
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, of every shard that answered in time."""
-        asked = _ASKED.get()
         orders = {part: (self._corpus, some) for part, some in rows.items()}
-        others = [part for part in asked.parts if part not in rows]
-        found = self._members.ask("fetch", orders, asked.deadline, partial(self._enough, others))
+        found = self._members.ask("fetch", orders, self._members.deadline, self._dispensable)
         return {
             part: [Document(*pair) for pair in zip(ids, contents, strict=True)]
             for part, (ids, contents) in found.items()
         }
 
-    def _enough(self, others: Collection[int], parts: Collection[int]) -> bool:
-        rows = sum(self.spans[part][1] - self.spans[part][0] for part in {*parts, *others})
-        return 0 < rows >= self._least * max(last for _, last in self.spans)
+    def _dispensable(self, parts: Collection[int]) -> bool:
+        total = max(last for _, last in self.spans)
+        rows = total - sum(self.spans[part][1] - self.spans[part][0] for part in parts)
+        return 0 < rows >= self._least * total
 
 
 class RayModels:
@@ -97,43 +74,20 @@ class RayModels:
         self._members, self._corpus = members, corpus
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
-        """`[n, d] float32`, and the actor's seconds by stage. Fault(retriever_down) after the search's deadline."""
-        began = time.perf_counter()
+        """`[n, d] float32`, and the actor's seconds by stage. Fault(retriever_down) when none answers in time."""
         vectors, seconds = self._ask("encode_queries", self._corpus, list(texts))
-        _ASKED.get().waited += time.perf_counter() - began - sum(seconds.values())
         return vectors, seconds
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
-        """One score a document. Fault(retriever_down) after the search's deadline."""
+        """One score a document. Fault(retriever_down) when none answers in time."""
         found: list[list[float]] = self._ask("scores", list(queries), documents)
         return found
 
     def _ask(self, method: str, *args: Any) -> Any:
-        found = self._members.ask(method, {0: args}, _ASKED.get().deadline)
+        found = self._members.ask(method, {0: args}, self._members.deadline)
         if not found:
             raise Fault(DOWN, "no encoder answered in time")
         return found[0]
-
-
-class RayRouter(Router):
-    """A router whose searches end within `timeout` seconds."""
-
-    def __init__(self, corpora: Mapping[str, Corpus], min_coverage: float, cache: int, timeout: float) -> None:
-        super().__init__(corpora, min_coverage, cache, 2 * timeout)
-        self._timeout = timeout
-
-    def _asked(
-        self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
-    ) -> tuple[list[list[Document]], float]:
-        """In `seconds`, search is the slowest shard's own; the rest of the time until then is wait."""
-        asked = _Asked(time.monotonic() + self._timeout)
-        token = _ASKED.set(asked)
-        try:
-            return super()._asked(corpus, queries, k, options, seconds)
-        finally:
-            _ASKED.reset(token)
-            if "search" in seconds:
-                seconds.update({"search": asked.searched, WAIT: asked.waited})
 
 
 @dataclass(frozen=True)
@@ -200,7 +154,7 @@ def connect_search(cfg: Config, run: str) -> Search:
     return corpora.with_remote(cfg, connect_router(cfg, run))
 
 
-def connect_router(cfg: Config, run: str) -> RayRouter:
+def connect_router(cfg: Config, run: str) -> Router:
     """As `connect_search`, without what is searched elsewhere."""
     block, named = cfg.retriever, corpora.named(cfg)
     shards = Members(run, SHARD, block.shards, block.timeout)
@@ -218,7 +172,8 @@ def connect_router(cfg: Config, run: str) -> RayRouter:
         fleet = RayFleet(shards, name, [part.span for part in parts], block.min_coverage)
         asked = None if models is None else RayModels(models, name)
         opened[name] = Corpus(parts[0].retriever, fleet, options, asked, asked)
-    return RayRouter(opened, block.min_coverage, block.cache, block.timeout)
+    # Encoding, searching, fetching and reranking have a time-out each.
+    return Router(opened, block.min_coverage, block.cache, 4 * block.timeout)
 
 
 def join(cfg: Config, run: str, shard: int) -> str:

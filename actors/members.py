@@ -24,8 +24,8 @@ REFRESH = 2.0
 PROBE = 0.1
 """Seconds between two looks at a replica that is down."""
 
-Enough = Callable[[Collection[int]], bool]
-"""Whether the answers of these parts will do while the others are down."""
+Dispensable = Callable[[Collection[int]], bool]
+"""Whether these parts, which are down, need not be waited for."""
 
 
 def actor_name(run: str, kind: str, part: int, replica: int) -> str:
@@ -73,8 +73,8 @@ class _Call:
 class Members:
     """The replicas of `parts` parts of one kind. Safe in several threads.
 
-    `patience`: seconds after which a replica that does not even answer a probe is killed; after a quarter of them another
-    replica is asked too.
+    `patience`: seconds of a call, and those after which a replica that does not even answer a probe is killed; after a
+    quarter of them another replica is asked too.
     """
 
     def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
@@ -84,12 +84,16 @@ class Members:
         self._lock, self._looking = threading.Lock(), threading.Lock()
 
     def ask(
-        self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float, enough: Enough = lambda parts: False
+        self,
+        method: str,
+        orders: Mapping[int, tuple[Any, ...]],
+        deadline: float,
+        dispensable: Dispensable = lambda parts: False,
     ) -> dict[int, Any]:
         """What `method` of one replica of each part gives, by part, of those that answered before `deadline` (monotonic).
 
-        Parts without a living replica are waited for, unless the other parts' answers are `enough`. Raises what the
-        actors' own code raised.
+        Parts without a living replica are waited for, unless they are `dispensable`. Raises what the actors' own code
+        raised.
         """
         answers: dict[int, Any] = {}
         calls = {part: _Call() for part in orders}
@@ -100,7 +104,7 @@ class Members:
                 if not call.flying or now >= call.hedge_at:
                     self._send(part, call, method, orders[part], now)
             flying = {ref: part for part, call in open_.items() for ref in call.flying}
-            if not flying and enough(answers.keys()):
+            if not flying and dispensable(open_.keys()):
                 break
             look = REFRESH if all(call.flying for call in open_.values()) else PROBE  # somebody may be back
             soon = max(0.0, min(deadline, now + look, *(call.hedge_at for call in open_.values())) - now)
@@ -117,6 +121,11 @@ class Members:
                 for replica in calls[part].flying.values():
                     self._down(replica)  # too late: until it answers a probe
         return {part: answers[part] for part in sorted(answers)}
+
+    @property
+    def deadline(self) -> float:
+        """When a call that is made now must be answered (monotonic)."""
+        return time.monotonic() + self._patience
 
     @property
     def up(self) -> dict[int, int]:

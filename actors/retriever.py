@@ -109,7 +109,7 @@ class ShardActor(_Served):
         super().__init__()
         block, self._index = cfg.retriever, index
         self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
-        self._batcher: Batcher[Any, Any, float] = Batcher(self._work, block.max_batch, block.window)
+        self._batcher: Batcher[Any, Any, None] = Batcher(self._work, block.max_batch, block.window)
 
     def __repr__(self) -> str:
         parts = (f"{name} {s.span[0]}..{s.span[1] - 1} of {s.total}" for name, s in self._shards.items())
@@ -122,14 +122,14 @@ class ShardActor(_Served):
 
     def search(
         self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
-    ) -> tuple[list[Hits], float] | None:
-        """The rankings of this shard (`ssp.search.shard.Shard.search`) and the seconds of the batches that held them."""
+    ) -> list[Hits] | None:
+        """The rankings of this shard (`ssp.search.shard.Shard.search`)."""
 
-        def answer() -> tuple[list[Hits], float]:
+        def answer() -> list[Hits]:
             items = list(zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True))
-            found, seconds = self._batcher.submit((corpus, k, knobs, kind), items).result()
+            found, _ = self._batcher.submit((corpus, k, knobs, kind), items).result()
             rankings = [zip(*ranking, strict=True) for ranking in zip(*found, strict=True)]
-            return [Hits(*map(np.stack, ranking)) for ranking in rankings], sum(seconds)
+            return [Hits(*map(np.stack, ranking)) for ranking in rankings]
 
         return self._answered(len(texts), answer)
 
@@ -142,10 +142,9 @@ class ShardActor(_Served):
 
         return self._answered(len(rows), answer)
 
-    def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], float]:
+    def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], None]:
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""
         corpus, k, knobs, kind = key
-        began = time.perf_counter()
         keys = [(text, None if vector is None else vector.tobytes()) for text, vector in items]
 
         def work(different: list[tuple[str, Any]]) -> list[Any]:
@@ -157,7 +156,7 @@ class ShardActor(_Served):
             return [tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))]
 
         found, _ = Known[Any, Any]().ask(keys, work)
-        return [found[key] for key in keys], time.perf_counter() - began
+        return [found[key] for key in keys], None
 
 
 @_actor

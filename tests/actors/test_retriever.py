@@ -50,7 +50,7 @@ def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
         asked = [*questions(60), "w1", "w1 w2", "nothing here"]
         answers = search.search(asked, 10, "train")
         assert answers == local.search(asked, 10, "train") and answers.coverage == 1.0  # ids, texts, scores, ties
-        assert {"search", "wait", "merge", "fetch"} == set(answers.seconds)
+        assert {"search", "merge", "fetch"} == set(answers.seconds)
         assert search.search(asked, 10, "none") == [[]] * len(asked)
         with pytest.raises(InputError, match="names a loaded corpus"):
             search.search(asked, 10, "elsewhere")
@@ -118,7 +118,7 @@ def test_hybrid_and_reranked_search_over_actors_is_that_of_one_process(
     with shards(cfg, "hybrid") as handles:
         search = connect_search(cfg, "hybrid")
         found = search.search(asked, K, "train")
-        assert set(found.seconds) == {"tokenise", "encode", "search", "wait", "merge", "fetch", "rerank"}
+        assert set(found.seconds) == {"tokenise", "encode", "search", "merge", "fetch", "rerank"}
         for mine, other in zip(found, local, strict=True):
             assert [d.id for d in mine] == [d.id for d in other]
             assert [d.score for d in mine] == pytest.approx([d.score for d in other], abs=1e-4)
