@@ -45,7 +45,8 @@ class Known(Generic[Key, Value]):
         self._keep = keep
         self._answers: OrderedDict[Key, Value] = OrderedDict()
         self._flying: dict[Key, _Flight] = {}
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._landed = threading.Condition(self._lock)
         self.hits = self.misses = 0
 
     def ask(
@@ -80,10 +81,10 @@ class Known(Generic[Key, Value]):
                 with self._lock:
                     for key in mine:
                         del self._flying[key]
-                    self._lock.notify_all()
+                    self._landed.notify_all()
         for key, other in others.items():
-            with self._lock:
-                if not self._lock.wait_for(lambda: other.made is not None or other.error, seconds):  # noqa: B023
+            with self._landed:
+                if not self._landed.wait_for(lambda: other.made is not None or other.error, seconds):  # noqa: B023
                     raise TimeoutError
             if other.made is None:
                 raise other.error or RuntimeError

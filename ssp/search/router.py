@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -120,16 +121,15 @@ class Router:
         def small(key: tuple[str, str], answer: Found) -> bool:
             return answer[1] == 1.0 and k <= CACHED_K and len(key[1]) <= CACHED_QUERY
 
-        way = f"{known.retriever} {k} {options}"
+        way = _way(known.retriever, k, options)
         keys = [(way, query) for query in queries]
         try:
             found, missing = self._known.ask(keys, work, small, self._patience)
         except TimeoutError as error:
             raise Fault(DOWN, f"a search took longer than {self._patience:g} s") from error
         coverage = min((coverage for _, coverage in found.values()), default=1.0)
-        return Answers(
-            [list(found[key][0]) for key in keys], coverage, seconds, sum(key not in missing for key in keys)
-        )
+        cached = sum(key not in missing for key in keys)
+        return Answers([list(found[key][0]) for key in keys], coverage, seconds, cached)
 
     def _asked(
         self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
@@ -176,6 +176,12 @@ def _fetched(fleet: Fleet, hits: Hits, replies: dict[int, list[Hits]]) -> list[l
         return None
     held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
     return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
+
+
+@lru_cache(1024)
+def _way(retriever: str, k: int, options: Options) -> str:
+    """What an answer depends on besides the query, as a word: it is hashed and compared many times a search."""
+    return f"{retriever} {k} {options}"
 
 
 @contextmanager

