@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 from ssp.base import cache
 from ssp.base.errors import InputError
@@ -50,6 +52,18 @@ def called(folder: Path) -> str:
     except InputError:
         by_name = False
     return shlex.quote(folder.name if by_name else str(folder.absolute()))
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """A JSON file of a model's folder, an object or another `kind`. InputError when it is missing or torn."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(read, kind):
+            raise ValueError(f"a {type(read).__name__}, not a {kind.__name__}")
+        return read
+    except (OSError, ValueError, RecursionError) as error:
+        rule = f"a model's folder holds a readable {path.name}"
+        raise InputError(rule, f"{path}: {error}", "give the folder of a whole model") from error
 
 
 def fetched(name: str) -> Path:

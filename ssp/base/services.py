@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -79,19 +77,12 @@ def clean(text: str, secret: str, most: int) -> str:
 
 
 def asked_pause(header: str) -> float:
-    """Seconds that a Retry-After header asks for, given as seconds or as a date; 0 for anything else."""
+    """Seconds that a Retry-After header asks for; 0 for anything else."""
     try:
         seconds = float(header)
-    except ValueError:
-        from email.utils import parsedate_to_datetime  # a slow import
-
-        try:
-            date = parsedate_to_datetime(header)
-        except (ValueError, OverflowError):
-            return 0.0
-        aware = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (aware - datetime.now(UTC)).total_seconds()
-    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+    except ValueError:  # a date, too
+        return 0.0
+    return seconds if 0 < seconds < float("inf") else 0.0
 
 
 class Service:

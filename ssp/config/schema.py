@@ -235,8 +235,8 @@ class RetrieverConfig:
     replica is asked too. `min_coverage`: an answer from a smaller share of the corpus is void. Requests that come within
     `window` seconds are merged, up to `max_batch` queries; each player keeps the last answers.
     For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `encoder`: their folder, where the
-    one that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built). `depth`: how far
-    down each ranking hybrid search looks. `reranker`: folder of a cross-encoder ("" = none), which reads `rerank`
+    one that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built).
+    `reranker`: folder of a cross-encoder ("" = none), which reads `rerank`
     candidates a query.
     `gpus`: GPUs that each shard and encoder asks Ray for."""
 
@@ -254,7 +254,6 @@ class RetrieverConfig:
     cache: ClassVar[int] = 8192
     encoder: str = ""
     effort: int = number(0, 0)
-    depth: ClassVar[int] = 100
     reranker: str = ""
     rerank: ClassVar[int] = 10
     gpus: float = number(0.0, 0)

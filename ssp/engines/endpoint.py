@@ -41,8 +41,6 @@ class EndpointEngine(Slots, FreeEngine):
         self._url, self._model = url.rstrip("/"), model
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONCURRENCY)
-        if not url.startswith(("http://", "https://")):
-            raise InputError("an endpoint is an http(s) address", url, "e.g. http://127.0.0.1:8000/v1")
         self._service = Service((DOWN, REFUSED), TIMEOUT, secret=key, headers=headers, limits=limits)
         try:
             self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})

@@ -1,8 +1,7 @@
-"""A model's folder as engines read it: config.json and *.safetensors. A missing or broken file is an InputError."""
+"""The weights in a model's folder, *.safetensors. A missing or broken file is an InputError."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,21 +11,6 @@ import numpy as np
 from ssp.base.errors import InputError
 
 T = TypeVar("T")
-_AGAIN = "copy or save the model again"
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The HF configuration in a model folder."""
-    file = folder / "config.json"
-    if not file.is_file():
-        raise InputError("a model folder holds config.json", f"none in {folder}", "give a Hugging Face model folder")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError("config.json of a model is JSON", f"{file}: {error}", _AGAIN) from error
-    if not isinstance(config, dict):
-        raise InputError("config.json of a model is a JSON object", file, _AGAIN)
-    return config
 
 
 def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
@@ -43,7 +27,9 @@ def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
             with safe_open(file, framework="pt") as opened:
                 found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise InputError(f"{file} must be a readable safetensors file", error, _AGAIN) from error
+            raise InputError(
+                f"{file} must be a readable safetensors file", error, "copy or save the model again"
+            ) from error
     return found
 
 

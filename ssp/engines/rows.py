@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ssp.base.models import read_json
 from ssp.engines.decoder import Architecture, Cache, Decoder, Piece
-from ssp.engines.folder import read_config
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the matrices, small enough for the cache
@@ -26,7 +26,7 @@ class Rows:
     """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture."""
 
     def __init__(self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool) -> None:
-        self.shape = Architecture.of(model if isinstance(model, Mapping) else read_config(Path(model)))
+        self.shape = Architecture.of(model if isinstance(model, Mapping) else read_json(Path(model) / "config.json"))
         self.dtype, self.prefix = _DTYPES[dtype], prefix
         self.cache = Cache(self.shape)
         self.model: Decoder | None = None

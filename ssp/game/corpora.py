@@ -168,7 +168,7 @@ def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
     """How a corpus that holds these indexes is searched by default."""
     rerank, part = cfg.rerank if cfg.reranker else 0, dense(path, cfg)
     knobs = Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs()
-    return Options(kind(held, cfg, path), knobs, rerank, cfg.depth)
+    return Options(kind(held, cfg, path), knobs, rerank)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:

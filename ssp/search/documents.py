@@ -22,6 +22,9 @@ from ssp.search.hits import Rows, printed
 PACKED = (".gz", ".zst", ".parquet")
 """Corpus files that are unpacked; the bytes of others are their rows, so they can serve in place."""
 
+LINK_FROM = 2**30
+"""Bytes from which on a file that could be copied into an index folder is linked."""
+
 Progress = Callable[[str, int, int], None]
 """Stage, rows done, rows in all (0: not known yet)."""
 
@@ -59,11 +62,11 @@ class MappedDocuments:
                     yield decode(raw[start - places[0] : stop - places[0]], self._path)
 
 
-def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Progress) -> tuple[int, str]:
-    """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `link_from` bytes or more) and
+def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[int, str]:
+    """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM` bytes or more) and
     `offsets` (.npy). The number of rows, and `bm25.fingerprint`. InputError for a bad row, an id twice, an empty file."""
     size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
-    linked = size >= max(1, link_from)
+    linked = size >= LINK_FROM
     starts, hashes = array("q"), array("Q")
     digest, end = hashlib.sha256(), 0
     with Path(os.devnull if linked else blob).open("wb") as sink:
@@ -86,15 +89,15 @@ def store(corpus: Path, blob: Path, offsets: Path, link_from: int, progress: Pro
     starts.append(end)
     np.save(offsets, np.frombuffer(starts, dtype=np.int64))
     if linked:
-        place(corpus, blob, link_from)
+        place(corpus, blob)
     progress("documents", len(hashes), len(hashes))
     return len(hashes), digest.hexdigest()
 
 
-def place(source: Path, target: Path, link_from: int) -> None:
-    """`source` under the name `target`: a copy, or a link (hard where it can be) when it has `link_from` bytes or more."""
+def place(source: Path, target: Path) -> None:
+    """`source` under the name `target`: a copy, or a link (hard where it can be) when it has `LINK_FROM` bytes or more."""
     target.unlink(missing_ok=True)
-    if source.stat().st_size < max(1, link_from):
+    if source.stat().st_size < LINK_FROM:
         shutil.copyfile(source, target)
         return
     try:

@@ -21,6 +21,8 @@ from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
 NO_CORPUS = "none"
 """The corpus in which every search finds nothing: evaluation with search switched off."""
 DOWN, PARTIAL = "retriever_down", "retriever_partial"
+DEPTH = 100
+"""How far down each ranking fusion looks, at least."""
 CACHE = 8192
 CACHED_K = 64
 CACHED_QUERY = 256
@@ -62,12 +64,11 @@ class LocalFleet:
 @dataclass(frozen=True)
 class Options:
     """How one request is answered. `kind`: bm25, dense, hybrid. `rerank`: how many candidates the cross-encoder reads (0:
-    it is not asked). `depth`: how far down a ranking fusion looks."""
+    it is not asked)."""
 
     kind: str = BM25
     knobs: Knobs = Knobs()
     rerank: int = 0
-    depth: int = 100
 
 
 @dataclass
@@ -136,7 +137,7 @@ class Router:
     ) -> tuple[list[list[Document]], float]:
         """Documents of different queries, and the coverage; `seconds` by stage are filled in."""
         fleet, candidates, vectors = corpus.fleet, max(k, options.rerank), None
-        depth = max(candidates, options.depth) if options.kind == HYBRID else candidates
+        depth = max(candidates, DEPTH) if options.kind == HYBRID else candidates
         if options.kind != BM25:
             assert corpus.encoder is not None
             vectors, spent = corpus.encoder.encode_queries(queries)

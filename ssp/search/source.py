@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault
 from ssp.base.services import BACKOFF, TRIES, Service
 from ssp.search.hits import Answers, Search
 from ssp.search.known import sendable
@@ -49,15 +49,8 @@ class HttpSearch:
         backoff: float = BACKOFF,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        import httpx
-
-        try:
-            address = httpx.URL(url)
-            if address.scheme not in ("http", "https") or not address.host:
-                raise httpx.InvalidURL("no http(s) address")
-        except httpx.InvalidURL as error:
-            raise InputError("retriever.url is an http(s) address", url, "e.g. http://127.0.0.1:8000") from error
-        self.url = url if address.path.rstrip("/").endswith("/retrieve") else url.rstrip("/") + "/retrieve"
+        base = url.rstrip("/")
+        self.url = base if base.endswith("/retrieve") else f"{base}/retrieve"
         self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:

@@ -40,8 +40,8 @@ def never(stage, done, total):
     pass
 
 
-def stored(corpus, folder, link_from=2**40):
-    found = documents.store(corpus, folder / "blob", folder / "offsets.npy", link_from, never)
+def stored(corpus, folder):
+    found = documents.store(corpus, folder / "blob", folder / "offsets.npy", never)
     return found, MappedDocuments(folder / "blob", np.load(folder / "offsets.npy", mmap_mode="r"), 0, found[0])
 
 
@@ -69,14 +69,15 @@ def test_every_form_of_corpus_file_gives_its_documents(tmp_path, name, raw):
 
 
 @pytest.mark.parametrize("raw", [TEXT.encode(), b"\xef\xbb\xbf \n" + TEXT.replace("\n", "\n \x0b\n").encode()])
-def test_a_plain_file_serves_in_place(tmp_path, raw):
+def test_a_plain_file_serves_in_place(tmp_path, monkeypatch, raw):
+    monkeypatch.setattr(documents, "LINK_FROM", 1)
     corpus = write(tmp_path / "c.jsonl", raw)
-    found, held = stored(corpus, tmp_path, link_from=1)
+    found, held = stored(corpus, tmp_path)
     assert (tmp_path / "blob").samefile(corpus)
     assert held.gather(np.array([3, 0, 0, 2])) == [CORPUS[i] for i in (3, 0, 0, 2)]
     packed = write(tmp_path / "c.jsonl.gz", raw)
     (tmp_path / "blob").unlink()
-    assert stored(packed, tmp_path, link_from=1)[0] == found
+    assert stored(packed, tmp_path)[0] == found
     assert not (tmp_path / "blob").is_symlink() and (tmp_path / "blob").stat().st_nlink == 1
 
 

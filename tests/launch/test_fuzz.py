@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from launch import main as console
 from ssp.base.errors import Fault, InputError
+from ssp.base.models import read_json
 from ssp.base.printable import printable
 from ssp.capacity.memory import shapes
 from ssp.data import readers
@@ -32,7 +33,6 @@ from ssp.record import episodes
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import read_record, read_state
 from ssp.record.runfolder import RunFolder
-from ssp.search.encoders.families import read_json
 from ssp.search.index import store
 from ssp.selfplay.curriculum import yardstick
 from ssp.selfplay.questions import files as bank
@@ -61,11 +61,11 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "config of a run": ("config.yaml", CONFIG, lambda path: load(str(path), trusted=False)),
     "protocol": ("p.yaml", PROTOCOL, lambda path: load("quickstart", [f"protocol={path}"])),
     "protocol file": ("p.yaml", PROTOCOL, lambda path: protocols.read(path, lambda name: path)),
-    "model": ("config.json", MODEL, lambda path: models.read_config(path.parent)),
+    "model": ("config.json", MODEL, read_json),
     "shape": ("config.json", MODEL, lambda path: shapes.find(str(path.parent))),
     "weights": ("model.safetensors", "\x10\0\0\0\0\0\0\0" + '{"a": {"shape": [1]}}', lambda path: models.read_weights(path.parent)),
     "size": ("model.safetensors", "\x10\0\0\0\0\0\0\0" + '{"a": {"shape": [1]}}', lambda path: shapes.find(str(path.parent))),
-    "encoder": ("modules.json", "[]", read_json),
+    "encoder": ("modules.json", "[]", lambda path: read_json(path, list)),
     "record": ("ssp.json", '{"role": "solver"}', lambda path: read_record(path.parent)),
     "state": ("state.json", STATE, lambda path: read_state(path, path.parent)),
     "metrics": ("metrics.jsonl", METRIC, runlog.read_metrics),

@@ -317,8 +317,3 @@ def test_status_and_metrics_count(address: str) -> None:
     hits = grown.pop("ssp_cache_hits_total")
     assert grown == {"ssp_requests_total": 3, "ssp_queries_total": 4, "ssp_request_seconds_count": 3} and hits >= 2
     assert total(later.text, 'ssp_stage_seconds_total{stage="search"}') > 0 and "ssp_waiting_queries 0.0" in later.text
-
-
-def test_the_forms_are_described(address: str) -> None:
-    paths = get(address, "/openapi.json").json()["paths"]
-    assert set(paths) == {"/retrieve", "/search", "/batch_search", "/rerank"}

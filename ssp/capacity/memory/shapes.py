@@ -51,10 +51,7 @@ def _config_shape(path: Path) -> Shape | None:
     """None when the file is not there or describes another kind of model."""
     if not path.is_file():
         return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError("config.json of a model is JSON", f"{path}: {error}", "download or copy it again") from error
+    config = models.read_json(path)
     try:
         return Shape.of(config)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):

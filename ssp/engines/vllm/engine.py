@@ -23,10 +23,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.models import read_json
 from ssp.base.seeds import derive
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
-from ssp.engines.folder import read_config, shapes
+from ssp.engines.folder import shapes
 from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
 
@@ -81,7 +82,7 @@ class VllmEngine(LiveEngine):
         folder, self._shared, self.version = Path(model_dir), bool(adapters), 0
         self.shapes = shapes(folder)
         """Of its parameters, by Hugging Face name."""
-        self._tied = bool(read_config(folder).get("tie_word_embeddings"))
+        self._tied = bool(read_json(folder / "config.json").get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
         self._vllm = setup.start(folder, config, sleeps, adapters)
         self._context: int = self._vllm.model_config.max_model_len
@@ -252,7 +253,7 @@ class VllmEngine(LiveEngine):
             self._vllm.collective_rpc(worker.reload, args=(weights,))
         else:
             arrays = {name: w.float().cpu().numpy() if hasattr(w, "cpu") else w for name, w in weights.items()}
-            with worker.folder_in_memory({"weights.safetensors": arrays}) as folder:
+            with worker.folder_of({"weights.safetensors": arrays}) as folder:
                 self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, "weights.safetensors"),))
         self._loads += 1
         if not keep:
@@ -267,7 +268,7 @@ class VllmEngine(LiveEngine):
         if old is not None:  # first: vLLM has room for one adapter a face, and would drop the one used least lately
             self._vllm.remove_lora(old.lora_int_id)
         self._loads += 1
-        with worker.folder_in_memory(files) as folder:
+        with worker.folder_of(files) as folder:
             new = LoRARequest(f"{role}-{self._loads}", self._loads, folder)
             self._vllm.add_lora(new)
         face.lora, face.version = new, version

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import InputError
+from ssp.base.models import read_json
 from ssp.config.role import EngineConfig, LoraConfig
-from ssp.engines.folder import read_config
 
 CPU_KV_MB = 256
 """KV cache on a CPU, where vLLM alone would take nearly all of the machine's memory."""
@@ -78,7 +78,7 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
 
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
-    read = read_config(model_dir)
+    read = read_json(model_dir / "config.json")
     chosen: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
@@ -139,7 +139,7 @@ def _check_heads(model_dir: Path) -> None:
     """vLLM's CPU attention has kernels for some widths only, and says so no sooner than at the first token."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    read, known = read_config(model_dir), CPUAttentionBackend.get_supported_head_sizes()
+    read, known = read_json(model_dir / "config.json"), CPUAttentionBackend.get_supported_head_sizes()
     width = read.get("head_dim") or read["hidden_size"] // read["num_attention_heads"]
     if width not in known:
         rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"

@@ -7,15 +7,16 @@ versions. Each function's `wrapper` is vLLM's worker wrapper, as `collective_rpc
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ssp.base import shared
 from ssp.base.errors import Fault
 
 RESIDUAL_MB = 2048
@@ -67,14 +68,15 @@ def check_residual(ranks: list[tuple[int, int]]) -> None:
 
 
 @contextmanager
-def folder_in_memory(files: Mapping[str, Any]) -> Iterator[str]:
+def folder_of(files: Mapping[str, Any]) -> Iterator[str]:
     """A folder with these files, as long as the context lives: arrays by name as safetensors, anything else as JSON."""
     from safetensors.numpy import save_file
 
-    with shared.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="ssp-weights-") as made:
+        folder = Path(made)
         for name, content in files.items():
             if name.endswith(".safetensors"):
                 save_file({key: np.ascontiguousarray(array) for key, array in content.items()}, folder / name)
             else:
                 (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        yield str(folder)
+        yield made

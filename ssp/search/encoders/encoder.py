@@ -11,7 +11,8 @@ import numpy as np
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect, read_json
+from ssp.base.models import read_json
+from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect
 from ssp.search.hits import Vectors
 
 if TYPE_CHECKING:
@@ -125,9 +126,9 @@ def _kind(config: dict[str, Any], spec: EncoderSpec) -> tuple[Any, str]:
 
 class CrossEncoder:
     """The cross-encoder in `folder`, on one device. Safe in several threads. `batch`: most pairs a forward pass;
-    `max_length`: tokens of a pair. The document is cut to fit; a query keeps at most half of the tokens. A model with
-    one output gives it as it is (a logit), one with two gives the second minus the first (log odds of relevant).
-    InputError for another number of outputs, and for what `Forward` refuses."""
+    `max_length`: tokens of a pair; the longer of its two texts is cut until both fit. A model with one output gives it
+    as it is (a logit), one with two gives the second minus the first (log odds of relevant). InputError for another
+    number of outputs, and for what `Forward` refuses."""
 
     def __init__(
         self, folder: Path, dtype: str = "float32", device: str = "cpu", batch: int = 32, max_length: int = 512
@@ -143,23 +144,15 @@ class CrossEncoder:
             found = f"{folder}: {self._outputs} outputs"
             rule = "a cross-encoder has one output, or two of which the second is relevant"
             raise InputError(rule, found, "use another")
-        self._pairs = self._forward.tokenizer(max_length, "only_second")
-        self._words = self._forward.tokenizer(max_length)
-        self._words.no_truncation()
+        self._pairs = self._forward.tokenizer(max_length)
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """One score a document, higher is better, in the order of `documents`."""
         from ssp.search.encoders.forward import clean
 
-        half, words = self._length // 2, [clean(query, self._length) for query in queries]
-        encodings = self._words.encode_batch(words, add_special_tokens=False)
-        asked = [
-            query if len(encoding.ids) <= half else query[: encoding.offsets[half - 1][1]]
-            for query, encoding in zip(words, encodings, strict=True)
-        ]
         pairs = [
-            (query, clean(document.contents, self._length))
-            for query, own in zip(asked, documents, strict=True)
+            (clean(query, self._length), clean(document.contents, self._length))
+            for query, own in zip(queries, documents, strict=True)
             for document in own
         ]
         scores = iter(self._run(self._pairs.encode_batch_fast(pairs)))

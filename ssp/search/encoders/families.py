@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import InputError
+from ssp.base.models import read_json
 
 POOLINGS = ("mean", "cls", "pooler", "decoder", "last")
 LENGTH = 256
@@ -74,22 +74,13 @@ def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> 
     return EncoderSpec(**{**facts, "model": model})
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of a model's folder. InputError when it is missing or torn."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        rule = f"a model's folder holds a readable {path.name}"
-        raise InputError(rule, f"{path}: {error}", "give the folder of a whole model") from None
-
-
 def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
     """Kind and folder of each module of a sentence-transformers folder, in order; None for a plain model folder."""
     path = folder / "modules.json"
     if not path.is_file():
         return None
     try:
-        modules = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path)]
+        modules = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path, list)]
     except (TypeError, KeyError) as error:
         found = f"{path}: {error!r}"
         raise InputError("modules.json lists modules with type and path", found, "save the model again") from None

@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from ssp.base.errors import InputError
-from ssp.search.encoders.families import position_limit, read_json
+from ssp.base.models import read_json
+from ssp.search.encoders.families import position_limit
 
 _UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -87,13 +88,13 @@ class Forward:
         self._typed = int(config.get("type_vocab_size") or 0) > 1
         self._pad = self._slow.pad_token_id or 0
 
-    def tokenizer(self, length: int, strategy: str = "longest_first") -> Any:
+    def tokenizer(self, length: int) -> Any:
         """A Rust tokenizer of its own, which cuts at `length` tokens. InputError for more than the model reads."""
         if not 2 < length <= self.limit:
             raise InputError(f"a text's length is 3 to {self.limit} tokens for this model", length, "set a shorter one")
         rust = copy.deepcopy(self._slow.backend_tokenizer)
         rust.no_padding()
-        rust.enable_truncation(length, strategy=strategy, direction=self._slow.truncation_side)
+        rust.enable_truncation(length, direction=self._slow.truncation_side)
         return rust
 
     def batches(self, encodings: Sequence[Any], most: int = 1 << 20) -> Iterator[Batch]:

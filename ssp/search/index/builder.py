@@ -28,8 +28,6 @@ from ssp.search.shard import BM25, DENSE
 if TYPE_CHECKING:
     from ssp.search.index.vectors import Encode
 
-LINK_FROM = 2**30
-"""Bytes from which on a file that could be copied into the folder is linked."""
 NOTES, TABLE = "notes.json", "embedding.npy"
 
 
@@ -38,8 +36,7 @@ class IndexPlan:
     """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25. Dense: `encoder` and the `folder` of its
     weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's string, in `parts` files of consecutive rows
     (Flat needs none); `save_embedding`: the vectors stay in the folder beside the index. `embedding`: a file of the
-    corpus's vectors, `faiss_file`: an index of them, both instead of encoding. `link_from`: bytes from which on the
-    corpus and these files are linked into the folder, not copied."""
+    corpus's vectors, `faiss_file`: an index of them, both instead of encoding."""
 
     kind: str = BM25
     k1: float = 1.2
@@ -54,7 +51,6 @@ class IndexPlan:
     save_embedding: bool = False
     embedding: Path | None = None
     faiss_file: Path | None = None
-    link_from: int = LINK_FROM
 
     def check(self) -> None:
         """InputError for settings that do not go together."""
@@ -175,7 +171,7 @@ class _Build:
 
     def _documents(self) -> tuple[int, str]:
         blob, offsets = self.made / store.DOCUMENTS, self.made / store.OFFSETS
-        return documents.store(self.corpus, blob, offsets, self.plan.link_from, self.progress)
+        return documents.store(self.corpus, blob, offsets, self.progress)
 
     @property
     def _held(self) -> MappedDocuments:
@@ -206,7 +202,7 @@ class _Build:
             return vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]
         table, report = self.scratch / TABLE, partial(self.progress, "vectors")
         if plan.embedding:
-            return vectors.take_embedding(plan.embedding, table, held.rows, self.dim, plan.link_from, report)
+            return vectors.take_embedding(plan.embedding, table, held.rows, self.dim, report)
         assert self.encode is not None
         vectors.embed(held, self.encode, table, plan.batch, report)
         return int(np.load(table, mmap_mode="r").shape[1])
@@ -217,7 +213,7 @@ class _Build:
 
         plan, source = self.plan, self.scratch / TABLE
         if plan.faiss_file:
-            documents.place(plan.faiss_file, self.made / store.part_name(0), plan.link_from)
+            documents.place(plan.faiss_file, self.made / store.part_name(0))
             return vectors.adopted(plan.faiss_file, self._held.rows, 0, plan.factory)[0]
         if plan.factory != store.FLAT:
             table, report = np.load(source, mmap_mode="r"), partial(self.progress, "dense")
@@ -239,13 +235,9 @@ class _Build:
         if plan.encoder is not None:
             factory = self.notes["dense"]
             dense = DensePart(factory, self.notes["vectors"], 1 if factory == store.FLAT else plan.parts, plan.encoder)
-        given = {store.DOCUMENTS: self.corpus, store.VECTORS: plan.embedding, store.EMBEDDING: plan.embedding}
-        given[store.part_name(0)] = plan.faiss_file
-        linked = {name: path for name, path in given.items() if path and (self.made / name).exists()}
-        sources = {name: path.resolve() for name, path in linked.items() if (self.made / name).samefile(path)}
         rows, fingerprint = self.notes["documents"]
         made = Manifest(rows, fingerprint, (plan.k1, plan.b) if self.notes["bm25"] else None, dense)
-        made = store.seal(self.made, made, sources, partial(self.progress, "seal"))
+        made = store.seal(self.made, made, partial(self.progress, "seal"))
         self._note(sealed=True)
         os.rename(self.made, self.out)
         sync(self.out.parent)

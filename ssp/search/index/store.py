@@ -55,7 +55,7 @@ class DensePart:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder holds. `bm25`: k1 and b. `files`: name → bytes and sha256, and for a link the file it came from.
+    """What a folder holds. `bm25`: k1 and b. `files`: name → bytes and sha256.
     `corpus_sha256`: of ids and contents in row order. `sha256`: of all the rest, so of every byte of the folder."""
 
     rows: int
@@ -121,8 +121,8 @@ def read_manifest(folder: str | Path) -> Manifest:
         raise _broken(folder, f"{MANIFEST}: {type(error).__name__} {error}") from error
 
 
-def seal(folder: Path, manifest: Manifest, sources: Mapping[str, Path], progress: _Progress) -> Manifest:
-    """Write the manifest of the files in `folder`, everything on disk. `sources`: name → where a placed file came from."""
+def seal(folder: Path, manifest: Manifest, progress: _Progress) -> Manifest:
+    """Write the manifest of the files in `folder`, everything on disk."""
     (folder / MANIFEST).unlink(missing_ok=True)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     total, done = sum(path.stat().st_size for path in paths), 0
@@ -131,8 +131,6 @@ def seal(folder: Path, manifest: Manifest, sources: Mapping[str, Path], progress
         name = path.relative_to(folder).as_posix()
         files[name] = {"bytes": path.stat().st_size, "sha256": _sha256(path, lambda n: progress(done + n, total))}  # noqa: B023
         done += files[name]["bytes"]
-        if name in sources:
-            files[name] |= {"source": str(sources[name]), "mtime_ns": sources[name].stat().st_mtime_ns}
     body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "tokeniser": TOKENISER, "rows": manifest.rows}
     body |= {"corpus_sha256": manifest.corpus_sha256, "bm25": manifest.bm25 and list(manifest.bm25)}
     body |= {"dense": None if manifest.dense is None else asdict(manifest.dense), "files": files}
@@ -179,7 +177,7 @@ def _stamp(folder: Path, name: str, manifest: Manifest) -> Path:
     try:
         stat = path.stat()
     except OSError as error:
-        gone = f" (a link to {entry['source']})" if "source" in entry else ""
+        gone = f" (a link to {path.readlink()})" if path.is_symlink() else ""
         raise _broken(folder, f"{name}{gone}: {error.strerror}") from error
     if stat.st_size != entry["bytes"]:
         raise _broken(folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}")

@@ -55,7 +55,7 @@ def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, 
         report(row, total)
 
 
-def take_embedding(source: Path, target: Path, rows: int, dim: int, link_from: int, report: Report) -> int:
+def take_embedding(source: Path, target: Path, rows: int, dim: int, report: Report) -> int:
     """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves
     them. Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not
     finite."""
@@ -76,7 +76,7 @@ def take_embedding(source: Path, target: Path, rows: int, dim: int, link_from: i
         raise InputError(rule, f"{source}: {table.shape[0]:,} rows of {table.shape[1]}", "check the file")
     copy = None
     if source.suffix == ".npy" and table.dtype == np.float32:
-        place(source, target, link_from)
+        place(source, target)
     else:
         copy = np.lib.format.open_memmap(target, "w+", np.float32, table.shape)
     for start in range(0, rows, ADDED):

@@ -103,7 +103,6 @@ class SearchApi:
             "/readyz": self._readyz,
             "/status": lambda: _json(200, self.status()),
             "/metrics": self._metrics,
-            "/openapi.json": lambda: _json(200, forms.description()),
         }
 
     def open(self, served: Served) -> None:

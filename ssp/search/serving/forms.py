@@ -179,8 +179,6 @@ class Rerank(Form):
         return {"result": result}
 
 
-_CODES = {200: "answered", 400: "not JSON", 408: "too slow", 413: "too large", 422: "refused", 501: "not loaded"}
-REPLIES = {str(code): {"description": words} for code, words in (_CODES | {503: "try again"}).items()}
 F = TypeVar("F", bound=Form)
 FORMS: dict[str, type[Form]] = {
     "/retrieve": Retrieve,
@@ -215,12 +213,3 @@ def needs(reranks: bool) -> None:
 def without_scores(found: Sequence[Sequence[Document]]) -> list[list[dict[str, Any]]]:
     """The documents alone: {id, contents}."""
     return [[{"id": d.id, "contents": d.contents} for d in some] for some in found]
-
-
-def description() -> dict[str, Any]:
-    """The forms as an OpenAPI document."""
-    paths = {}
-    for path, form in FORMS.items():
-        content = {"application/json": {"schema": form.model_json_schema()}}
-        paths[path] = {"post": {"requestBody": {"required": True, "content": content}, "responses": REPLIES}}
-    return {"openapi": "3.1.0", "info": {"title": "ssp serve", "version": "1"}, "paths": paths}
