@@ -120,44 +120,27 @@ def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypat
     assert mirrored == pytest.approx((0.5 * 25 + DOUBT * (1 - expected.chance(1, 2))) / (0.5 * 100 + DOUBT))
 
 
-def test_who_has_the_nearest_neighbours_leaves() -> None:
+def test_who_has_the_nearest_neighbours_leaves_but_those_being_played() -> None:
     pool = Pool(1, 4)
-    left = [pool.admit(version, lambda member: -member) for version in (0, 10, 20, 30, 32, 60)]
+    left = [pool.admit(version) for version in (0, 10, 20, 30, 32, 60)]
     assert left == [[], [], [], [], [30], [10]] and pool.members == [0, 20, 32, 60]
-
-
-def test_the_best_and_those_being_played_stay() -> None:
-    pool = Pool(1, 3)
-    for version in (0, 1, 2):
-        pool.admit(version, float)
-    assert pool.admit(3, lambda member: member == 1) == [2]  # 0 is the first, 1 the best, 3 the newest
-    assert pool.admit(4, float, playing={1, 3}) == [] and len(pool.members) == 4  # above its size while they play
-    assert pool.trim(float, playing={3}) == [1]
-    assert pool.members == [0, 3, 4]
+    assert pool.admit(61, playing={20, 32, 60}) == [] and len(pool.members) == 5  # above its size while they play
+    assert pool.trim(playing={32}) == [60] and pool.members == [0, 20, 32, 61]
 
 
 @settings(max_examples=40)
-@given(
-    st.lists(st.integers(1, 30), min_size=1, max_size=40),
-    st.integers(3, 8),
-    st.lists(st.floats(-5, 5), min_size=41, max_size=41),
-    st.data(),
-)
-def test_whatever_happens_the_rules_hold(
-    steps: list[int], size: int, strengths: list[float], data: st.DataObject
-) -> None:
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(3, 8), st.data())
+def test_whatever_happens_the_rules_hold(steps: list[int], size: int, data: st.DataObject) -> None:
     pool, version, order = Pool(1, size), 0, []
     for step in steps:
         version += step
         order.append(version)
-        worth = {member: strengths[at] for at, member in enumerate(order)}
         playing = set(data.draw(st.lists(st.sampled_from(order), max_size=2))) & {*pool.members}
         before = {*pool.members, version}
-        left = pool.admit(version, lambda member, worth=worth: worth[member], playing)  # type: ignore[misc]
+        left = pool.admit(version, playing)
         assert before == {*pool.members, *left} and not {*pool.members} & {*left}
-        assert pool.members == sorted(pool.members) and len(pool.members) <= max(size, 3 + len(playing))
+        assert pool.members == sorted(pool.members) and len(pool.members) <= max(size, 2 + len(playing))
         assert {order[0], version, *playing} <= {*pool.members}
-        assert max(worth[m] for m in before) == max(worth[m] for m in pool.members)
 
 
 CHANCES = [0.9, 0.5, 0.2, 0.5]

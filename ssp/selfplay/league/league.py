@@ -7,7 +7,7 @@ all).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,18 +31,18 @@ class Pool:
         """Whether `version` is to become a member."""
         return not self.members or version - self.members[-1] >= self._every
 
-    def admit(self, version: int, strength: Callable[[int], float], playing: Collection[int] = ()) -> list[int]:
+    def admit(self, version: int, playing: Collection[int] = ()) -> list[int]:
         """Take `version` in; the members that left for it, never one of `playing`."""
         if self.members and version <= self.members[-1]:
             raise InvariantError(f"version {version} comes after {self.members[-1]}, the pool's newest")
         self.members.append(version)
-        return self.trim(strength, playing)
+        return self.trim(playing)
 
-    def trim(self, strength: Callable[[int], float], playing: Collection[int] = ()) -> list[int]:
+    def trim(self, playing: Collection[int] = ()) -> list[int]:
         """Let members leave until there are `size`; those that left."""
         left: list[int] = []
         while len(self.members) > self._size:
-            stay = {self.members[0], self.members[-1], max(self.members, key=strength), *playing}
+            stay = {self.members[0], self.members[-1], *playing}
             inner = zip(self.members, self.members[1:], self.members[2:], strict=False)
             gaps = {member: after - before for before, member, after in inner if member not in stay}
             if not gaps:
@@ -106,9 +106,7 @@ class League:
     def admit(self, role: str, version: int) -> list[int]:
         """`version` becomes a member, since its weights are kept. The members that left."""
         self._fit = None
-        left = self._pools[role].admit(version, self._strength(role), self._held(role))
-        self._fit = None
-        return left
+        return self._pools[role].admit(version, self._held(role))
 
     def opponent(self, role: str, round_: int, slot: int = 0) -> int | None:
         """The version that the newest of `role` meets in (part `slot` of) a round; None: the newest of the other role."""
@@ -152,9 +150,8 @@ class League:
     def done(self, round_: int) -> dict[str, list[int]]:
         """The round is settled, or given up: its opponents may leave. Role → the members that left."""
         self._playing = {key: version for key, version in self._playing.items() if key[1] != round_}
-        left = {role: pool.trim(self._strength(role), self._held(role)) for role, pool in self._pools.items()}
         self._fit = None
-        return left
+        return {role: pool.trim(self._held(role)) for role, pool in self._pools.items()}
 
     def ratings(self) -> Ratings:
         """Of every version that is known here."""
@@ -176,9 +173,6 @@ class League:
         for role, pool in self._pools.items():
             pool.members = list(state["pools"][role])
         self._fit = None
-
-    def _strength(self, role: str) -> Callable[[int], float]:
-        return lambda version: self.ratings().elo(role, version)[0]
 
     def _held(self, role: str) -> set[int]:
         """Members of `role` that somebody is playing against."""

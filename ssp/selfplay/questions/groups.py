@@ -4,7 +4,6 @@ search is exact."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
@@ -35,22 +34,15 @@ def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
         if own:
             first[place] = alike.setdefault(own, place)
             distinct.setdefault((own, folded(answer)), place)
-    common = Counter(feature for own in alike for feature in own)
-    # By group, and one match joins it: of a thousand questions of one template each is compared with one.
-    seen: defaultdict[tuple[str, str], dict[int, list[frozenset[str]]]] = defaultdict(dict)
-    for (own, answer), place in sorted(distinct.items(), key=lambda item: (len(item[0][0]), item[1])):
-        prefix = [(answer, feature) for feature in _rarest(own, common)]
-        for there in (seen[feature] for feature in prefix):
-            for old in list(there):
-                root = _root(first, old)
-                if root != old:  # the group has joined another
-                    there.setdefault(root, []).extend(there.pop(old))
-            for root, others in there.items():
-                mine = _root(first, place)
-                if root != mine and any(similarity(own, other) >= NEAR for other in reversed(others)):
-                    first[max(root, mine)] = min(root, mine)
-        for feature in prefix:
-            seen[feature].setdefault(_root(first, place), []).append(own)
+    having: defaultdict[tuple[str, str], list[int]] = defaultdict(list)  # answer and feature → earlier places
+    for (own, answer), place in distinct.items():
+        common = Counter(earlier for feature in own for earlier in having[answer, feature])
+        for earlier, shared in common.items():
+            if shared / (len(own) + len(sets[earlier]) - shared) >= NEAR:
+                mine, theirs = _root(first, place), _root(first, earlier)
+                first[max(mine, theirs)] = min(mine, theirs)
+        for feature in own:
+            having[answer, feature].append(place)
     return [_root(first, place) for place in range(len(sets))]
 
 
@@ -71,12 +63,6 @@ class Recent:
 def folded(answer: str) -> str:
     """The words of an answer: what two that are the same have in common."""
     return " ".join(words(answer))
-
-
-def _rarest(own: frozenset[str], common: Counter[str]) -> list[str]:
-    """Who shares none of these shares fewer than `NEAR` of them all (Bayardo's prefix filter)."""
-    rare = sorted(own, key=lambda feature: (common[feature], feature))
-    return rare[: len(rare) - math.ceil(NEAR * len(rare)) + 1]
 
 
 def _root(first: list[int], place: int) -> int:

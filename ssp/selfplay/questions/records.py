@@ -115,13 +115,12 @@ def solve_rate(plays: Sequence[Play]) -> float | None:
 @dataclass(frozen=True)
 class Filter:
     """Which records are meant. `rule`: what it was rejected by, in any game; difficulties are inclusive, and a question
-    without one is outside every bound; `version`: of a proposer that asked it; `contains`: in question or target."""
+    without one is outside every bound; `contains`: in question or target."""
 
     valid: bool = False
     rule: str = ""
     min_difficulty: float = 0.0
     max_difficulty: float = 1.0
-    version: int | None = None
     contains: str = ""
 
     def __call__(self, record: Record) -> bool:
@@ -132,6 +131,5 @@ class Filter:
             (not self.valid or record.verdict == VALID)
             and (not self.rule or any(p.rule == self.rule and p.verdict == REJECTED for p in record.plays))
             and (not bounded or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty))
-            and (self.version is None or any(play.proposer_version == self.version for play in record.plays))
             and (wanted in record.question.casefold() or wanted in record.target.casefold())
         )
