@@ -55,11 +55,11 @@ class Spoilt(FakeLearner):
     def exported(self) -> dict[str, np.ndarray]:
         return {"w": np.array([-1 if self.updates >= 1000 else self.updates], np.float32)}
 
-    def _publish(self, stats: dict[str, float]) -> Any:
-        if stats and self.role == SOLVER and self.updates == SPOILED and Spoilt.done < Spoilt.times:
+    def update(self, plans: dict[str, Any], *blocks: Any) -> Any:
+        if self.role == SOLVER and self.updates == SPOILED - 1 and Spoilt.done < Spoilt.times:
             Spoilt.done += 1
             self.updates += 1000
-        return super()._publish(stats)
+        return super().update(plans, *blocks)
 
     def load(self, folder: str) -> None:
         super().load(folder)
