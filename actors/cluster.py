@@ -26,6 +26,10 @@ _watches: list[servers.Watch] = []
 """What looks at Ray's servers until this process leaves."""
 
 
+STORE = 256_000_000
+"""Bytes of the object store of a cluster whose run nobody has planned."""
+
+
 def environment(cfg: RayConfig) -> None:
     """Set what Ray reads at import and at start. Call before anything imports Ray."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -40,9 +44,14 @@ def environment(cfg: RayConfig) -> None:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
-def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again") -> str:
-    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together. Returns
-    the dashboard's URL, "" without one.
+def connect(
+    cfg: RayConfig,
+    needed_cpus: float = 0.0,
+    lost: Callable[[], str] = lambda: "Next: start again",
+    store: int = STORE,
+) -> str:
+    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together, and an
+    object store of `store` bytes. Returns the dashboard's URL, "" without one.
 
     Raises InputError when the dashboard's port is taken, SspError when none starts. When nobody answers within
     `placement.call_timeout`, or one of Ray's servers ends from now on, this process ends (exit code 1): `lost` is called
@@ -50,7 +59,7 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = 
     """
     environment(cfg)
     address = os.environ.get("RAY_ADDRESS", "")
-    options = {} if address else _local(cfg, needed_cpus)
+    options = {} if address else _local(cfg, needed_cpus, store)
     # Before Ray is imported, which takes a second.
     say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
     context = _started(cfg, address, options)
@@ -58,7 +67,7 @@ def connect(cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = 
     return str(context.dashboard_url or "")
 
 
-def _local(cfg: RayConfig, needed_cpus: float) -> dict[str, Any]:
+def _local(cfg: RayConfig, needed_cpus: float, store: int) -> dict[str, Any]:
     """Ray's options for a cluster on this machine."""
     if cfg.node_ports:
         rule = "ray.node_ports is of the nodes that ssp cluster starts"
@@ -68,7 +77,7 @@ def _local(cfg: RayConfig, needed_cpus: float) -> dict[str, Any]:
         "include_dashboard": cfg.dashboard >= 0,
         "dashboard_host": "127.0.0.1",
         "dashboard_port": dashboard_port(cfg),
-        "object_store_memory": cfg.object_store_mb * 1_000_000,
+        "object_store_memory": store,
     }
 
 
@@ -94,8 +103,8 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
         if (
             not address and isinstance(error, ValueError) and "bind" not in str(error)
         ):  # Ray's word for too little memory
-            found = f"ray.object_store_mb={cfg.object_store_mb}: {error}"
-            raise InputError("the cluster fits this machine", found, "lower ray.object_store_mb") from error
+            found = f"an object store of {options['object_store_memory'] / 1e6:.0f} MB: {error}"
+            raise InputError("the cluster fits this machine", found, "lower solver.batch, or free memory") from error
         said = str(error).strip().splitlines()[-1:]  # of a port that is taken, the end of a log
         raise SspError(f"{late}: {' '.join(said)}. {step}") from error
     finally:

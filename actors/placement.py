@@ -41,7 +41,7 @@ def nodes(cfg: Config) -> list[Node]:
     living = [node for node in ray.nodes() if node["Alive"]]
     found = [Node(node["NodeID"], int(node["Resources"].get("GPU", 0))) for node in living]
     found.sort(key=lambda node: (-node.gpus, node.name))
-    if not (place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus):
+    if not (place.engine_gpus or place.learner_gpus or cfg.retriever.gpus):
         return found
     return [replace(node, gpu=declared.get(node.gpus) or _gpu_bytes(node)) if node.gpus else node for node in found]
 

@@ -25,6 +25,7 @@ from launch.nodes.meeting import JOINED, LEAVING, Meeting, Member
 from launch.nodes.raynode import RayNode
 from ssp.base.errors import InputError, SspError
 from ssp.base.printable import say
+from ssp.capacity.memory.processes import object_store
 from ssp.capacity.memory.threads import cores
 from ssp.config.schema import Config
 
@@ -213,7 +214,7 @@ def _node_options(cfg: Config, nodes: int = 0) -> list[str]:
 
     share = math.ceil(needed_cpus(cfg) / nodes) if nodes else 0
     cpus = max(cores(), share)
-    store = f"--object-store-memory={cfg.ray.object_store_mb * 1_000_000}"
+    store = f"--object-store-memory={object_store(cfg)}"
     return [f"--num-cpus={cpus}", store, *ports.options(cfg.ray.node_ports, nodes > 0)]
 
 

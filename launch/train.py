@@ -13,6 +13,7 @@ from typing import Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, on_hangup, parse, run
 from ssp.base.printable import say
+from ssp.capacity.memory.processes import object_store
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
@@ -87,7 +88,7 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
         lost()
         return _what_is_left(folder)
 
-    dashboard = cluster.connect(cfg.ray, needed_cpus(cfg), gone)
+    dashboard = cluster.connect(cfg.ray, needed_cpus(cfg), gone, object_store(cfg))
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
         with _explained():

@@ -20,6 +20,7 @@ from ssp.base.errors import InputError
 from ssp.base.models import resolve
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
+from ssp.capacity.memory.processes import object_store
 from ssp.capacity.memory.shapes import find
 from ssp.capacity.placement import machine, make, short
 from ssp.config.crews import learners
@@ -83,7 +84,7 @@ def packages() -> Iterator[Check]:
 def gpus(cfg: Config) -> Check:
     """What nvidia-smi shows, against what the config asks for."""
     found, place = machine.gpu_bytes(), cfg.placement
-    asks = bool(place.engine_gpus or place.learner_gpus or place.judge_gpus or cfg.retriever.gpus)
+    asks = bool(place.engine_gpus or place.learner_gpus or cfg.retriever.gpus)
     listed = f"{len(found)} with {size(min(found))}" if found else "none here"
     if asks and not found:
         return Check("GPUs", FAIL, listed, "check the driver, or run this on the machine with GPUs")
@@ -109,10 +110,10 @@ def memory(cfg: Config) -> Check:
 
 def shared_memory(cfg: Config) -> Check:
     """/dev/shm against Ray's object store."""
-    needed = cfg.ray.object_store_mb * 10**6
+    needed = object_store(cfg)
     if not SHM.is_dir():
         return Check("/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower")
-    return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size), or lower ray.object_store_mb")
+    return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size)")
 
 
 def run_folder(cfg: Config) -> Iterator[Check]:

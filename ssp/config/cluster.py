@@ -25,7 +25,8 @@ class PlacementConfig:
 
     `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner take turns
     on shared ones), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`,
-    `learner_gpus`, `judge_gpus`: GPUs of an engine's rank, a learner's rank, a judge (0 = it computes on CPUs).
+    `learner_gpus`: GPUs of an engine's rank, a learner's rank (0 = it computes on CPUs); a judge that verifies by vLLM has
+    those of a solver's engine.
     `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the
     cluster)."""
 
@@ -33,7 +34,6 @@ class PlacementConfig:
     nodes: str = ""
     engine_gpus: float = number(0.0, 0, 1)
     learner_gpus: float = number(0.0, 0, 1)
-    judge_gpus: float = number(0.0, 0, 1024)
     proposers: int = number(2, 1, 1024)
     solvers: int = number(2, 1, 1024)
     judges: int = number(2, 1, 1024)
@@ -46,12 +46,10 @@ class PlacementConfig:
 class RayConfig:
     """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. One node alone
     listens on 127.0.0.1 only.
-    `object_store_mb`: 10^6 bytes of Ray's object store on each node. `dashboard`: port of Ray's (0 = the first free one
-    from 8265 on, -1 = there is none). `node_ports`: all other ports of a node, such as "20000-20999" ("" = any free
-    ones)."""
+    `dashboard`: port of Ray's (0 = the first free one from 8265 on, -1 = there is none). `node_ports`: all other ports of
+    a node, such as "20000-20999" ("" = any free ones)."""
 
     dashboard: int = number(0, -1, 65535)
-    object_store_mb: int = number(256, 80)
     start_timeout: ClassVar[float] = 300.0
     node_ports: str = ""
 

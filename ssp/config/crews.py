@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssp.base.episode import SOLVER
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
 
@@ -41,15 +41,24 @@ def ranks(cfg: Config, learner: str) -> int:
     return 1 if own.kind == "simulated" else own.ranks
 
 
+def judge_gpus(cfg: Config) -> float:
+    """GPUs of each rank of a judge's engine: a solver's, where one verifies by vLLM."""
+    verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
+    return cfg.placement.engine_gpus if verifies and cfg.solver.engine.kind == "vllm" else 0.0
+
+
 QUEUE_ITEMS = 65_536
 """Episodes that a queue has room for."""
 
 
 def queue_budget(cfg: Config) -> tuple[int, int]:
     """Episodes and bytes that each queue has room for: the longest training batch of every round that may be under way."""
-    rounds = {role: bound(cfg, role) + 2 for role in cfg.roles}
-    tokens = max(rounds[role] * batch(cfg, role) * cfg.block(role).limits.longest for role in cfg.roles)
-    return QUEUE_ITEMS, max(256_000_000, BYTES_A_TOKEN * tokens)
+    return QUEUE_ITEMS, max(256_000_000, *(waiting(cfg, role) for role in cfg.roles))
+
+
+def waiting(cfg: Config, role: str) -> int:
+    """Bytes of the longest training batch of `role` in every round that may be under way, and one."""
+    return (bound(cfg, role) + 2) * batch(cfg, role) * cfg.block(role).limits.longest * BYTES_A_TOKEN
 
 
 def batch(cfg: Config, role: str) -> int:

@@ -132,19 +132,18 @@ class RefereeConfig:
     order), quoted (each names a document that the proposer found, and stands in it), none.
     `noise` beside the evidence: so many single documents, or with evidence=none the whole material of so many other
     proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer a twelfth.
-    Rules that count: no_search (`min_searches` searches that showed a document), too_many_relations (`max_relations`),
-    too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the run (with
-    health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver won at most 10 % of its
-    attempts and at least 60 % of the questions were accepted."""
+    Rules that count: no_evidence (fewer than one search showed a document), no_search (than two), too_many_relations
+    (`max_relations`), too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the
+    run (with health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver won at most
+    10 % of its attempts and at least 60 % of the questions were accepted."""
 
     rules: list[str] = field(
-        default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_search"]
+        default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_evidence"]
     )
     verifier: str = choice("frozen", "frozen solver judge none")
     evidence: str = choice("chain", "chain verbatim quoted none")
     noise: int = number(2, 0)
     prompt_tokens: int = number(768, 1)
-    min_searches: int = number(1, 0)
     max_relations: ClassVar[int] = 5
     min_chars: ClassVar[int] = 10
     max_chars: ClassVar[int] = 1000
@@ -216,13 +215,11 @@ class OnlineConfig:
     serpapi:bing, google_cse:ID with the id of the search engine ("" = none); `retriever.url` stands for its own address.
 
     docs/search.md names the environment variable of each engine's key. Answers are kept for a day, in a file of each
-    machine. `pages`: read the pages that were found, and keep the paragraph around each snippet. `vary`: keep a random
-    number of the results, 1 to topk, drawn from (seed, query, topk)."""
+    machine. With +pages behind the engine's name the pages that were found are read, and the paragraph around each snippet
+    is kept; with +vary a random number of the results, 1 to topk, drawn from (seed, query, topk)."""
 
     engine: str = ""
     ttl: ClassVar[float] = 86400.0
-    pages: bool = False
-    vary: bool = False
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib import util
 from pathlib import Path
@@ -17,6 +18,7 @@ from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
+from ssp.search.online.engines import PAGES, VARY, engine
 from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
@@ -205,10 +207,12 @@ def _engine(cfg: Config) -> OnlineSearch:
 
 def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
     """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
-    block, web = cfg.retriever, cfg.retriever.online
-    varied = f"{cfg.seed}" if web.vary else ""
-    name, _, site = web.engine.partition(":")
-    there = f"{name} {block.url} {site} pages={web.pages} varied={varied}" if name else block.url
+    block, there = cfg.retriever, cfg.retriever.url
+    if block.online.engine:
+        _, site, ways = engine(block.online.engine)
+        name = re.split("[:+]", block.online.engine)[0]
+        varied = f"{cfg.seed}" if VARY in ways else ""
+        there = f"{name} {block.url} {site} pages={PAGES in ways} varied={varied}"
     retrievers = {NO_CORPUS: NO_CORPUS, **{name: there for name in names if elsewhere(cfg, name)}}
     for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
         if path.is_dir():

@@ -15,6 +15,7 @@ from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
 from ssp.game import protocols, rewards
 from ssp.game.referee.rules import RULES as KNOWN
+from ssp.game.referee.rules import least_searches
 from ssp.game.rewards import proposer
 from ssp.game.rewards.options import takes
 
@@ -178,10 +179,10 @@ def proposals_can_be_checked(cfg: Config) -> None:
         refused.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
     if refused:
         raise Refusals(refused)
-    fewest, most = cfg.referee.min_searches, cfg.proposer.limits.searches
+    fewest, most = least_searches(cfg.referee), cfg.proposer.limits.searches
     if fewest > most:
-        rule = "proposer.limits.searches is at least referee.min_searches"
-        raise InputError(rule, f"{most} against {fewest}", "raise the first or lower the second")
+        rule = f"proposer.limits.searches is at least {fewest}, as referee.rules ask for"
+        raise InputError(rule, str(most), f"set proposer.limits.searches={fewest}, or leave such a rule out")
 
 
 def judge_can_answer(cfg: Config) -> None:

@@ -71,7 +71,6 @@ def cfg(args: argparse.Namespace, folder: Path) -> Any:
         "steps=" + str(args.steps),
         f"run.dir={folder}",
         "ray.dashboard=-1",
-        "ray.object_store_mb=1000",
         "game.attempts=8",
         f"proposer.batch={args.round}",
         f"solver.batch={args.round}",

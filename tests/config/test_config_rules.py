@@ -170,7 +170,7 @@ def test_a_preset_and_other_bounds_contradict() -> None:
         (["proposer.policy=frozen", "solver.policy=frozen"], "learns"),
         (["proposer.sampling.temperature=0"], "temperature"),
         (["referee.verifier=none"], "verifier"),
-        (["referee.min_searches=6"], "searches"),
+        (["referee.rules=[no_search]", "proposer.limits.searches=1"], "searches"),
         (["solver.limits.total_tokens=24"], "total_tokens"),
         (["solver.batch=20000"], "episodes"),
         (["data.eval=[{name: a}, {name: a}]"], "evaluation set"),

@@ -211,7 +211,7 @@ def transfer(folder: Path) -> dict[str, Any]:
     weights = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(folder).items()}
     nbytes, gpu = sum(array.nbytes for array in weights.values()), torch.cuda.is_available()
     megabytes = 100 + int(1.1 * nbytes / 1e6)
-    cluster.connect(RayConfig(object_store_mb=megabytes, dashboard=-1))
+    cluster.connect(RayConfig(dashboard=-1), store=megabytes * 10**6)
     try:
         receiver = ray.remote(Receiver).options(num_gpus=0.5 if gpu else 0).remote()
         ray.get(receiver.take.remote(None))

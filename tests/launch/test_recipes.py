@@ -23,7 +23,7 @@ GPUS = ("gpu1", "gpu8", "gpu32")
 """Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""
 RECIPES = [name for name in names() if name not in ("quickstart", "simulated", *GPUS)]
 
-SSP = {"referee.min_searches": 2, "referee.min_words": 10, "judge.model": "Qwen/Qwen2.5-32B-Instruct"}
+SSP = {"referee.min_words": 10, "judge.model": "Qwen/Qwen2.5-32B-Instruct"}
 SSRL = {"protocol": "ssrl", "solver.search.kind": "self", "solver.reward_options": {"answer_weight": 0.9}}
 RESEARCH = {"retriever.topk": 5, "save.keep": 1}
 VALUES: dict[str, dict[str, Any]] = {

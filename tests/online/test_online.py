@@ -35,9 +35,9 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(variable, KEY)
 
 
-def block(name: str, url: str = "", **options: Any) -> RetrieverConfig:
-    site = options.pop("site", "cx-1" if name == "google_cse" else "")
-    return RetrieverConfig(url=url, online=OnlineConfig(f"{name}:{site}", **options))
+def block(name: str, url: str = "", site: str = "", ways: str = "") -> RetrieverConfig:
+    site = site or ("cx-1" if name == "google_cse" else "")
+    return RetrieverConfig(url=url, online=OnlineConfig(f"{name}:{site}{ways}"))
 
 
 @contextmanager
@@ -281,7 +281,10 @@ def test_ten_requests_are_under_way_at_once_and_no_more() -> None:
 @pytest.mark.covers("SS-08")
 def test_a_random_number_of_results_is_the_same_each_time() -> None:
     queries = [f"q{i}" for i in range(40)]
-    with engine("serper", seed=7, vary=True) as (search, server), engine("serper", seed=8, vary=True) as (other, _):
+    with (
+        engine("serper", seed=7, ways="+vary") as (search, server),
+        engine("serper", seed=8, ways="+vary") as (other, _),
+    ):
         kept = [len(found) for found in search.search(queries, 3, "train")]
         assert kept == [len(search.search([query], 3, "train")[0]) for query in queries]
         assert set(kept) == {1, 2, 3} and kept != [len(found) for found in other.search(queries, 3, "train")]

@@ -87,7 +87,7 @@ def test_pages_in_place_of_snippets(monkeypatch: pytest.MonkeyPatch) -> None:
         items = [{"title": t, "link": f"{base}/{t}", "snippet": SNIPPET} for t in ("emma", "gone")]
         reply = {"queries": {"request": [{}]}, "items": items}
         with serving("google_cse", lambda fields, n: (200, reply)) as server:
-            search = OnlineSearch(RetrieverConfig(url=server.url, online=OnlineConfig("google_cse:cx", pages=True)))
+            search = OnlineSearch(RetrieverConfig(url=server.url, online=OnlineConfig("google_cse:cx+pages")))
             found = search.search(["emma"], 2, "train")[0]
             again = search.search(["emma"], 2, "train")[0]
             search.close()

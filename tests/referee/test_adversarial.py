@@ -21,7 +21,7 @@ from ssp.game.referee import CHECKS, RULES
 
 FILE = Path(__file__).with_name("adversarial.jsonl")
 VALID = "valid"
-WORLD_RULES = ["empty", "not_a_question", "too_many_relations", "leakage", "no_search"]
+WORLD_RULES = ["empty", "not_a_question", "too_many_relations", "leakage", "no_evidence"]
 NATURAL_RULES = [id for id in RULES if id not in WORLD_RULES[1:3]]
 QUESTION = "Which river flows past the old harbour that the painter drew in 1871?"
 FACTS = ["lemo capital vure", "vure mayor bino", "bino mentor kabu", "kabu mentor fami", "fami mentor duze"]
@@ -48,7 +48,7 @@ def said(row: dict[str, Any]) -> str:
 def _in_nature(row: dict[str, Any], target: str) -> list[Verdict]:
     documents = row.get("documents", {"d1": f"Notes\nThe passage names {target} in so many words."})
     output = f'<quote id="d1">The passage names {target} in so many words</quote> <answer>{target}</answer>'
-    line, settings = Line(lambda prompt: row.get("output", output)), {"min_searches": 2, **row.get("cfg", {})}
+    line, settings = Line(lambda prompt: row.get("output", output)), row.get("cfg", {})
     judge = behind(line, evidence="quoted", rules=NATURAL_RULES, prompt_tokens=4000, **settings)
     shown = [Document(id, f'"{text}'.replace("\n", '"\n', 1)) for id, text in documents.items()]
     return judge.check([_episode(row, shown)], [target], lambda episode: NOISE)

@@ -84,7 +84,7 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason_and_counted() -
     for id, changed in crafted.items():
         line = Line(lambda prompt, id=id: outputs.get(id, ""))
         asked = ["too_many_relations"] if id == "too_many_relations" else rules
-        judge = behind(line, evidence="quoted", rules=asked, min_searches=2)
+        judge = behind(line, evidence="quoted", rules=asked)
         changed = {"queries": ["vure", "city of vure"], "hits": [1, 1], "documents": documents, **changed}
         assert judge.check([proposal(**changed)], ["Pota"], noise) == [rejected(id)], id
         assert judge.counts == {id: 1}

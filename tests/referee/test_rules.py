@@ -38,15 +38,13 @@ def test_the_first_broken_rule_is_named(final: str | None, target: str, rule: st
 
 
 def test_only_searches_that_showed_a_document_count() -> None:
-    def rule(hits: list[int], fewest: int) -> str:
+    def rule(hits: list[int], *rules: str) -> str:
         asked = proposal(queries=[f"query {i}" for i in range(len(hits))], hits=hits)
-        cfg = RefereeConfig(rules=["no_evidence", "no_search"], min_searches=fewest)
-        return broken_rule(asked, "vure", cfg, MINI)
+        return broken_rule(asked, "vure", RefereeConfig(rules=list(rules)), MINI)
 
-    assert rule([3], 1) == rule([0, 1, 2], 2) == ""
-    assert rule([3], 2) == rule([3, 0, 0], 2) == "no_search"
-    assert rule([0, 0], 2) == rule([], 1) == rule([], 0) == "no_evidence"
-    assert broken_rule(proposal(queries=[], hits=[]), "vure", RefereeConfig(min_searches=0), MINI) == ""
+    assert rule([3], "no_evidence") == rule([0, 1, 2], "no_evidence", "no_search") == rule([]) == ""
+    assert rule([3], "no_evidence", "no_search") == rule([3, 0, 0], "no_search") == "no_search"
+    assert rule([0, 0], "no_evidence") == rule([], "no_evidence", "no_search") == "no_evidence"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,9 @@ def test_a_round_that_stays_short_is_short(tmp_path: Path, attempts: int, propos
     played = [id for _, _, ids in FakeLearner.seen for id in ids]
     assert len(played) == len(set(played))
 
-    nobody = Stage(resampling(referee__min_searches=9, game__resample_attempts=attempts), tmp_path / "nobody").played()
+    nobody = Stage(
+        resampling(referee__rules=["no_search"], game__resample_attempts=attempts), tmp_path / "nobody"
+    ).played()
     assert nobody.settled()["proposer"]["trained"] == 0 and nobody.state()["step"] == 3
 
 

@@ -23,6 +23,8 @@ actor with torch, one with transformers' models too, one with numpy, one with no
 2-core Linux machine without optional packages."""
 CUDA_MB, CONTEXT_MB = 2500, 600
 """Megabytes that each process on a GPU takes of its host for CUDA's libraries, and of the GPU for its context."""
+SMALL_OBJECTS = 80_000_000
+"""Bytes, of which Ray asks for nearly as many at least."""
 IN_MEMORY = 7.5
 """Bytes at the peak for each byte of a corpus file that is read and indexed in memory (60,000 documents of 80 words)."""
 
@@ -30,13 +32,14 @@ IN_MEMORY = 7.5
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share of."""
     place, cpus, plain = cfg.placement, cfg.placement.cpus, tuple(base("plain"))
-    judge_gpus, shard_gpus = max(1, int(place.judge_gpus)), max(1, int(cfg.retriever.gpus))
+    judge_gpus, shard_gpus = crews.judge_gpus(cfg), max(1, int(cfg.retriever.gpus))
     if place.layout == "shared-base":
         players = [_fleet(cfg, gpu)]
     else:
         players = [_players(cfg, role, role, gpu, episodes(cfg, role)) for role in cfg.roles]
-    asked, on_gpu = judge(cfg, gpu if place.judge_gpus else 0), cfg.retriever.gpus / shard_gpus
-    each = (place.judge_gpus / judge_gpus, judge_gpus, asked.short, threads.judge(cfg))
+    asked, on_gpu = judge(cfg, gpu if judge_gpus else 0), cfg.retriever.gpus / shard_gpus
+    spread = cfg.solver.engine.tensor_parallel if judge_gpus else 1
+    each = (judge_gpus, spread, asked.short, threads.judge(cfg))
     shards, encoders = cfg.retriever.shards * cfg.retriever.replicas, corpora.encoders(cfg)
     return [
         *players,
@@ -102,7 +105,7 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
         at_once = -(-cfg.proposer.batch // cfg.placement.judges)
         found = engine.engine(find(cfg.solver.model), cfg.solver, at_once, gpu)
     named = (replace(need, what=f"verifier's {need.what}") for need in found.needs)
-    return replace(found, needs=(*base("policy", cfg.placement.judge_gpus), *named))
+    return replace(found, needs=(*base("policy", crews.judge_gpus(cfg)), *named))
 
 
 def shard(cfg: Config) -> tuple[Need, ...]:
@@ -158,3 +161,8 @@ def published(cfg: Config) -> int:
             numbers = learner.trainable(model, block.learner) if shared else model.parameters
             total += versions * numbers * learner.FLOAT32
     return total
+
+
+def object_store(cfg: Config) -> int:
+    """Bytes of Ray's object store on each node: all batches and weights that may wait in it, and room for what is small."""
+    return SMALL_OBJECTS + published(cfg) + sum(crews.waiting(cfg, role) for role in cfg.roles)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ssp.base.errors import InputError
 from ssp.capacity.memory import MB, Process, learners, processes
-from ssp.capacity.memory.processes import BASE_MB, FLEET
+from ssp.capacity.memory.processes import BASE_MB, FLEET, object_store
 from ssp.config.nodes import Node, smallest_gpu
 from ssp.config.schema import Config
 
@@ -145,7 +145,7 @@ class Plan:
 
 def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     """Bytes on a node beside the actors: Ray, its store; on the `first` also the coordinator."""
-    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": cfg.ray.object_store_mb * 10**6}
+    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": object_store(cfg)}
     if first:
         if cfg.ray.dashboard >= 0:
             found["Ray's dashboard"] = BASE_MB["dashboard"] * MB

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ssp.base.errors import InputError
 from ssp.capacity.memory import MB, Process, size
-from ssp.capacity.memory.processes import published
 from ssp.capacity.placement.plan import Plan, Slot, lay
 from ssp.config.nodes import Node
 from ssp.config.schema import Config
@@ -103,18 +102,12 @@ def fits(cfg: Config, plan: Plan) -> None:
 
 
 def short(cfg: Config, plan: Plan) -> list[str]:
-    """Warnings: of a machine whose free memory is less than its processes on CPUs need, and of an object store that is
-    smaller than the weights that wait in it; [] where all suffices."""
-    found = [
+    """Warnings: of a machine whose free memory is less than its processes on CPUs need; [] where it suffices."""
+    return [
         f"{error.found}. The run may end for want of memory: {error.next_step}"
         for spares, error in _full_hosts(cfg, plan)
         if spares
     ]
-    waiting = published(cfg)
-    if waiting > cfg.ray.object_store_mb * 10**6:
-        most = f"published weights take up to {size(waiting)}, the object store has {size(cfg.ray.object_store_mb * 10**6)}"
-        found.append(f"{most}: Ray writes the rest to the disk. Next: ray.object_store_mb={-(-waiting // 10**6)}")
-    return found
 
 
 def _too_full(plan: Plan, slot: Slot, needed: int) -> DoesNotFit:

@@ -60,8 +60,8 @@ def no_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Pro
 
 
 def no_search(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
-    """Fewer than `min_searches` searches showed a document."""
-    return sum(hits > 0 for hits in episode.hits) < cfg.min_searches
+    """Fewer than two searches showed a document (SSP)."""
+    return sum(hits > 0 for hits in episode.hits) < 2
 
 
 def repeated_query(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
@@ -85,3 +85,8 @@ def broken_rule(episode: Episode, target: str, cfg: RefereeConfig, protocol: Pro
     """Id of the first of `cfg.rules` that the episode broke, "" when it kept all. `malformed` is always asked first."""
     asked = ("malformed", *cfg.rules)
     return next((id for id in asked if RULES[id](episode, target, cfg, protocol)), "")
+
+
+def least_searches(cfg: RefereeConfig) -> int:
+    """Searches that the rules in force ask for."""
+    return 2 if no_search.__name__ in cfg.rules else int(no_evidence.__name__ in cfg.rules)

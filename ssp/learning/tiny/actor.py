@@ -13,6 +13,7 @@ from ssp.base.seeds import generator
 from ssp.config.schema import Config
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee import rules
 from ssp.game.settings import natural
 from ssp.game.world.vocabulary import RELATIONS, SCHEMA
 
@@ -22,7 +23,7 @@ WORDS = (*SCHEMA, *RELATIONS)
 
 def least_searches(cfg: Config, role: str) -> int:
     """Fewest searches of an episode: what the referee asks for, else one where there may be one."""
-    return max(cfg.referee.min_searches if role == PROPOSER else 0, min(1, cfg.block(role).limits.searches))
+    return max(rules.least_searches(cfg.referee) if role == PROPOSER else 0, min(1, cfg.block(role).limits.searches))
 
 
 def turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> list[int]:

@@ -75,9 +75,17 @@ _SERP = {
 """SerpApi's engines: parameter of the query, of the first result's place, and the first place. Ten results a page."""
 
 
-def engine(text: str) -> tuple[WebEngine, str]:
-    """The engine of `name` or `name:site`, and its site. InputError for an unknown one, and where `site` is not what it
-    needs."""
+WAYS = PAGES, VARY = ("pages", "vary")
+"""Read the pages that were found; keep a random number of the results."""
+
+
+def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
+    """The engine of `name` or `name:site`, its site, and the WAYS that stand behind it. InputError for an unknown one, and
+    where `site` is not what it needs."""
+    text, *ways = text.split("+")
+    if set(ways) - set(WAYS):
+        rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
+        raise InputError(rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}")
     name, _, site = text.partition(":")
     if name not in ENGINES:
         raise InputError(f"retriever.online.engine is one of {', '.join(ENGINES)}", name, "use one of these")
@@ -86,7 +94,7 @@ def engine(text: str) -> tuple[WebEngine, str]:
         raise InputError(f"{name} needs {found.site}", text, f"set retriever.online.engine={name}:ID")
     if name == "serpapi" and (site or "google") not in _SERP:
         raise InputError(f"SerpApi's engine is one of {', '.join(_SERP)}", site, "write for example serpapi:bing")
-    return found, site
+    return found, site, tuple(ways)
 
 
 def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ssp.base.seeds import derive
 from ssp.base.services import BACKOFF, TRIES, Service, is_loopback, key_from
 from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
-from ssp.search.online.engines import engine
+from ssp.search.online.engines import PAGES, VARY, engine
 from ssp.search.online.pages import Pages
 from ssp.search.router import DOWN
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
@@ -47,7 +47,7 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 
 class OnlineSearch:
     """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads.
-    `seed`: by which `online.vary` draws. InputError for an unknown engine, and a key that is not set or, when searching,
+    `seed`: by which +vary draws. InputError for an unknown engine, and a key that is not set or, when searching,
     not taken."""
 
     def __init__(
@@ -58,14 +58,14 @@ class OnlineSearch:
         backoff: float = BACKOFF,
     ) -> None:
         block = cfg.online
-        self._engine, self._site = engine(block.engine)
-        self._url, self._block, self._seed = cfg.url or self._engine.url, block, seed
+        self._engine, self._site, ways = engine(block.engine)
+        self._url, self._seed, self._varies = cfg.url or self._engine.url, seed, VARY in ways
         key = key_from(self._engine.key_env, cfg.url, needed=True)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
         self._service = Service((DOWN, SCHEMA), cfg.timeout, tries, backoff, transport, secret=key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
-        self._pages = Pages(loopback=is_loopback(self._url)) if block.pages else None
-        self._what = f"{block.engine.partition(':')[0]} {self._url} {self._site} pages={block.pages}"
+        self._pages = Pages(loopback=is_loopback(self._url)) if PAGES in ways else None
+        self._what = f"{block.engine.partition('+')[0]} {self._url} pages={PAGES in ways}"
         cache.root().mkdir(parents=True, exist_ok=True)
         # A machine's own file: several that share a home folder could not lock one.
         self._memory = Book(cache.root() / f"web-{platform.node()}.db", block.ttl, keep=KEPT)
@@ -90,7 +90,7 @@ class OnlineSearch:
     def _remembered(self, k: int, query: str) -> list[Document]:
         found, _ = self._memory.ask([(self._what, k, query)], lambda _: [(self._one(query, k), 1.0)])
         ((documents, _),) = found.values()
-        return documents[: 1 + derive(self._seed, "results", query, k) % k if self._block.vary else None]
+        return documents[: 1 + derive(self._seed, "results", query, k) % k if self._varies else None]
 
     def _one(self, query: str, k: int) -> list[Document]:
         words = self._engine.clean(sendable(query)).strip()

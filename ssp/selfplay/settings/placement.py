@@ -74,19 +74,10 @@ def one_base_serves_both(cfg: Config) -> None:
     hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
 
 
-def shares_have_a_use(cfg: Config) -> None:
-    """GPUs are asked for by what can compute on them, in whole numbers or as a part of one."""
-    place = cfg.placement
-    for key, gpus in (("placement.judge_gpus", place.judge_gpus), ("retriever.gpus", cfg.retriever.gpus)):
-        rule = f"{key} is a part of a GPU, or a whole number of them"
-        hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set {key}={int(gpus)}")
-    asks = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
-    found = f"judge_gpus={place.judge_gpus:g}, referee.verifier={cfg.referee.verifier}"
-    rule = "placement.judge_gpus belongs to judges with an engine"
-    hold(asks or not place.judge_gpus, rule, found, "set placement.judge_gpus=0")
-    bare = asks and place.engine_gpus and not place.judge_gpus and cfg.solver.engine.kind == "vllm"
-    step = "set placement.judge_gpus=1, or referee.verifier=judge"
-    hold(not bare, "a judge with an engine computes as the solver does: on GPUs", found, step)
+def shares_of_retrievers(cfg: Config) -> None:
+    """GPUs are asked for in whole numbers or as a part of one."""
+    gpus, rule = cfg.retriever.gpus, "retriever.gpus is a part of a GPU, or a whole number of them"
+    hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set retriever.gpus={int(gpus)}")
 
 
 RULES: tuple[Rule, ...] = (
@@ -94,5 +85,5 @@ RULES: tuple[Rule, ...] = (
     shares_fit_the_layout,
     one_base_serves_both,
     turns_are_synchronous,
-    shares_have_a_use,
+    shares_of_retrievers,
 )
