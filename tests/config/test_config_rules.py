@@ -107,7 +107,7 @@ def test_an_online_engine_is_known_and_has_what_it_needs() -> None:
     load("quickstart", ["retriever.online.engine=serpapi:bing", "retriever.url=http://127.0.0.1:8000"])
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://me:SENTINEL@x"])
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://me:SENTINEL@x", "http://h/?key=SENTINEL"])
 def test_a_search_server_has_an_address_without_a_password(url: str) -> None:
     load("quickstart", ["retriever.url=http://127.0.0.1:8000"])
     assert "SENTINEL" not in str(refused(f"retriever.url={url}"))

@@ -105,7 +105,7 @@ def test_serpapi_puts_answer_box_organic_results_and_questions_in_a_row() -> Non
 
 def test_an_engine_that_needs_more_than_a_key_says_so() -> None:
     with pytest.raises(InputError, match="set retriever.online.engine=google_cse:ID"):
-        OnlineSearch(block("google_cse", site=""))
+        OnlineSearch(RetrieverConfig(online=OnlineConfig("google_cse")))
     with pytest.raises(InputError, match="google, google_light, bing, baidu, yahoo"):
         OnlineSearch(block("serpapi", site="altavista"))
 
@@ -196,12 +196,6 @@ def test_a_key_that_is_not_set(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv(VARIABLES[name])
     with pytest.raises(InputError, match=f"{VARIABLES[name]} is not set"):
         OnlineSearch(block(name))
-
-
-def test_addresses_with_a_query_are_refused() -> None:
-    with pytest.raises(InputError, match="without a query") as caught:
-        OnlineSearch(block("serper", "http://h/search?key=SENTINEL"))
-    assert "SENTINEL" not in str(caught.value)
 
 
 @each
