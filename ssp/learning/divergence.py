@@ -118,11 +118,11 @@ class Divergence:
         if self.moving is not None:
             self.moving.follow(policy, step)
 
-    def restore(self, anchor: Named | None, coef: float | None) -> None:
+    def restore(self, anchor: Named | None, coef: float) -> None:
         """Go on from a checkpoint's anchor and, where the coefficient is steered, its coefficient."""
         if self.moving is not None and anchor is not None:
             self.moving.take(anchor)
-        if self._config.target and coef is not None:
+        if self._config.target:
             self._control.coef = coef
 
     def compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:

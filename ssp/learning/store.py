@@ -106,22 +106,27 @@ class Stored:
     def weights(self) -> dict[str, np.ndarray]:
         """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters
         are merged. Empty on other ranks than 0."""
-        return _arrays(self._kept(lora.weights(self.policy.model, self.backend.whole)))
+        return self._arrays(lora.weights(self.policy.model, self.backend.whole))
 
     def anchor_weights(self) -> dict[str, np.ndarray]:
         """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
         if self.policy.reference is None:
             raise InvariantError("this policy has no reference of its own")
-        return _arrays(self._kept(lora.weights(self.policy.reference, self.backend.whole)))
+        return self._arrays(lora.weights(self.policy.reference, self.backend.whole))
 
     def adapter(self) -> dict[str, np.ndarray]:
         """Copies of the adapter's tensors by peft's names, float32. Empty on other ranks than 0."""
-        return _arrays(self._kept(lora.adapter(self.policy.model, self.backend.whole)))
+        return self._arrays(lora.adapter(self.policy.model, self.backend.whole))
 
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
         """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol,
         step and estimator state; InvariantError when it contradicts them."""
-        record = {**meta, "protocol": self.protocol, "step": self.step, **self._states(), "layout": self._layout}
+        record = {**meta, "protocol": self.protocol, "step": self.step, "layout": self._layout}
+        record["kl_coef"] = {role: objective.divergence.coef for role, objective in self.objectives.items()}
+        record["algorithm"] = {
+            role: {"name": objective.algorithm.name, "state": objective.algorithm.state_dict()}
+            for role, objective in self.objectives.items()
+        }
         for key, value in meta.items():
             if record[key] != value:
                 raise InvariantError(f"meta says {key}={value} but the learner has {record[key]}")
@@ -175,6 +180,10 @@ class Stored:
                 out[name] = tensor.detach().float().cpu()
         return out
 
+    def _arrays(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, np.ndarray]:
+        kept = self._kept(tensors)
+        return {name: tensor.numpy().astype(np.float32, order="C", copy=True) for name, tensor in kept.items()}
+
     def _write_policy(self, folder: Path) -> None:
         whole = self._kept(lora.weights(self.policy.model, self.backend.whole))
         if self.ranks.rank == 0:
@@ -218,15 +227,3 @@ class Stored:
         if any(found.get(name) != shape for name, shape in self.policy.shapes.items()):
             raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")
         return record
-
-    def _states(self) -> dict[str, Any]:
-        """Estimator and coefficient, by role."""
-        algorithm, coef = {}, {}
-        for role, objective in self.objectives.items():
-            algorithm[role] = {"name": objective.algorithm.name, "state": objective.algorithm.state_dict()}
-            coef[role] = objective.divergence.coef
-        return {"algorithm": algorithm, "kl_coef": coef}
-
-
-def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy().astype(np.float32, order="C", copy=True) for name, tensor in tensors.items()}

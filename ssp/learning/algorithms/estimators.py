@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -91,10 +93,7 @@ class ReinforceRunning(Algorithm):
 
     name, baseline = "reinforce_running", "running"
     decay = 0.9
-
-    def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
-        super().__init__(gamma, lam)
-        self.kept = {"total": 0.0, "weight": 0.0}
+    kept: Mapping[str, float] = {"total": 0.0, "weight": 0.0}
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each episode against the baseline, which then takes the batch in."""
@@ -169,10 +168,7 @@ class Rae(Algorithm):
 
     name, baseline = "rae", "running"
     decay = 0.95
-
-    def __init__(self, gamma: float = 1.0, lam: float = 1.0) -> None:
-        super().__init__(gamma, lam)
-        self.kept = {"baseline": 0.0}
+    kept: Mapping[str, float] = {"baseline": 0.0}
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each row against the baseline, which then follows it."""
