@@ -44,6 +44,35 @@ def test_a_server_that_dies_at_once_is_seen(tmp_path: Path) -> None:
         assert servers.starting(600.0, "late")() == "" and servers.starting(-1.0, "late")() == "late"
 
 
+class Server:
+    """A process by its name and its command line; `alive` until it is said to have ended."""
+
+    def __init__(self, pid: int, name: str, *words: str) -> None:
+        self.pid, self.alive = pid, True
+        self.info = {"name": name, "cmdline": [name, *words]}
+
+    def is_running(self) -> bool:
+        return self.alive
+
+    def status(self) -> str:
+        return psutil.STATUS_RUNNING
+
+
+def test_a_second_node_of_this_machine_may_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its raylet's address begins as the first one's; only the node that this process is on must live."""
+    mine = Server(1, "raylet", "--raylet_socket_name=/tmp/s/sockets/raylet", "--session_dir=/tmp/s")
+    other = Server(2, "raylet", "--raylet_socket_name=/tmp/s/sockets/raylet.1", "--session_dir=/tmp/s")
+    head = Server(3, "gcs_server", "--log_dir=/tmp/s/logs", "--session-dir=/tmp/s")
+    monkeypatch.setattr(psutil, "process_iter", lambda fields: [mine, other, head])
+    look = servers.playing({"raylet_socket_name": "/tmp/s/sockets/raylet", "session_dir": "/tmp/s"})
+    other.alive = False
+    assert look() == ""
+    head.alive = False
+    assert "gcs_server (process 3) has ended" in look()
+    head.alive, mine.alive = True, False
+    assert "raylet (process 1) has ended" in look()
+
+
 def _server(made: Run, name: str) -> psutil.Process | None:
     """Ray's server below a run."""
     with suppress(psutil.Error):

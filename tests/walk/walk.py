@@ -32,6 +32,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,36 +70,31 @@ class Row:
 
 @dataclass
 class Shell:
-    """One bash in the clone. It sources a file for each command, so that what a line sets the next one sees."""
+    """One page's shell in the clone: a bash for each command, which begins with what the one before has left (variables and
+    working folder)."""
 
     clone: Path
     environment: dict[str, str]
     log: Path
     beside: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._read, write = os.pipe()
-        os.set_blocking(self._read, False)
-        self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc"], cwd=self.clone, env=self.environment, stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(write,), start_new_session=True,
-        )  # fmt: skip
-        os.close(write)
-        self._fd = write
-        self._number = 0
-
     def run(self, command: str, limit: float = LIMIT) -> tuple[int | None, str]:
         """Exit code (None: the limit came first) and output."""
-        self._number += 1
-        stem = self.log / f"{uuid.uuid4().hex[:8]}"
-        script, output = stem.with_suffix(".sh"), stem.with_suffix(".txt")
-        script.write_text(command + "\n", encoding="utf-8")
-        line = f"source {script} > {output} 2>&1 < /dev/null; echo $? >&{self._fd}\n"
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode())
-        self._process.stdin.flush()
-        code = self._code(time.monotonic() + limit)
-        return code, output.read_text(errors="replace") if output.exists() else ""
+        state, output = self.log / f"state-{id(self)}.sh", self.log / f"{uuid.uuid4().hex[:8]}.txt"
+        # What bash itself sets cannot be set again, which it says.
+        keeps = f"trap 'declare -p > {state}; echo cd $PWD >> {state}' EXIT"
+        script = f"cd {self.clone}; source {state} 2> /dev/null\n{keeps}\n{command}\n"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                ["bash", "--noprofile", "--norc", "-c", script], env=self.environment, stdin=subprocess.DEVNULL,
+                stdout=file, stderr=file, start_new_session=True,
+            )  # fmt: skip
+        self.beside.append(process)
+        try:
+            code: int | None = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            code = None
+        return code, output.read_text(errors="replace")
 
     def serve(self, command: str, limit: float = 120.0) -> tuple[int | None, str]:
         """Start what serves until Ctrl-C; 0 once it has said its address, its own code when it ended before."""
@@ -121,32 +117,13 @@ class Shell:
         return None, output.read_text(errors="replace")
 
     def end(self) -> None:
-        """End the shell and what was started beside it, with their children, by their process groups."""
-        for process in [*self.beside, self._process]:
+        """End what still runs, with their children, by their process groups."""
+        for process in [process for process in self.beside if process.poll() is None]:
             for number in (signal.SIGINT, signal.SIGKILL):
-                try:
+                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                     os.killpg(process.pid, number)
-                    process.wait(20 if number == signal.SIGINT and process is not self._process else 0.2)
+                    process.wait(20)
                     break
-                except (ProcessLookupError, subprocess.TimeoutExpired):
-                    continue
-            process.wait()
-        os.close(self._read)
-
-    def _code(self, deadline: float) -> int | None:
-        said = b""
-        while time.monotonic() < deadline:
-            try:
-                got = os.read(self._read, 64)
-            except BlockingIOError:
-                time.sleep(0.05)
-                continue
-            said += got
-            if said.endswith(b"\n"):
-                return int(said)
-            if not got:  # the shell itself ended: `exit`, or `set -e`
-                return self._process.wait()
-        return None
 
 
 def commands(text: str) -> list[str]:
