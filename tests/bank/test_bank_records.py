@@ -162,8 +162,6 @@ def play(**changes: Any) -> Play:
         (Filter(min_difficulty=0.25, max_difficulty=0.25), True),
         (Filter(min_difficulty=0.3), False),
         (Filter(max_difficulty=0.2), False),
-        (Filter(version=3), True),
-        (Filter(version=4), False),
         (Filter(contains="EMMA"), True),
         (Filter(contains="austen"), True),
         (Filter(contains="Bronte"), False),

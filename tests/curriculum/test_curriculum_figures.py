@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ssp.base.episode import GIVEN, PROPOSED
-from ssp.selfplay.curriculum.figures import BANDS, EARLIER, Asked, Curriculum, band
+from ssp.selfplay.curriculum.figures import BANDS, Asked, Curriculum, band
 from ssp.selfplay.questions.groups import NEAR, Recent, features, similarity
 
 
@@ -71,13 +71,3 @@ def test_near_duplicates_of_a_stream_are_those_of_the_last_questions(seed: int) 
         earlier.append((own, answer))
         found += wanted
     assert 20 < found < 280
-
-
-def test_near_duplicates_are_looked_for_among_as_many_questions_however_many_a_round_has() -> None:
-    """The same questions in the same order, three a round and then all at once."""
-    questions = [asked(at % 40 if at % 3 else at, None) for at in range(240)]
-    slow, fast = Curriculum(4), Curriculum(4)
-    shares = [named(slow.round(at, questions[3 * at : 3 * at + 3]))["near_duplicates"] for at in range(80)]
-    assert sum(shares) / 80 == pytest.approx(named(fast.round(1, questions))["near_duplicates"])
-    lone = [asked(at % (EARLIER + 1), None) for at in range(3 * EARLIER)]
-    assert named(Curriculum(4).round(1, lone))["near_duplicates"] == 0.0, "the one before the last EARLIER"

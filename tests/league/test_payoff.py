@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
-from ssp.base.errors import InputError
 from ssp.record.ledger import Ledger
 from ssp.selfplay.league.payoff import PayoffTable, Result, read, wilson
 
@@ -20,20 +18,6 @@ def test_counts_add_up_and_a_stranger_has_none() -> None:
     table.add([Result(3, 7, 2, 4), Result(3, 7, 4, 4), Result(5, 7, 0, 3)])
     assert (table.count(3, 7), table.count(5, 7), table.count(5, 9)) == ((2, 8, 6), (1, 3, 0), (0, 0, 0))
     assert (table.versions(SOLVER), table.versions(PROPOSER), table.pairs()) == ([3, 5], [7], [(3, 7), (5, 7)])
-
-
-def test_a_table_goes_through_json_and_counts_on() -> None:
-    rng = np.random.default_rng(0)
-    games = [Result(*map(int, rng.integers(1, 5, 2)), int(rng.integers(0, 5)), 4) for _ in range(60)]
-    whole, half, again = PayoffTable(), PayoffTable(), PayoffTable()
-    whole.add(games)
-    half.add(games[:30])
-    again.restore(json.loads(json.dumps(half.state())))
-    again.add(games[30:])
-    assert again.state() == whole.state() and again.design_effect() == whole.design_effect()
-    half.restore(whole.state())
-    half.add(games[:1])
-    assert whole.state() == again.state() != half.state()  # nothing is shared with what it was restored from
 
 
 def test_wilson_is_the_published_interval() -> None:
@@ -95,8 +79,3 @@ def test_a_ledger_gives_back_who_met_whom(tmp_path: Path) -> None:
     table, mixed = read(tmp_path / "ledger.db")
     assert table.state() == [[2, 4, 2, 7, 4, 25, 14, 8], [3, 1, 1, 2, 2, 4, 4, 4], [5, 4, 1, 2, 0, 4, 0, 0]]
     assert mixed == 2
-
-
-def test_without_a_ledger_one_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="ledger"):
-        read(tmp_path / "ledger.db")

@@ -1,4 +1,4 @@
-"""Small parts of the loop: clock, junk watch, split, evaluator, report."""
+"""Small parts of the loop: clock, junk watch, evaluator, report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fakes import Sink, brief, config, game
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssp.base.crew import split
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.base.tokenlog import Kind
@@ -58,17 +57,6 @@ def test_stages_of_searches_are_parts_of_their_time_and_the_least_coverage_count
     }  # fmt: skip
     assert shares["time/overhead"] == 4.0
     assert not {"search/coverage", "time/search_encode"} & Clock().shares(1.0, 1).keys()
-
-
-# split
-
-
-@given(n=st.integers(0, 50), parts=st.integers(1, 9))
-def test_split_is_whole_ordered_and_even(n: int, parts: int) -> None:
-    made = split(range(n), parts)
-    assert [item for part in made for item in part] == list(range(n))
-    assert all(made) and len(made) == min(n, parts)
-    assert not made or max(map(len, made)) - min(map(len, made)) <= 1
 
 
 # alarm
