@@ -140,6 +140,14 @@ def test_the_first_searches_are_real_and_later_information_is_the_policys_own(re
     assert bounded.stopped == ("final" if real <= LIMITS.searches else "turns")
 
 
+def test_who_has_used_up_its_real_searches_takes_one_turn_at_a_time_as_others_do() -> None:
+    """In the second step one episode's first search is real while the other writes its own information."""
+    step, own = "<search> q </search>", " <information> mine </information> "
+    turns = [["words<|im_end|>", step, own + ANSWER], [step, own + ANSWER]]
+    first, second = play(turns, Books(), SSRL, source=SourceConfig(kind="first_k", real=1))
+    assert [(e.final, e.invalid, e.queries) for e in (first, second)] == [("Paris", 1, ["q"]), ("Paris", 0, ["q"])]
+
+
 @pytest.mark.covers("SS-07")
 def test_a_search_is_real_when_its_uncertainty_has_risen() -> None:
     def decisions(*uncertainties: float) -> list[bool]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault
-from ssp.engines.base import Engine, FreeEngine, Generation
+from ssp.engines.base import Engine, FreeEngine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout.table import Found, Seat, Settings, Table, Told
 from ssp.search.hits import Search
@@ -48,30 +48,29 @@ def rollout(
 
 def _lock_step(engine: Engine, table: Table) -> None:
     """All that go on take one turn; then their searches go out together."""
-    going = table.seats
-    while going := _generate(engine, table, [seat for seat in going if table.may_go_on(seat)]):
-        asking = [seat for seat in going if seat.asked]
-        if asking:
-            shown = table.show(asking, table.find(asking))
-            going = sorted([*(seat for seat in going if not seat.asked), *shown], key=lambda seat: seat.place)
+    while going := [seat for seat in table.seats if table.may_go_on(seat)]:
+        _generate(engine, table, going)
+        if asking := [seat for seat in going if seat.asked]:
+            table.show(asking, table.find(asking))
 
 
-def _generate(engine: Engine, table: Table, seats: list[Seat]) -> list[Seat]:
-    """One turn of every seat, in one step for all that are sampled alike; returns those that go on."""
-    going = []
-    for sampling in dict.fromkeys(table.sampling(seat) for seat in seats):
-        alike = [seat for seat in seats if table.sampling(seat) == sampling]
+def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:
+    """One turn of every seat, in one step for all that are sampled alike."""
+    groups: dict[Sampling, list[Seat]] = {}
+    for seat in seats:  # before any of them is read, which may change how its next turn is sampled
+        groups.setdefault(table.sampling(seat), []).append(seat)
+    for sampling, alike in groups.items():
         began = time.perf_counter()
         try:
-            generations = engine.step([s.slot for s in alike], [s.pending for s in alike], sampling)
+            turns = engine.step([seat.slot for seat in alike], [seat.pending for seat in alike], sampling)
         except Fault as fault:
             for seat in alike:
                 seat.episode.void(fault.cause)
             continue
         finally:
             table.seconds["generate"] += time.perf_counter() - began
-        going += [seat for seat, turn in zip(alike, generations, strict=True) if table.read(seat, turn)]
-    return going
+        for seat, turn in zip(alike, turns, strict=True):
+            table.read(seat, turn)
 
 
 def _free(engine: FreeEngine, table: Table) -> None:
@@ -96,12 +95,12 @@ def _free(engine: FreeEngine, table: Table) -> None:
                 except Fault as fault:
                     seat.episode.void(fault.cause)
                     continue
-                if not isinstance(result, Generation):
-                    for shown in table.show([seat], result):
-                        go(shown)
-                elif table.read(seat, result):
-                    if seat.asked:
-                        flying[pool.submit(table.find, [seat])] = seat
-                    else:
-                        go(seat)
+                if isinstance(result, Generation):
+                    table.read(seat, result)
+                else:
+                    table.show([seat], result)
+                if seat.asked:
+                    flying[pool.submit(table.find, [seat])] = seat
+                else:
+                    go(seat)
     table.seconds["generate"] = time.perf_counter() - began

@@ -73,11 +73,10 @@ class Settings:
 
 @dataclass
 class Seat:
-    """One running episode: its place in the rollout, its task, its slot, the ids that the engine has not read yet.
-    `asked`: what it searches for now. `ended`: the turn closed with an end of turn. `turns` counts searches and invalid
-    turns."""
+    """One running episode: its task, its slot, the ids that the engine has not read yet. It is over once
+    `episode.stopped` says why. `asked`: what it searches for now. `ended`: the turn closed with an end of turn. `turns`
+    counts searches and invalid turns."""
 
-    place: int
     task: Task
     episode: Episode
     slot: int
@@ -124,11 +123,11 @@ class Table:
         slots = engine.open([task.seed for task in tasks])
         self.seats = []
         rows = zip(tasks, slots, texts, prompts, renderer.decode_all(prompts), strict=True)
-        for place, (task, slot, text, ids, shown) in enumerate(rows):
+        for task, slot, text, ids, shown in rows:
             episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
             episode.log.append(Kind.PROMPT, ids)
             told(episode, Kind.PROMPT, text)
-            self.seats.append(Seat(place, task, episode, slot, ids, Source(settings.source)))
+            self.seats.append(Seat(task, episode, slot, ids, Source(settings.source)))
 
     def sampling(self, seat: Seat) -> Sampling:
         """How the seat's next turn is drawn."""
@@ -136,7 +135,9 @@ class Table:
         return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words)
 
     def may_go_on(self, seat: Seat) -> bool:
-        """Whether the next turn fits; with overflow=drop the oldest observations make room."""
+        """Whether it is not over and the next turn fits; with overflow=drop the oldest observations make room."""
+        if seat.episode.stopped:
+            return False
         log = seat.episode.log
         most = self._limits.total_tokens - self._limits.turn_tokens
         length = len(log.context()) if log.drops else len(log)
@@ -153,8 +154,8 @@ class Table:
             seat.episode.stopped = "tokens"
         return length <= most
 
-    def read(self, seat: Seat, generation: Generation) -> bool:
-        """Log a turn and see what it asks for. True: the seat goes on, to search when `seat.asked` says for what."""
+    def read(self, seat: Seat, generation: Generation) -> None:
+        """Log a turn and see what it asks for: that is `seat.asked` from now on, unless the episode is over."""
         episode = seat.episode
         begin = len(episode.log)
         drawn_by = generation.version if generation.versions is None else generation.versions
@@ -170,22 +171,20 @@ class Table:
                     episode.log.recall(begin + first, begin + last)
         if not generation.stopped:
             episode.stopped, episode.cut = "tokens", True
-            return False
+            return
         action = self._protocol.action(self._role, turn)
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
-            return False
-        if not action.queries or not seat.source.searching:  # nobody answers a search with which self-search ends
-            return self._invalid(seat)
-        if seat.turns >= self._limits.searches:
+        elif not action.queries or not seat.source.searching:  # nobody answers a search with which self-search ends
+            self._invalid(seat)
+        elif seat.turns >= self._limits.searches:
             episode.stopped = "turns"
-            return False
-        seat.turns += 1
-        if seat.source.real(self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0):
-            seat.asked = action.queries
-        return True
+        else:
+            seat.turns += 1
+            if seat.source.real(self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0):
+                seat.asked = action.queries
 
-    def _invalid(self, seat: Seat) -> bool:
+    def _invalid(self, seat: Seat) -> None:
         """A turn that neither searches nor hands in: told so, as long as it may be."""
         seat.episode.invalid += 1
         if seat.episode.invalid > self._limits.retries or not self._protocol.retry:
@@ -194,8 +193,7 @@ class Table:
             seat.episode.stopped = "turns"
         else:
             seat.turns += 1
-            return self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
-        return False
+            self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
 
     def find(self, seats: Sequence[Seat]) -> Found:
         """Answer what `seats` ask, one call a corpus. Safe in a thread of its own; changes no episode."""
@@ -223,25 +221,24 @@ class Table:
                     self.seconds[STAGE + stage] = self.seconds.get(STAGE + stage, 0.0) + seconds
         return found
 
-    def show(self, seats: Sequence[Seat], found: Found) -> list[Seat]:
-        """Log what was found; returns the seats that go on."""
+    def show(self, seats: Sequence[Seat], found: Found) -> None:
+        """Log what was found for what each seat asked."""
         fitted: dict[tuple[str, tuple[str, ...], bool], Shown] = {}
-        going = []
         for seat in seats:
-            answers, episode, key = found[seat.task.corpus], seat.episode, (seat.task.corpus, seat.asked, seat.ended)
+            answers, episode, asked = found[seat.task.corpus], seat.episode, seat.asked
+            seat.asked = ()
             if isinstance(answers, Fault):
                 episode.void(answers.cause)
                 continue
+            key = seat.task.corpus, asked, seat.ended
             if key not in fitted:  # the attempts at one question often ask the same
-                fitted[key] = self._fit([answers[query] for query in seat.asked], seat.ended)
+                fitted[key] = self._fit([answers[query] for query in asked], seat.ended)
             if self._show(seat, fitted[key]):
                 results = fitted[key].results
-                episode.queries.extend(seat.asked)
+                episode.queries.extend(asked)
                 episode.hits.extend(map(len, results))
                 episode.cuts += fitted[key].cuts
                 episode.documents.extend(document for documents in results for document in documents)
-                going.append(seat)
-        return going
 
     def _show(self, seat: Seat, shown: Shown) -> bool:
         """Log an observation; False, and the end of the episode, when it does not fit."""
