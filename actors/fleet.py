@@ -7,7 +7,7 @@ find replicas by their names (`actors.members`).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -30,13 +30,10 @@ INLINE = 100_000
 
 
 class RayFleet:
-    """`ssp.search.router.Fleet`: one corpus over shard actors, which have their members' patience for a call.
+    """`ssp.search.router.Fleet`: one corpus over shard actors, which have their members' patience for a call."""
 
-    `least`: the share of the rows below which a missing shard is waited for.
-    """
-
-    def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]], least: float) -> None:
-        self._members, self._corpus, self.spans, self._least = members, corpus, list(spans), least
+    def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]]) -> None:
+        self._members, self._corpus, self.spans = members, corpus, list(spans)
 
     @property
     def up(self) -> dict[int, int]:
@@ -50,21 +47,16 @@ class RayFleet:
         large = vectors is not None and vectors.nbytes > INLINE
         order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
         parts = range(len(self.spans))
-        return self._members.ask("search", dict.fromkeys(parts, order), self._members.deadline, self._dispensable)
+        return self._members.ask("search", dict.fromkeys(parts, order), self._members.deadline)
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, of every shard that answered in time."""
         orders = {part: (self._corpus, some) for part, some in rows.items()}
-        found = self._members.ask("fetch", orders, self._members.deadline, self._dispensable)
+        found = self._members.ask("fetch", orders, self._members.deadline)
         return {
             part: [Document(*pair) for pair in zip(ids, contents, strict=True)]
             for part, (ids, contents) in found.items()
         }
-
-    def _dispensable(self, parts: Collection[int]) -> bool:
-        total = max(last for _, last in self.spans)
-        rows = total - sum(self.spans[part][1] - self.spans[part][0] for part in parts)
-        return 0 < rows >= self._least * total
 
 
 class RayModels:
@@ -169,11 +161,11 @@ def connect_router(cfg: Config, run: str) -> Router:
         if len({(part.retriever, part.total, part.kinds) for part in parts}) != 1:
             raise InvariantError(f"the shards of {name} were not made of one corpus: {parts}")
         options = corpora.options(block, parts[0].kinds, path)
-        fleet = RayFleet(shards, name, [part.span for part in parts], block.min_coverage)
+        fleet = RayFleet(shards, name, [part.span for part in parts])
         asked = None if models is None else RayModels(models, name)
         opened[name] = Corpus(parts[0].retriever, fleet, options, asked, asked)
     # Encoding, searching, fetching and reranking have a time-out each.
-    return Router(opened, block.min_coverage, block.cache, 4 * block.timeout)
+    return Router(opened, block.cache, 4 * block.timeout)
 
 
 def join(cfg: Config, run: str, shard: int) -> str:

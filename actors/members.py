@@ -10,7 +10,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +23,6 @@ REFRESH = 2.0
 """Seconds between two looks at who is there, and between two probes of a replica that is up."""
 PROBE = 0.1
 """Seconds between two looks at a replica that is down."""
-
-Dispensable = Callable[[Collection[int]], bool]
-"""Whether these parts, which are down, need not be waited for."""
 
 
 def actor_name(run: str, kind: str, part: int, replica: int) -> str:
@@ -88,12 +85,10 @@ class Members:
         method: str,
         orders: Mapping[int, tuple[Any, ...]],
         deadline: float,
-        dispensable: Dispensable = lambda parts: False,
     ) -> dict[int, Any]:
         """What `method` of one replica of each part gives, by part, of those that answered before `deadline` (monotonic).
 
-        Parts without a living replica are waited for, unless they are `dispensable`. Raises what the actors' own code
-        raised.
+        Parts without a living replica are waited for. Raises what the actors' own code raised.
         """
         answers: dict[int, Any] = {}
         calls = {part: _Call() for part in orders}
@@ -104,8 +99,6 @@ class Members:
                 if not call.flying or now >= call.hedge_at:
                     self._send(part, call, method, orders[part], now)
             flying = {ref: part for part, call in open_.items() for ref in call.flying}
-            if not flying and dispensable(open_.keys()):
-                break
             look = REFRESH if all(call.flying for call in open_.values()) else PROBE  # somebody may be back
             soon = max(0.0, min(deadline, now + look, *(call.hedge_at for call in open_.values())) - now)
             if not flying:

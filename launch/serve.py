@@ -169,7 +169,7 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
 
     # With actors the router holds one for every model that there may be; the setting says whether there is a reranker.
     reranker = corpus.reranker if cfg.retriever.reranker else None
-    return Served(router, corpus.options, reranker, about, shards, cfg.retriever.min_coverage)
+    return Served(router, corpus.options, reranker, about, shards)
 
 
 def _workers(cfg: Config) -> int:

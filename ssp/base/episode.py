@@ -9,8 +9,8 @@ from ssp.base.tokenlog import TokenLog
 
 PROPOSER, SOLVER = "proposer", "solver"
 ROLES = (PROPOSER, SOLVER)
-STAGE, COVERAGE = "search/", "search/coverage"
-"""What a rollout calls the seconds of a stage of its searches, and the least coverage among them."""
+STAGE = "search/"
+"""What a rollout calls the seconds of a stage of its searches begins so."""
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
 

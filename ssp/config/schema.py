@@ -229,7 +229,7 @@ class RetrieverConfig:
     A corpus is a file (BM25 in memory) or an index folder of `ssp index`. `kind`: bm25, dense, hybrid ("" = hybrid where
     the folder holds both, else what it holds). `url`: a search server in place of data.corpus, or the address of an online
     engine. `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
-    replica is asked too. `min_coverage`: an answer from a smaller share of the corpus is void. Requests that come within
+    replica is asked too. An answer is of the whole corpus, or void. Requests that come within
     `window` seconds are merged, up to `max_batch` queries; each player keeps the last answers.
     For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `encoder`: their folder, where the
     one that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built).
@@ -245,7 +245,6 @@ class RetrieverConfig:
     k1: ClassVar[float] = 1.2
     b: ClassVar[float] = 0.25
     timeout: float = number(20.0, 0.001)
-    min_coverage: float = number(1.0, 0, 1)
     window: ClassVar[float] = 0.002
     max_batch: ClassVar[int] = 64
     cache: ClassVar[int] = 8192

@@ -187,7 +187,7 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
             chosen, texts = options(cfg.retriever, whole.kinds, path), encoder(path, cfg.retriever)
             opened[path] = Corpus(whole.retriever, LocalFleet([whole]), chosen, texts, shared)
         corpora[name] = opened[path]
-    return with_remote(cfg, Router(corpora, cfg.retriever.min_coverage, cfg.retriever.cache))
+    return with_remote(cfg, Router(corpora, cfg.retriever.cache))
 
 
 def with_remote(cfg: Config, otherwise: Search) -> Search:

@@ -85,20 +85,18 @@ def fuse(rankings: Sequence[Hits], k: int) -> Hits:
 
 
 class Answers(list[list[Document]]):
-    """Documents of each query, best first, as a `Search` gives them, and how honest they are. `coverage`: the share of
-    the corpus's rows that were searched (1.0: all). `seconds` by stage of the batch that the queries were answered in:
-    tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how many of the queries were
-    answered from the cache."""
+    """Documents of each query, best first, as a `Search` gives them. `seconds` by stage of the batch that the queries were
+    answered in: tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how many of the
+    queries were answered from the cache."""
 
     def __init__(
         self,
         documents: Sequence[list[Document]] = (),
-        coverage: float = 1.0,
         seconds: Mapping[str, float] | None = None,
         known: int = 0,
     ) -> None:
         super().__init__(documents)
-        self.coverage, self.seconds, self.known = coverage, dict(seconds or {}), known
+        self.seconds, self.known = dict(seconds or {}), known
 
 
 def added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

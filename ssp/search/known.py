@@ -21,8 +21,8 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 Asked = tuple[str, int, str]
 """Name of a retriever, k, query."""
-Found = tuple[list[Document], float]
-"""Documents, best first, and the share of the corpus that they were found in."""
+Found = list[Document]
+"""Best first."""
 
 MISSING = "not_recorded"
 _TABLE = """CREATE TABLE IF NOT EXISTS answers (
@@ -128,13 +128,13 @@ class Book(Known[Asked, Found]):
             asked = "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?"
             row = self._book.execute(asked, (*key[:2], sendable(key[2]))).fetchone()
             if row is not None and not (self._ttl and self._clock() - row[0] > self._ttl):
-                found[key] = [Document(*fields) for fields in json.loads(row[1])], 1.0
+                found[key] = [Document(*fields) for fields in json.loads(row[1])]
         return found
 
     def _put(self, answers: Mapping[Asked, Found]) -> None:
         rows = [
             (*key[:2], sendable(key[2]), self._clock(), json.dumps([[d.id, d.contents, d.score] for d in documents]))
-            for key, (documents, _) in answers.items()
+            for key, documents in answers.items()
         ]
         with self._book:  # commits, or rolls back: else the file would stay locked for all
             self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
@@ -146,7 +146,7 @@ class Book(Known[Asked, Found]):
 class RecordedSearch(Book):
     """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`) behind the file
     `path`. `retrievers`: corpus → name of what answers there, which says all that decides an answer but the query and
-    k. Answers of less than the whole corpus are not kept. InputError as of `Book`, and for a replay without a file."""
+    k. InputError as of `Book`, and for a replay without a file."""
 
     def __init__(
         self,
@@ -171,12 +171,11 @@ class RecordedSearch(Book):
                 raise Fault(MISSING, f"{len(asked)} queries in {corpus}, the first: {asked[0]!r}")
             fresh = self._inner.search(asked, k, corpus)
             seconds.update(getattr(fresh, "seconds", {}))
-            return [(documents, getattr(fresh, "coverage", 1.0)) for documents in fresh]
+            return fresh
 
         keys = [(self._retrievers[corpus], k, query) for query in queries]
-        found, missing = self.ask(keys, work, lambda key, answer: answer[1] == 1.0)
-        coverage = min((coverage for _, coverage in found.values()), default=1.0)
-        return Answers([found[key][0] for key in keys], coverage, seconds, len(found) - len(missing))
+        found, missing = self.ask(keys, work)
+        return Answers([found[key] for key in keys], seconds, len(found) - len(missing))
 
 
 def sendable(query: str) -> str:

@@ -4,7 +4,7 @@ fuse, fetch, rerank."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,7 +15,7 @@ import numpy as np
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.search.hits import NO_ROW, Answers, Hits, Knobs, Rows, Vectors, fuse, merge
-from ssp.search.known import Found, Known
+from ssp.search.known import Known
 from ssp.search.shard import BM25, HYBRID, Encoder, Reranker, Shard
 
 NO_CORPUS = "none"
@@ -90,19 +90,18 @@ class Corpus:
 
 
 class Router:
-    """`Search` over `corpora`, with a bounded cache of whole answers. Safe in several threads, which ask at most once.
-    `min_coverage`: the share of a corpus's rows below which an answer is a Fault: `retriever_down` when no shard
-    answered, else `retriever_partial`. `patience`: seconds after which another thread's search is not waited for."""
+    """`Search` over `corpora`, with a bounded cache. Safe in several threads, which ask at most once. Where a shard does not
+    answer it is a Fault: `retriever_down` when none did, else `retriever_partial`. `patience`: seconds after which another
+    thread's search is not waited for."""
 
     def __init__(
         self,
         corpora: Mapping[str, Corpus],
-        min_coverage: float = 1.0,
         cache: int = CACHE,
         patience: float | None = None,
     ) -> None:
-        self.corpora, self._least, self._patience = dict(corpora), min_coverage, patience
-        self._known: Known[tuple[str, str], Found] = Known(cache)
+        self.corpora, self._patience = dict(corpora), patience
+        self._known: Known[tuple[str, str], list[Document]] = Known(cache)
 
     def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
         """For each query at most `k` documents of `corpus`, best first, with their scores. `options`: a way in which the
@@ -115,12 +114,11 @@ class Router:
             raise InputError(f"a search names a loaded corpus ({names})", corpus, "name one of these")
         options, seconds = options or known.options, dict[str, float]()
 
-        def work(keys: list[tuple[str, str]]) -> list[Found]:
-            documents, coverage = self._asked(known, [query for _, query in keys], k, options, seconds)
-            return [(found, coverage) for found in documents]
+        def work(keys: list[tuple[str, str]]) -> list[list[Document]]:
+            return self._asked(known, [query for _, query in keys], k, options, seconds)
 
-        def small(key: tuple[str, str], answer: Found) -> bool:
-            return answer[1] == 1.0 and k <= CACHED_K and len(key[1]) <= CACHED_QUERY
+        def small(key: tuple[str, str], answer: list[Document]) -> bool:
+            return k <= CACHED_K and len(key[1]) <= CACHED_QUERY
 
         way = _way(known.retriever, k, options)
         keys = [(way, query) for query in queries]
@@ -128,14 +126,13 @@ class Router:
             found, missing = self._known.ask(keys, work, small, self._patience)
         except TimeoutError as error:
             raise Fault(DOWN, f"a search took longer than {self._patience:g} s") from error
-        coverage = min((coverage for _, coverage in found.values()), default=1.0)
         cached = sum(key not in missing for key in keys)
-        return Answers([list(found[key][0]) for key in keys], coverage, seconds, cached)
+        return Answers([list(found[key]) for key in keys], seconds, cached)
 
     def _asked(
         self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
-    ) -> tuple[list[list[Document]], float]:
-        """Documents of different queries, and the coverage; `seconds` by stage are filled in."""
+    ) -> list[list[Document]]:
+        """Documents of different queries; `seconds` by stage are filled in."""
         fleet, candidates, vectors = corpus.fleet, max(k, options.rerank), None
         depth = max(candidates, DEPTH) if options.kind == HYBRID else candidates
         if options.kind != BM25:
@@ -144,39 +141,35 @@ class Router:
             seconds.update(spent)
         with _stage(seconds, "search"):
             replies = fleet.search(queries, vectors, depth, options.knobs, options.kind)
-        while True:
-            rows = sum(fleet.spans[i][1] - fleet.spans[i][0] for i in replies)
-            if not replies or rows / corpus.total < self._least:
-                missing = ", ".join(str(i) for i in range(len(fleet.spans)) if i not in replies)
-                found = f"{rows} of {corpus.total} rows were searched; no answer in time from shard {missing}"
-                raise Fault(PARTIAL if replies else DOWN, found)
-            with _stage(seconds, "merge"):
-                rankings = [merge(parts, depth) for parts in zip(*replies.values(), strict=True)]
-                hits = fuse(rankings, candidates) if len(rankings) > 1 else rankings[0]
-            with _stage(seconds, "fetch"):
-                documents = _fetched(fleet, hits, replies)
-            if documents is not None:
-                break
+        _whole(range(len(fleet.spans)), replies)
+        with _stage(seconds, "merge"):
+            rankings = [merge(parts, depth) for parts in zip(*replies.values(), strict=True)]
+            hits = fuse(rankings, candidates) if len(rankings) > 1 else rankings[0]
+        with _stage(seconds, "fetch"):
+            documents = _fetched(fleet, hits)
         if options.rerank:
             assert corpus.reranker is not None
             with _stage(seconds, "rerank"):
                 scores = corpus.reranker.scores(queries, documents)
             documents = [reranked(found, values) for found, values in zip(documents, scores, strict=True)]
-        return [found[:k] for found in documents], rows / corpus.total
+        return [found[:k] for found in documents]
 
 
-def _fetched(fleet: Fleet, hits: Hits, replies: dict[int, list[Hits]]) -> list[list[Document]] | None:
-    """The documents of the hits. None when a shard was lost since it was searched; it is taken out of `replies`."""
+def _fetched(fleet: Fleet, hits: Hits) -> list[list[Document]]:
+    """The documents of the hits. Fault when a shard was lost since it was searched."""
     wanted = np.unique(hits.rows[hits.rows != NO_ROW])
-    by_shard = {i: wanted[(wanted >= fleet.spans[i][0]) & (wanted < fleet.spans[i][1])] for i in replies}
+    by_shard = {i: wanted[(wanted >= first) & (wanted < last)] for i, (first, last) in enumerate(fleet.spans)}
     by_shard = {i: rows for i, rows in by_shard.items() if len(rows)}
     fetched = fleet.fetch(by_shard) if by_shard else {}
-    if lost := by_shard.keys() - fetched.keys():
-        for i in lost:
-            del replies[i]
-        return None
+    _whole(by_shard, fetched)
     held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
     return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
+
+
+def _whole(asked: Iterable[int], replied: Collection[int]) -> None:
+    """Fault where a shard that was asked did not reply."""
+    if missing := [str(i) for i in asked if i not in replied]:
+        raise Fault(PARTIAL if replied else DOWN, f"no answer in time from shard {', '.join(missing)}")
 
 
 @lru_cache(1024)

@@ -12,7 +12,7 @@ from ssp.base.errors import Fault
 from ssp.base.services import BACKOFF, TRIES, Service
 from ssp.search.hits import Answers, Search
 from ssp.search.known import sendable
-from ssp.search.router import DOWN, NO_CORPUS
+from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
 
 if TYPE_CHECKING:
     import httpx
@@ -56,7 +56,7 @@ class HttpSearch:
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query
         that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the policy's
-        doing, not a fault (law 2). Coverage as the server says, if it does."""
+        doing, not a fault (law 2)."""
         return _joined([self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)])
 
     def close(self) -> None:
@@ -78,16 +78,15 @@ class HttpSearch:
 
 
 def _joined(parts: Sequence[Answers]) -> Answers:
-    """Answers to different queries, one after the other: the lowest coverage."""
-    coverage = min((part.coverage for part in parts), default=1.0)
-    return Answers([found for part in parts for found in part], coverage)
+    """Answers to different queries, one after the other."""
+    return Answers([found for part in parts for found in part])
 
 
 def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
-    """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, with
-    `coverage` (0 to 1) where the server sends it, as ours does. A document without an id gets one made from its
-    contents; it may be its text alone; a reply without any score is in rank order, and a score is 1 / rank. Anything
-    else that differs from the contract raises Fault(retriever_schema)."""
+    """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`. A
+    document without an id gets one made from its contents; it may be its text alone; a reply without any score is in rank
+    order, and a score is 1 / rank. Anything else that differs from the contract raises Fault(retriever_schema), an answer
+    of which the server says that it covers a part of the corpus Fault(retriever_partial)."""
     if not 200 <= status < 300:
         raise Fault(SCHEMA, f"status {status}")
     try:
@@ -97,15 +96,14 @@ def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
         raise Fault(SCHEMA, "the answer is not a JSON object with a result") from error
     if not isinstance(result, list) or len(result) != queries or not all(isinstance(found, list) for found in result):
         raise Fault(SCHEMA, f"result is not a list of {queries} lists")
-    coverage = reply.get("coverage", 1.0)
-    if not _number(coverage) or not 0 <= coverage <= 1:
-        raise Fault(SCHEMA, "coverage is not a number from 0 to 1")
+    if reply.get("coverage", 1.0) != 1.0:
+        raise Fault(PARTIAL, "the server searched a part of its corpus")
     ranked = not any(isinstance(item, dict) and "score" in item for found in result for item in found)
     documents = [
         [_document(item, 1 / rank if ranked else None) for rank, item in enumerate(found[:k], start=1)]
         for found in result
     ]
-    return Answers(documents, float(coverage))
+    return Answers(documents)
 
 
 def _number(value: Any) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from ssp.base.episode import COVERAGE, STAGE
+from ssp.base.episode import STAGE
 
 KINDS = ("generate", "search", "verify", "judge", "learn")
 
@@ -20,7 +20,6 @@ class Clock:
     def __init__(self, span: Span = lambda track, name, start, end: None, track: str = "round-0") -> None:
         self.track, self._span = track, span
         self.seconds, self.generated = defaultdict[str, float](float), defaultdict[str, float](float)
-        self._coverages: list[float] = []
         self.busy = 0.0
 
     def stage(self, crew: str, name: str, started: float, workers: Sequence[dict[str, float]]) -> None:
@@ -30,10 +29,9 @@ class Clock:
         for kind, seconds in slowest.items():
             if kind in KINDS:
                 self.seconds[f"time/{kind}"] += seconds
-            elif kind.startswith(STAGE) and kind != COVERAGE:
+            elif kind.startswith(STAGE):
                 self.seconds[f"time/search_{kind.removeprefix(STAGE)}"] += seconds
         self.generated[crew] += slowest.get("generate", 0.0)
-        self._coverages += [seconds[COVERAGE] for seconds in workers if COVERAGE in seconds]
         self.busy += sum(seconds.get("busy", 0.0) for seconds in workers)
 
     def shares(self, wall: float, workers: int, learn: float = 0.0) -> dict[str, float]:
@@ -44,6 +42,4 @@ class Clock:
         seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))
         seconds["time/idle"] = max(0.0, wall - self.busy / max(1, workers))
         seconds["time/step"] = wall
-        return {**seconds, **{name: spent for name, spent in self.seconds.items() if name not in seconds}} | (
-            {COVERAGE: min(self._coverages)} if self._coverages else {}
-        )
+        return {**seconds, **{name: spent for name, spent in self.seconds.items() if name not in seconds}}

@@ -142,7 +142,6 @@ WRONG = (
     "--index i",
     "--kind lucene",
     "--kind dense",
-    "--min-coverage 1.5",
     "--timeout 0",
 )
 

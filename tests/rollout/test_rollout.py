@@ -53,12 +53,12 @@ def test_what_a_search_tells_of_itself_is_handed_on() -> None:
     class Told(Books):
         def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
             found = super().search(queries, k, corpus)
-            return Answers(found, 0.5 if queries == ["b"] else 1.0, {"encode": 0.25, "merge": 1.0})
+            return Answers(found, {"encode": 0.25, "merge": 1.0})
 
     engine = scripted([[search(word), search("c"), ANSWER] for word in "ab"])
     made = tasks(2, corpora=["train", "heldout"])
     _, seconds = rollout(engine, SEARCH_R1, Told(), made, SETTINGS)
     assert seconds["search/encode"] == 1.0 and seconds["search/merge"] == 4.0  # two turns, two corpora
-    assert seconds["search/coverage"] == 0.5 and not engine._slots
+    assert not engine._slots
     _, plain = rollout(scripted([[search("a"), ANSWER]]), SEARCH_R1, Books(), tasks(1), SETTINGS)
     assert set(plain) == {"generate", "search"}

@@ -9,7 +9,6 @@ import pytest
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.search.hits import Answers
 from ssp.search.known import RecordedSearch
 
 BM25 = {"train": "bm25 train", "heldout": "bm25 heldout"}
@@ -84,26 +83,6 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no database " * 100)
     with pytest.raises(InputError, match="text.db"):
         RecordedSearch(tmp_path / "text.db", Counting(), BM25)
-
-
-class Partial(Counting):
-    """Searches half of the corpus until it is `whole`."""
-
-    whole = False
-
-    def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        return Answers(super().search(queries, k, corpus), 1.0 if self.whole else 0.5, {"search": 2.0})
-
-
-def test_an_answer_of_part_of_the_corpus_is_given_as_such_and_not_remembered(tmp_path: Path) -> None:
-    inner = Partial()
-    search = RecordedSearch(tmp_path / "r.db", inner, BM25)
-    first = search.search(["a"], 1, "train")
-    assert (first.coverage, first.seconds, first.known) == (0.5, {"search": 2.0}, 0)
-    inner.whole = True
-    assert search.search(["a"], 1, "train").coverage == 1.0
-    again = search.search(["a"], 1, "train")
-    assert (again.coverage, again.seconds, again.known) == (1.0, {}, 1) and len(inner.asked) == 2
 
 
 def test_a_write_that_failed_leaves_the_file_free(tmp_path: Path) -> None:

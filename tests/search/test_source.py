@@ -99,9 +99,6 @@ def test_trouble_is_retried_and_then_a_fault(trouble):
         {"result": [[{**ITEM, "score": True}]]},
         httpx.Response(200, content=json.dumps({"result": [[{**ITEM, "score": float("nan")}]]}).encode()),
         {"result": [[{**ITEM, "score": 10**400}]]},
-        {"result": [[ITEM]], "coverage": "all"},
-        {"result": [[ITEM]], "coverage": 1.5},
-        {"result": [[ITEM]], "coverage": True},
         {"result": [[{"document": {"id": ["1"], "contents": "x"}, "score": 1.0}]]},
         {"result": [[{"document": {"id": "1", "contents": "\ud800"}, "score": 1.0}]]},
     ],
@@ -164,12 +161,12 @@ def test_addresses():
 def test_parts_of_a_long_request_add_up(monkeypatch):
     monkeypatch.setattr(source, "BATCH", 1)
 
-    def said(body):
-        whole = body["queries"] == ["a"]
-        return {**good(body), "coverage": 1.0 if whole else 0.5}
+    assert len(server(good).search(["a", "b"], 1, "train")) == 2
 
-    answers = server(said).search(["a", "b"], 1, "train")
-    assert (len(answers), answers.coverage) == (2, 0.5)
+
+def test_an_answer_of_a_part_of_the_corpus_is_void():
+    with pytest.raises(Fault, match="retriever_partial"):
+        server(lambda body: {**good(body), "coverage": 0.5}).search(["a"], 1, "train")
 
 
 @pytest.mark.parametrize(("header", "pause"), [("0.5", 0.5), ("1e9", 5.0), ("", 0.25)])

@@ -44,19 +44,17 @@ def test_shares_add_up_to_the_step(stages: list[list[dict[str, float]]], learn: 
     assert len(spans) == len(stages)
 
 
-def test_stages_of_searches_are_parts_of_their_time_and_the_least_coverage_counts() -> None:
+def test_stages_of_searches_are_parts_of_their_time() -> None:
     clock = Clock()
-    slow = {"search": 3.0, "search/encode": 1.0, "search/fetch": 2.0, "search/coverage": 1.0, "busy": 3.0}
-    clock.stage(
-        "solver", "play", 0.0, [slow, {"search": 1.0, "search/encode": 1.0, "search/coverage": 0.5, "busy": 1.0}]
-    )
+    slow = {"search": 3.0, "search/encode": 1.0, "search/fetch": 2.0, "busy": 3.0}
+    clock.stage("solver", "play", 0.0, [slow, {"search": 1.0, "search/encode": 1.0, "busy": 1.0}])
     clock.stage("solver", "play", 0.0, [slow, {"busy": 1.0}])
     shares = clock.shares(10.0, 2)
     assert {key: shares[key] for key in shares if "search" in key} == {
-        "time/search": 6.0, "time/search_encode": 2.0, "time/search_fetch": 4.0, "search/coverage": 0.5,
+        "time/search": 6.0, "time/search_encode": 2.0, "time/search_fetch": 4.0,
     }  # fmt: skip
     assert shares["time/overhead"] == 4.0
-    assert not {"search/coverage", "time/search_encode"} & Clock().shares(1.0, 1).keys()
+    assert "time/search_encode" not in Clock().shares(1.0, 1)
 
 
 # alarm

@@ -29,7 +29,7 @@ def rollout(
     told: Told = lambda episode, kind, text: None,
 ) -> tuple[list[Episode], dict[str, float]]:
     """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`,
-    `search/<stage>`; with them the least `search/coverage`). Ends of an episode (`stopped`): `final` (it handed in),
+    `search/<stage>`). Ends of an episode (`stopped`): `final` (it handed in),
     `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long), `malformed` (one
     invalid turn too many), `fault` (void: a Fault of search hits the episodes of that call, one of the engine all that
     it hit). `Episode.documents` are those that the policy was shown. `told` hears of each piece of text at once."""

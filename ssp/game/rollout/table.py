@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ssp.base.episode import COVERAGE, STAGE, Document, Episode, Task
+from ssp.base.episode import STAGE, Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -115,7 +115,7 @@ class Table:
         self._settings, self._limits = settings, settings.limits
         self._ends = [[end] for end in renderer.ends]
         self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
-        # With them what the answers tell: seconds of their stages, under STAGE, and the least coverage.
+        # With them what the answers tell: seconds of their stages, under STAGE.
         self.seconds = {"generate": 0.0, "search": 0.0}
         self._adding = threading.Lock()
         texts = [renderer.prompt(task.role, task.fields) for task in tasks]
@@ -216,7 +216,6 @@ class Table:
         with self._adding:
             self.seconds["search"] += time.perf_counter() - began
             for answers in stages:
-                self.seconds[COVERAGE] = min(self.seconds.get(COVERAGE, 1.0), answers.coverage)
                 for stage, seconds in answers.seconds.items():
                     self.seconds[STAGE + stage] = self.seconds.get(STAGE + stage, 0.0) + seconds
         return found

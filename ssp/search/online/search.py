@@ -77,7 +77,7 @@ class OnlineSearch:
         began = time.perf_counter()
         # One at a time through the memory, so that a fault loses no answer that was paid for.
         answers = list(self._pool.map(partial(self._remembered, k), queries))
-        return Answers(answers, 1.0, {"search": time.perf_counter() - began})
+        return Answers(answers, {"search": time.perf_counter() - began})
 
     def close(self) -> None:
         """End the threads, close the connections and the file."""
@@ -88,8 +88,8 @@ class OnlineSearch:
         self._memory.close()
 
     def _remembered(self, k: int, query: str) -> list[Document]:
-        found, _ = self._memory.ask([(self._what, k, query)], lambda _: [(self._one(query, k), 1.0)])
-        ((documents, _),) = found.values()
+        found, _ = self._memory.ask([(self._what, k, query)], lambda _: [self._one(query, k)])
+        (documents,) = found.values()
         return documents[: 1 + derive(self._seed, "results", query, k) % k if self._varies else None]
 
     def _one(self, query: str, k: int) -> list[Document]:

@@ -37,7 +37,7 @@ BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Info = tuple[float, dict[str, float]]
+Info = dict[str, float]
 Reply = tuple[int, bytes, Sequence[tuple[bytes, bytes]]]
 
 JSON = (b"content-type", b"application/json")
@@ -46,14 +46,13 @@ JSON = (b"content-type", b"application/json")
 @dataclass
 class Served:
     """A loaded corpus: what answers, how by default, its reranker, and what /status tells. `shards` gives {first, rows,
-    state} of each shard now; /readyz refuses while those that are `up` hold less of the corpus than `min_coverage`."""
+    state} of each shard now; /readyz refuses while one is not `up`."""
 
     router: Router
     options: Options = Options()
     reranker: Reranker | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     shards: Callable[[], Sequence[Mapping[str, Any]]] = lambda: ()
-    min_coverage: float = 1.0
 
     @property
     def coverage(self) -> float:
@@ -169,14 +168,9 @@ class SearchApi:
         found, infos = await self._soon(self._searches, (question.k, question.options), question.queries)
         content = question.render(found)
         if question.timings:
-            seconds, total = added(seconds for _, seconds in infos), time.perf_counter() - began
+            seconds, total = added(infos), time.perf_counter() - began
             content["timings"] = {"wait": max(0.0, total - sum(seconds.values())), **seconds, "total": total}
-        coverage = min((coverage for coverage, _ in infos), default=1.0)
-        if coverage == 1.0:
-            return _json(200, content)
-        if type(content) is dict:
-            content["coverage"] = coverage
-        return _json(200, content, (b"x-coverage", str(coverage).encode()))
+        return _json(200, content)
 
     async def _reranked(self, asked: Rerank) -> Reply:
         forms.needs(self._open().reranker is not None)
@@ -203,7 +197,7 @@ class SearchApi:
         self.metrics.cached.inc(answers.known)
         for stage, seconds in answers.seconds.items():
             self.metrics.stages.labels(stage).inc(seconds)
-        return answers, (answers.coverage, answers.seconds)
+        return answers, answers.seconds
 
     def _rerank(self, key: Any, pairs: list[tuple[str, list[Document]]]) -> tuple[list[list[float]], None]:
         reranker = self._open().reranker
@@ -217,7 +211,7 @@ class SearchApi:
         if self._served is None:
             return _json(503, {"status": "loading"}, RETRY_AFTER)
         coverage = self._served.coverage
-        if coverage < self._served.min_coverage or not coverage:
+        if coverage < 1:
             return _json(503, {"status": "partial", "coverage": coverage}, RETRY_AFTER)
         return _json(200, {"status": "ready", "coverage": coverage})
 
