@@ -186,24 +186,15 @@ def join(cfg: Config, run: str, shard: int) -> str:
     return name
 
 
-def leave(run: str, shard: int, replica: int, seconds: float = 60.0) -> None:
-    """Take a replica out of a run: it takes no further call, finishes what is under way, and ends.
-
-    InputError when it is not there, or the only one of its shard. SspError when it is not done within `seconds`.
-    """
+def leave(run: str, shard: int, replica: int) -> None:
+    """Take a replica out of a run: it ends, and another one is asked what it has not answered. InputError when it is not
+    there, or the only one of its shard."""
     space, there = _replicas(run, shard)
     name = actor_name(run, SHARD, shard, replica)
     if name not in there or len(there) < 2:
         rule = "a replica leaves a shard that has another one"
         raise InputError(rule, f"{name}, of {', '.join(there)}", "add one first (join), or name one of these")
-    actor: Any = ray.get_actor(name, namespace=space)
-    deadline = time.monotonic() + seconds
-    ray.get(actor.leave.remote(), timeout=seconds)
-    while ray.get(actor.state.remote(), timeout=seconds)["under_way"]:
-        if time.monotonic() > deadline:
-            raise SspError(f"{name} takes no new calls, but did not finish its own in {seconds:g} s. Next: call again")
-        time.sleep(0.05)
-    ray.kill(actor, no_restart=True)
+    ray.kill(ray.get_actor(name, namespace=space), no_restart=True)
 
 
 def _replicas(run: str, shard: int) -> tuple[str, list[str]]:

@@ -46,13 +46,12 @@ def names(run: str, kind: str) -> dict[str, int]:
 
 @dataclass(eq=False)
 class _Replica:
-    """One actor. `up`: it takes calls; `leaving`: it never will again. `started`: it has answered a probe since its start,
+    """One actor. `up`: it takes calls. `started`: it has answered a probe since its start,
     so one that it leaves unanswered means that it hangs. `busy`: calls under way, those that nobody waits for included."""
 
     part: int
     handle: Any
     up: bool = False
-    leaving: bool = False
     started: bool = False
     busy: int = 0
     probe: Any = None
@@ -148,18 +147,14 @@ class Members:
         ref.future().add_done_callback(done)
 
     def _received(self, replica: _Replica, ref: Any) -> Any:
-        """The answer; None of one that leaves, died, or whose answer is lost."""
+        """The answer; None of one that died, or whose answer is lost."""
         try:
-            answer = ray.get(ref, timeout=self._patience)
+            return ray.get(ref, timeout=self._patience)
         except RayTaskError as error:  # its own code: a bug, or a Fault
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except RayError:
-            answer = None
-        else:
-            replica.leaving = replica.leaving or answer is None
-        if answer is None:
             self._down(replica)
-        return answer
+            return None
 
     def _down(self, replica: _Replica) -> None:
         with self._lock:
@@ -217,4 +212,4 @@ class Members:
         else:
             replica.started = True
         with self._lock:
-            replica.probe, replica.up = None, replica.started and not replica.leaving
+            replica.probe, replica.up = None, replica.started

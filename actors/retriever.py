@@ -58,11 +58,10 @@ def placed(cfg: Config) -> dict[str, Any]:
 
 
 class _Served(Alive):
-    """Counts what is asked and under way, and refuses what comes after `leave`."""
+    """Counts what is asked and under way."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._leaving = False
         self._counts = dict.fromkeys(("calls", "items", "batches", "computed", "under_way", "seconds"), 0.0)
 
     @_probe
@@ -75,24 +74,14 @@ class _Served(Alive):
         """Calls, their items, batches made of them, different items computed, seconds of that, calls under way."""
         return dict(self._counts)
 
-    @_probe
-    def leave(self) -> None:
-        """Finish what is under way; every later call gets None."""
-        with self._lock:  # a call that came before is counted by now
-            self._leaving = True
-
     def _count(self, **more: float) -> None:
         with self._lock:
             for name, value in more.items():
                 self._counts[name] += value
 
-    def _answered(self, items: int, answer: Callable[[], T]) -> T | None:
-        """The answer to a call of so many items; None when it came too late."""
-        with self._lock:
-            if self._leaving:
-                return None
-            self._counts["under_way"] += 1
-        self._count(calls=1, items=items)
+    def _answered(self, items: int, answer: Callable[[], T]) -> T:
+        """The answer to a call of so many items."""
+        self._count(under_way=1, calls=1, items=items)
         try:
             return answer()
         finally:
@@ -122,7 +111,7 @@ class ShardActor(_Served):
 
     def search(
         self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
-    ) -> list[Hits] | None:
+    ) -> list[Hits]:
         """The rankings of this shard (`ssp.search.shard.Shard.search`)."""
 
         def answer() -> list[Hits]:
@@ -133,7 +122,7 @@ class ShardActor(_Served):
 
         return self._answered(len(texts), answer)
 
-    def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]] | None:
+    def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]]:
         """Ids and contents of the documents of `rows`, in that order."""
 
         def answer() -> tuple[list[str], list[str]]:
@@ -177,7 +166,7 @@ class EncoderActor(Calm, _Served):
         names = [name for name, encoder in self._encoders.items() if encoder is not None]
         return f"encoder: {', '.join(names + ['reranker'] * (self._reranker is not None))}"
 
-    def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]] | None:
+    def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
         """`[n, d] float32`, and seconds by stage of the batches that held them."""
 
         def answer() -> tuple[Vectors, dict[str, float]]:
@@ -186,7 +175,7 @@ class EncoderActor(Calm, _Served):
 
         return self._answered(len(texts), answer)
 
-    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]] | None:
+    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """The cross-encoder's scores, one a document."""
         items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
         return self._answered(len(queries), lambda: self._batcher.submit(RERANK, items).result()[0])

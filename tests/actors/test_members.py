@@ -36,21 +36,20 @@ class Ref:
 
 
 class Actor:
-    """One replica. `how`: up, leaving (calls get None), hung (nothing is answered), down (calls are lost), dead."""
+    """One replica. `how`: up, hung (nothing is answered), down (calls are lost), dead."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.how, self.killed, self.calls, self.pings = name, "up", 0, 0, 0
+        self.name, self.how, self.killed = name, "up", 0
 
     def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *args: self._answer(method))
+        return SimpleNamespace(remote=lambda *args: self._answer())
 
-    def _answer(self, method: str) -> Ref:
+    def _answer(self) -> Ref:
         if self.how == "dead":
             return Ref(error=ActorDiedError())
         if self.how == "down":
             return Ref(error=RayError("it restarts"))
-        self.calls, self.pings = self.calls + (method == "search"), self.pings + (method == "ping")
-        return Ref(None if self.how == "leaving" and method == "search" else self.name, comes=self.how != "hung")
+        return Ref(self.name, comes=self.how != "hung")
 
 
 class FakeRay:
@@ -112,24 +111,12 @@ def count(found: Members, part: int) -> int:
     return found.up[part]
 
 
-def test_one_that_leaves_is_asked_no_more_though_it_answers_probes_and_another_takes_the_call() -> None:
-    with seen(name(0, 0), name(0, 1), name(1, 0)) as (fake, found):
-        until("both are up", lambda: found.up == {0: 2, 1: 1})
-        fake.actors[name(0, 1)].how = "leaving"
-        until("it has said so", lambda: ask(found)[0] == name(0, 0) and count(found, 0) == 1)
-        leaving = fake.actors[name(0, 1)]
-        calls, pings = leaving.calls, leaving.pings
-        until("it has answered probes, and nobody else's calls", lambda: ask(found)[0] and leaving.pings > pings + 5)
-        assert leaving.calls == calls and leaving.killed == 0
-
-
 def test_one_that_left_is_another_one_when_its_name_is_used_anew() -> None:
     with seen(name(0, 0), name(1, 0)) as (fake, found):
         until("both are up", lambda: found.up == {0: 1, 1: 1})
-        fake.actors[name(0, 0)].how = "leaving"
+        fake.actors[name(0, 0)].how = "dead"
         assert ask(found, 0.05) == {1: name(1, 0)}
-        old, fake.actors[name(0, 0)] = fake.actors[name(0, 0)], Actor(name(0, 0))
-        old.how = "dead"
+        fake.actors[name(0, 0)] = Actor(name(0, 0))
         assert ask(found)[0] == name(0, 0)
 
 
@@ -143,7 +130,7 @@ def test_one_that_hangs_is_killed() -> None:
         assert ask(found)[0] == name(0, 0)
 
 
-HOW = st.sampled_from(["join", "leaving", "down", "hung", "up", "gone", "dead"])
+HOW = st.sampled_from(["join", "down", "hung", "up", "gone", "dead"])
 
 
 @settings(max_examples=15, deadline=None)
@@ -156,7 +143,7 @@ def test_whatever_replicas_do_those_that_are_up_answer_and_no_others(events: lis
                 fake.actors[it] = Actor(it)
             elif how == "gone" and it in fake.actors:
                 fake.actors.pop(it).how = "dead"
-            elif it in fake.actors and how != "join" and fake.actors[it].how not in ("leaving", "dead"):
+            elif it in fake.actors and how != "join" and fake.actors[it].how != "dead":
                 fake.actors[it].how = how
             ask(found, 0.02)  # what has changed is noticed by a call, or by the next look
             until("it is as it should be", lambda: up(fake) == up_of(found, fake))
