@@ -6,7 +6,7 @@
 `Leased` does what a run does. A producer writes its episodes into the ledger (created, then queued with outcome and
 reward), puts the block into the object store, and a ticket with the reference into the queue, which is bounded by items
 and bytes; the put is heard only once the ledger has answered. The learner leases blocks of many episodes, reads them,
-commits them to the ledger as one update, and acknowledges the lease once the commit is durable. A lease expires.
+commits them to the ledger as one update, and acknowledges the lease once the commit is durable.
 
 One thing is different: the producers of that script push, so they own their blocks. In a run the coordinator calls
 `play` and owns what it returns, and a player's death loses nothing that it had handed over.
@@ -35,7 +35,7 @@ from actors.process import Alive  # noqa: E402
 from actors.services import LedgerActor  # noqa: E402
 from ssp.selfplay.queues import Queue, Ticket  # noqa: E402
 
-ROLE, LEASE, WAIT = "solver", 60.0, 5.0
+ROLE, PATIENCE, WAIT = "solver", 60.0, 5.0
 BLOCK = 64
 """Records of one block at most: a block is what there is when the one before has gone."""
 
@@ -138,14 +138,14 @@ class Leased:
     def get(self, n: int) -> list[dict[str, Any]]:
         """Up to about `n` records; asking for more says that the ones before are trained."""
         self._commit()
-        deadline = time.monotonic() + LEASE
+        deadline = time.monotonic() + PATIENCE
         while True:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no ticket for {LEASE:g} s: see the producers' logs")
+                raise TimeoutError(f"no ticket for {PATIENCE:g} s: see the producers' logs")
             while len(self._ahead) < AHEAD:
                 self._leases += 1
                 key = f"lease{self._leases}"
-                self._ahead.append((key, self._queue.lease.remote(key, n, LEASE, None, WAIT)))
+                self._ahead.append((key, self._queue.lease.remote(key, n, None, WAIT)))
             key, answer = self._ahead.pop(0)
             tickets = ray.get(answer)
             if tickets:

@@ -1,4 +1,4 @@
-"""Leases: budgets, order, expiry, late and repeated calls, the sweep; against a model, by a clock that tests turn."""
+"""The queue's state: budgets, order, leases, repeated calls, the sweep; ages by a clock that tests turn."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def ids(tickets: list[Ticket]) -> list[str]:
 def test_oldest_games_first_and_blocks_of_many(queue: LeaseQueue) -> None:
     queue.put([ticket("c", 3, 4), ticket("a", 1, 2)])
     queue.put([ticket("b", 1, 2)])
-    assert ids(queue.lease("x", 4, 9)) == ["a", "b"]
-    assert ids(queue.lease("y", 1, 9)) == ["c"]  # more than was asked for, or nobody could ever have it
-    assert queue.lease("z", 4, 9) == []
+    assert ids(queue.lease("x", 4)) == ["a", "b"]
+    assert ids(queue.lease("y", 1)) == ["c"]  # more than was asked for, or nobody could ever have it
+    assert queue.lease("z", 4) == []
 
 
 def test_a_put_without_room_changes_nothing(queue: LeaseQueue) -> None:
@@ -50,7 +50,7 @@ def test_a_put_without_room_changes_nothing(queue: LeaseQueue) -> None:
     assert not queue.put([ticket("b", nbytes=41)])
     assert queue.figures()["items"] == 6
     assert queue.put([ticket("a", items=6), ticket("b", items=4, nbytes=40)])  # only what is new needs room
-    queue.lease("x", 99, 9)
+    queue.lease("x", 99)
     assert not queue.put([ticket("c")])  # a lease frees nothing
     queue.ack("x")
     assert queue.put([ticket("c")])
@@ -62,80 +62,40 @@ def test_a_known_id_is_never_queued_twice(queue: LeaseQueue) -> None:
     for _ in range(2):
         queue.put([ticket("a"), ticket("a")])
         assert queue.figures()["items"] == 1
-    queue.lease("x", 1, 9)
+    queue.lease("x", 1)
     queue.put([ticket("a")])
-    assert queue.lease("y", 1, 9) == []
+    assert queue.lease("y", 1) == []
     queue.ack("x")
     assert queue.put([ticket("a")])  # a put whose answer was lost until now
-    assert queue.lease("y", 1, 9) == [] and queue.figures()["items"] == 0
+    assert queue.lease("y", 1) == [] and queue.figures()["items"] == 0
 
 
-def test_calls_repeated_after_a_lost_answer_say_the_same(queue: LeaseQueue, clock: Clock) -> None:
+def test_calls_repeated_after_a_lost_answer_change_nothing(queue: LeaseQueue) -> None:
     queue.put([ticket("a"), ticket("b")])
-    first = queue.lease("x", 1, 9)
-    clock.now = 8
-    assert queue.lease("x", 1, 9) == first
-    clock.now = 16  # counted from the repetition
-    assert ids(queue.lease("y", 2, 9)) == ["b"]
-    assert queue.ack("x") == queue.ack("x") == ["a"]
-    queue.put([ticket("c")])
-    assert queue.lease("x", 1, 9) == []
+    assert ids(queue.lease("x", 1)) == ids(queue.lease("x", 1)) == ["a"]
+    assert ids(queue.lease("y", 2)) == ["b"]  # never what another one has
+    assert (queue.ack("x"), queue.ack("x")) == (["a"], [])
+    assert queue.figures()["items"] == queue.figures()["leased"] == 1
 
 
-def test_an_expired_lease_is_handed_out_again_at_its_place(queue: LeaseQueue, clock: Clock) -> None:
-    queue.put([ticket("a", 1), ticket("b", 2)])
-    queue.lease("x", 1, 5)
-    assert queue.next_expiry == 5
-    clock.now = 5
-    assert ids(queue.lease("y", 9, 5)) == ["a", "b"] and [*queue._leases] == ["y"]
-    assert queue.ack("x") == [] and queue.lease("x", 1, 5) == []
-    assert queue.ack("y") == ["a", "b"]
-
-
-def test_of_an_expired_lease_a_part_may_be_handed_on(queue: LeaseQueue, clock: Clock) -> None:
-    queue.put([ticket("a", 1), ticket("b", 2)])
-    queue.lease("x", 2, 5)
-    clock.now = 5
-    assert ids(queue.lease("y", 1, 5)) == ["a"]
-    assert queue.ack("x") == ["b"] and queue.ack("y") == ["a"]
-    assert queue.figures()["items"] == queue.figures()["leased"] == 0
-
-
-def test_a_late_ack_counts_until_somebody_else_has_the_ticket(queue: LeaseQueue, clock: Clock) -> None:
-    queue.put([ticket("a")])
-    queue.lease("x", 1, 5)
-    clock.now = 99
-    assert queue.lease("y", 1, 5, order=7) == []  # now it waits again
-    assert queue.ack("x") == ["a"]
-    assert queue.lease("y", 1, 5) == []
-
-
-def test_who_asks_again_after_expiry_has_it_again(queue: LeaseQueue, clock: Clock) -> None:
-    queue.put([ticket("a")])
-    queue.lease("x", 1, 5)
-    clock.now = 6
-    queue.lease("other", 1, 5, order=7)
-    assert ids(queue.lease("x", 1, 5)) == ["a"]
-    assert queue.lease("y", 1, 5) == []
-
-
-def test_the_sweep_leases_what_is_too_old(queue: LeaseQueue, clock: Clock) -> None:
+def test_the_sweep_leases_what_is_too_old(queue: LeaseQueue) -> None:
     queue.put([ticket("old", 1, version=2), ticket("new", 2, version=3), ticket("ageless", 3)])
     queue.put([ticket("busy", 0, version=1)])
-    assert ids(queue.lease("x", 1, 5)) == ["busy"]  # its holder checks it
-    assert ids(queue.sweep("s", 3, 5)) == ids(queue.sweep("s", 3, 5)) == ["old"]
-    assert ids(queue.lease("y", 9, 5)) == ["new", "ageless"]
+    assert ids(queue.lease("x", 1)) == ["busy"]  # its holder checks it
+    assert ids(queue.sweep("s", 3)) == ids(queue.sweep("s", 3)) == ["old"]
+    assert ids(queue.lease("y", 9)) == ["new", "ageless"]
     assert queue.ack("s") == ["old"]
 
 
 def test_what_is_put_again_had_its_room(queue: LeaseQueue) -> None:
     """The queue died, and another one was quicker: it waits for what is put again, which must not wait for it."""
-    queue.put([ticket("b", 1, ITEMS)])
-    assert not queue.put([ticket("a", 0)])
-    assert queue.put([ticket("a", 0)], again=True) and queue.put([ticket("a", 0)])
+    queue.put([ticket("b", 1, ITEMS, version=0)])
+    assert not queue.put([ticket("a", 0, version=0)])
+    assert queue.put([ticket("a", 0, version=0)], again=True) and queue.put([ticket("a", 0, version=0)])
     assert not queue.put([ticket("c", 2)])
-    assert ids(queue.lease("x", 1, 9, order=0)) == queue.ack("x") == ["a"]
-    assert queue.figures()["items"] == ITEMS
+    assert ids(queue.sweep("x", 9)) == ["a", "b"]  # all that is old, also above the budget
+    queue.clear()
+    assert queue.put([ticket("a", 0, ITEMS)]) and ids(queue.lease("y", 1, order=0)) == queue.ack("y") == ["a"]
 
 
 def test_age_and_depth_are_known(queue: LeaseQueue, clock: Clock) -> None:
@@ -143,21 +103,15 @@ def test_age_and_depth_are_known(queue: LeaseQueue, clock: Clock) -> None:
     queue.put([ticket("a", items=2, nbytes=30)])
     clock.now = 3
     queue.put([ticket("b", items=1, nbytes=10)])
-    queue.lease("x", 1, 9)
+    queue.lease("x", 1)
     clock.now = 5
     assert queue.figures() == {"items": 3, "bytes": 40, "leased": 1, "age": 5}
-
-
-def test_a_sweep_takes_all_that_is_old_also_above_the_budget(queue: LeaseQueue) -> None:
-    queue.put([ticket("a", items=ITEMS, version=0)])
-    queue.put([ticket("b", items=ITEMS, version=0)], again=True)
-    assert [t.id for t in queue.sweep("x", 99, 9)] == ["a", "b"]
 
 
 def test_what_is_remembered_is_bounded(queue: LeaseQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "REMEMBERED", 3)
     for i in range(9):
         queue.put([ticket(str(i))])
-        queue.lease(f"k{i}", 1, 9)
+        queue.lease(f"k{i}", 1)
         queue.ack(f"k{i}")
-    assert list(queue._done) == ["6", "7", "8"] and list(queue._acked) == ["k6", "k7", "k8"]
+    assert list(queue._done) == ["6", "7", "8"]

@@ -1,4 +1,4 @@
-"""Calls that wait inside a queue: for room in their turn, for tickets, for leases to expire; never in vain."""
+"""Calls that wait inside a queue: for room in their turn, for tickets; never in vain."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def test_room_is_given_in_the_order_of_asking() -> None:
     big = asyncio.create_task(queue.put([ticket("big", 4)], 5))
     small = asyncio.create_task(queue.put([ticket("small")], 5))
     await soon()
-    assert ids(await queue.lease("x", 4, 9)) == ["a"]
+    assert ids(await queue.lease("x", 4)) == ["a"]
     await queue.ack("x")
     assert await big and not small.done()
-    assert ids(await queue.lease("y", 4, 9)) == ["big"]
+    assert ids(await queue.lease("y", 4)) == ["big"]
     await queue.ack("y")
     assert await small
 
@@ -43,7 +43,7 @@ async def test_no_room_in_time_is_false_and_leaves_nothing() -> None:
     await queue.put([ticket("a")])
     assert not await queue.put([ticket("b")])
     assert not await queue.put([ticket("b")], 0.01)
-    await queue.lease("x", 1, 9)
+    await queue.lease("x", 1)
     await queue.ack("x")
     assert queue.figures()["items"] == 0
 
@@ -55,7 +55,7 @@ async def test_what_never_fits_is_said_to_who_waited_too() -> None:
     await soon()
     second = asyncio.create_task(queue.put([ticket("c", 2)], 5))
     await soon()
-    await queue.lease("x", 1, 9)
+    await queue.lease("x", 1)
     await queue.ack("x")
     assert await first
     with pytest.raises(InvariantError, match="can never fit"):
@@ -64,32 +64,24 @@ async def test_what_never_fits_is_said_to_who_waited_too() -> None:
 
 async def test_takers_wait_for_tickets_of_their_order() -> None:
     queue = Queue(9, 100)
-    two = asyncio.create_task(queue.lease("two", 1, 9, order=2, wait=5))
-    some = asyncio.create_task(queue.lease("some", 1, 9, wait=5))
+    two = asyncio.create_task(queue.lease("two", 1, order=2, wait=5))
+    some = asyncio.create_task(queue.lease("some", 1, wait=5))
     await soon()
     await queue.put([ticket("a", order=1)])
     assert ids(await some) == ["a"] and not two.done()
     await queue.put([ticket("b", order=2)])
     assert ids(await two) == ["b"]
-    assert await queue.lease("none", 1, 9, wait=0.01) == []
-
-
-async def test_who_waits_gets_what_expires() -> None:
-    queue = Queue(9, 100)
-    await queue.put([ticket("a")])
-    await queue.lease("dead", 1, 0.02)
-    assert ids(await queue.lease("alive", 1, 9, wait=5)) == ["a"]
-    assert await queue.ack("dead") == [] and await queue.ack("alive") == ["a"]
+    assert await queue.lease("none", 1, wait=0.01) == []
 
 
 async def test_who_has_gone_takes_nothing() -> None:
     queue = Queue(9, 100)
-    gone = asyncio.create_task(queue.lease("gone", 1, 9, wait=5))
+    gone = asyncio.create_task(queue.lease("gone", 1, wait=5))
     await soon()
     gone.cancel()
     await soon()
     await queue.put([ticket("a")])
-    assert ids(await queue.lease("x", 1, 9)) == ["a"]
+    assert ids(await queue.lease("x", 1)) == ["a"]
 
 
 async def test_what_is_put_again_does_not_wait_in_line() -> None:
@@ -98,11 +90,11 @@ async def test_what_is_put_again_does_not_wait_in_line() -> None:
     later = asyncio.create_task(queue.put([ticket("c", order=2)], 5))
     await soon()
     assert await queue.put([ticket("a")], again=True)
-    assert ids(await queue.lease("x", 1, 9)) == ["a"]
+    assert ids(await queue.lease("x", 1)) == ["a"]
     await queue.ack("x")
     await soon()
     assert not later.done()
-    await queue.lease("y", 1, 9)
+    await queue.lease("y", 1)
     await queue.ack("y")
     assert await later
 
@@ -112,9 +104,9 @@ async def test_clear_sends_everybody_away() -> None:
     queue = Queue(1, 100)
     await queue.put([ticket("a")])
     old = asyncio.create_task(queue.put([ticket("b")], 5))
-    taker = asyncio.create_task(queue.lease("x", 1, 9, order=7, wait=5))
+    taker = asyncio.create_task(queue.lease("x", 1, order=7, wait=5))
     await soon()
     await queue.clear()
     async with asyncio.timeout(2):
         assert await old is False and await taker == []
-    assert await queue.put([ticket("b")]) and ids(await queue.lease("x", 1, 9)) == ["b"]
+    assert await queue.put([ticket("b")]) and ids(await queue.lease("x", 1)) == ["b"]

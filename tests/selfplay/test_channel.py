@@ -67,7 +67,7 @@ async def test_the_queue_dies_between_put_and_take(fault: bool) -> None:
     assert await channel.take(0) == ["a"]
     await channel.ack(0)
     assert await channel.take(1) == ["b"]
-    assert queue_in(crew).state.lease("another", 9, 1) == []
+    assert queue_in(crew).state.lease("another", 9) == []
 
 
 @pytest.mark.parametrize("method", ["ack", "clear"])

@@ -51,7 +51,7 @@ class Channel:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
             try:
-                leased = await self._queue.lease(str(key), sys.maxsize, self._timeout, key)
+                leased = await self._queue.lease(str(key), sys.maxsize, key)
             except Fault:
                 leased = []
             if leased:
@@ -71,7 +71,7 @@ class Channel:
         if not any(0 <= ticket.version < oldest for tickets in self._unacked.values() for ticket in tickets):
             return
         name = f"older than {oldest}"
-        for swept in await self._insist(f"sweep {name}", lambda: self._queue.sweep(name, oldest, self._timeout)):
+        for swept in await self._insist(f"sweep {name}", lambda: self._queue.sweep(name, oldest)):
             await account(swept.block)
             self._unacked[swept.order] = [kept for kept in self._unacked[swept.order] if kept.id != swept.id]
         await self._insist(f"ack {name}", lambda: self._queue.ack(name))

@@ -1,9 +1,8 @@
 """A queue: tickets in order, leases on them, a budget (`LeaseQueue`), and callers that wait (`Queue`: an actor, or local).
 
-A put without room changes nothing, and a known id is never queued twice. A call repeated after a lost reply changes
-nothing and says the same. A ticket whose lease expired is handed out again, and exactly one lease, the newest on a ticket,
-may acknowledge it. Those who wait for room get it in the order in which they came, however small a later put is; a call
-whose time is up takes and leaves nothing.
+A put without room changes nothing, and a known id is never queued twice. What is leased is its taker's until that is
+acknowledged: a call repeated after a lost reply gives the same tickets, and nobody else gets them. Those who wait for room
+get it in the order in which they came, however small a later put is; a call whose time is up takes and leaves nothing.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ssp.base.errors import InvariantError
 
 REMEMBERED = 10_000
-"""Ids of finished tickets, keys of finished leases that are known; what is repeated later, the ledger refuses."""
+"""Ids of finished tickets that are known; what is put again later, the ledger refuses."""
 
 
 class Ticket(NamedTuple):
@@ -35,20 +33,6 @@ class Ticket(NamedTuple):
     version: int = -1
 
 
-@dataclass
-class _Held:  # a ticket that is not acknowledged, its number among all that came, and the newest lease on it
-    ticket: Ticket
-    since: float
-    serial: int
-    lease: str = ""
-
-
-@dataclass
-class _Lease:
-    ids: list[str]
-    expires: float
-
-
 class LeaseQueue:
     """Tickets within `max_items` and `max_bytes`, leased ones included."""
 
@@ -58,123 +42,82 @@ class LeaseQueue:
 
     def clear(self) -> None:
         """Forget everything: the run went back to a checkpoint."""
-        self._held: dict[str, _Held] = {}
-        self._leases: dict[str, _Lease] = {}
-        self._done: OrderedDict[str, None] = OrderedDict()
-        self._acked: OrderedDict[str, list[str]] = OrderedDict()
-        self._items = self._bytes = self._serial = 0
+        self._tickets: dict[str, Ticket] = {}
+        self._since: dict[str, float] = {}
+        self._leases: dict[str, list[str]] = {}
+        self._done: dict[str, None] = {}
 
     def put(self, tickets: Sequence[Ticket], again: bool = False) -> bool:
         """All of `tickets`, or False when there is no room for those that are new. InvariantError when there never can be.
 
         `again`: they had found room before the queue died. Another one may have it now, and wait for these to go first.
         """
-        fresh = {t.id: t for t in tickets if t.id not in self._held and t.id not in self._done}
-        items, nbytes = sum(t.items for t in fresh.values()), sum(t.nbytes for t in fresh.values())
+        fresh = {t.id: t for t in tickets if t.id not in self._tickets and t.id not in self._done}
         if fresh and not again:
+            items, nbytes = _size(fresh.values())
             if items > self._max_items or nbytes > self._max_bytes:
                 raise InvariantError(
                     f"{items} items of {nbytes} bytes can never fit a queue of {self._max_items} items and "
                     f"{self._max_bytes} bytes"
                 )
-            if self._items + items > self._max_items or self._bytes + nbytes > self._max_bytes:
+            held_items, held_bytes = _size(self._tickets.values())
+            if held_items + items > self._max_items or held_bytes + nbytes > self._max_bytes:
                 return False
-        now = self._clock()
-        for serial, ticket in enumerate(fresh.values(), self._serial):
-            self._held[ticket.id] = _Held(ticket, now, serial)
-        self._serial += len(fresh)
-        self._items, self._bytes = self._items + items, self._bytes + nbytes
+        self._tickets |= fresh
+        self._since |= dict.fromkeys(fresh, self._clock())
         return True
 
-    def lease(self, key: str, items: int, seconds: float, order: int | None = None) -> list[Ticket]:
-        """The oldest tickets by order, up to `items` items but at least one if there is one; with `order`, only of that.
+    def lease(self, key: str, items: int, order: int | None = None) -> list[Ticket]:
+        """The oldest tickets by order that nobody has, up to `items` items but at least one if there is one; with `order`,
+        only of that. `key` names this call: repeated, it gives the same tickets again."""
+        return self._take(key, items, lambda ticket: order is None or ticket.order == order)
 
-        `key` names this call: repeated, it gives the same tickets again, for `seconds` from now.
-        """
-        return self._take(key, seconds, items, lambda t: order is None or t.order == order)
-
-    def sweep(self, key: str, oldest: int, seconds: float) -> list[Ticket]:
+    def sweep(self, key: str, oldest: int) -> list[Ticket]:
         """Lease all tickets that are older than version `oldest`: whoever sweeps accounts for them, then acknowledges."""
         # Not `max_items`: what was put in again after a death may be more.
-        return self._take(key, seconds, sys.maxsize, lambda t: 0 <= t.version < oldest)
+        return self._take(key, sys.maxsize, lambda ticket: 0 <= ticket.version < oldest)
 
-    def _take(self, key: str, seconds: float, items: int, wanted: Callable[[Ticket], bool]) -> list[Ticket]:
-        if key in self._acked:
-            return []
-        now = self._clock()
-        if key not in self._leases:
-            chosen = self._choose(now, items, wanted)
-            if not chosen:
-                return []
-            for held in chosen:  # the lease before, which expired, may not acknowledge it any more
-                before = self._leases.get(held.lease)
-                if before is not None:
-                    before.ids.remove(held.ticket.id)
-                    if not before.ids:
-                        self._finish(held.lease, [])
-                held.lease = key
-            self._leases[key] = _Lease([held.ticket.id for held in chosen], now)
-        lease = self._leases[key]
-        lease.expires = now + seconds
-        return [self._held[id_].ticket for id_ in lease.ids]
+    def _take(self, key: str, items: int, wanted: Callable[[Ticket], bool]) -> list[Ticket]:
+        if key not in self._leases and (chosen := self._choose(items, wanted)):
+            self._leases[key] = chosen
+        return [self._tickets[id_] for id_ in self._leases.get(key, ())]
 
-    def _choose(self, now: float, items: int, wanted: Callable[[Ticket], bool]) -> list[_Held]:
-        chosen: list[_Held] = []
-        for held in sorted(self._held.values(), key=lambda held: (held.ticket.order, held.serial)):
-            if self._leased(held, now):
+    def _choose(self, items: int, wanted: Callable[[Ticket], bool]) -> list[str]:
+        leased = {id_ for ids in self._leases.values() for id_ in ids}
+        chosen: list[str] = []
+        for ticket in sorted(self._tickets.values(), key=lambda ticket: ticket.order):  # of one order, as they came
+            if ticket.id in leased:
                 continue
-            if items <= 0 or (chosen and held.ticket.items > items):
+            if items <= 0 or (chosen and ticket.items > items):
                 break
-            if wanted(held.ticket):
-                chosen.append(held)
-                items -= held.ticket.items
+            if wanted(ticket):
+                chosen.append(ticket.id)
+                items -= ticket.items
         return chosen
 
-    def _leased(self, held: _Held, now: float) -> bool:
-        return held.lease in self._leases and self._leases[held.lease].expires > now
-
     def ack(self, key: str) -> list[str]:
-        """The taker is done with what `key` leased: ids that were its own, and are gone now.
-
-        Late, it is as good as in time while nobody else has leased the ticket; after that the ticket is the other's, and
-        its id is missing in the answer.
-        """
-        if key not in self._acked:
-            if key not in self._leases:
-                return []
-            ids = self._leases[key].ids
-            for id_ in ids:
-                ticket = self._held.pop(id_).ticket
-                self._items, self._bytes = self._items - ticket.items, self._bytes - ticket.nbytes
-                _remember(self._done, id_, None)
-            self._finish(key, ids)
-        return self._acked[key]
-
-    def _finish(self, key: str, ids: list[str]) -> None:
-        del self._leases[key]
-        _remember(self._acked, key, ids)
-
-    @property
-    def next_expiry(self) -> float:
-        """When the next running lease expires, by the clock; infinity without one."""
-        now = self._clock()
-        return min((lease.expires for lease in self._leases.values() if lease.expires > now), default=float("inf"))
+        """The taker is done with what `key` leased: the ids that are gone now."""
+        ids = self._leases.pop(key, [])
+        for id_ in ids:
+            del self._tickets[id_], self._since[id_]
+            self._done[id_] = None
+        for id_ in list(self._done)[:-REMEMBERED]:
+            del self._done[id_]
+        return ids
 
     def figures(self) -> dict[str, float]:
-        """`items`, `bytes`: what is here; `leased`: tickets of running leases; `age`: seconds of the oldest ticket."""
-        now = self._clock()
+        """`items`, `bytes`: what is here; `leased`: tickets with a taker; `age`: seconds of the oldest ticket."""
+        items, nbytes = _size(self._tickets.values())
         return {
-            "items": float(self._items),
-            "bytes": float(self._bytes),
-            "leased": float(sum(self._leased(held, now) for held in self._held.values())),
-            "age": max((now - held.since for held in self._held.values()), default=0.0),
+            "items": float(items),
+            "bytes": float(nbytes),
+            "leased": float(sum(map(len, self._leases.values()))),
+            "age": self._clock() - min(self._since.values(), default=self._clock()),
         }
 
 
-def _remember(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
-    memory[key] = value
-    if len(memory) > REMEMBERED:
-        memory.popitem(last=False)
+def _size(tickets: Collection[Ticket]) -> tuple[int, int]:
+    return sum(ticket.items for ticket in tickets), sum(ticket.nbytes for ticket in tickets)
 
 
 _Waiting = tuple[Callable[[], Any], "asyncio.Future[Any]"]
@@ -187,22 +130,19 @@ class Queue:
         self.state = LeaseQueue(max_items, max_bytes)
         self._putters: deque[_Waiting] = deque()
         self._takers: deque[_Waiting] = deque()
-        self._alarm: asyncio.TimerHandle | None = None
 
     async def put(self, tickets: Sequence[Ticket], wait: float = 0.0, again: bool = False) -> bool:
         """See `LeaseQueue.put`; False when there was no room in time. What is put `again` waits for nobody."""
         line = deque[_Waiting]() if again else self._putters
         return bool(await self._served(line, lambda: self.state.put(tickets, again), wait))
 
-    async def lease(
-        self, key: str, items: int, seconds: float, order: int | None = None, wait: float = 0.0
-    ) -> list[Ticket]:
+    async def lease(self, key: str, items: int, order: int | None = None, wait: float = 0.0) -> list[Ticket]:
         """See `LeaseQueue.lease`; [] when nothing came in time."""
-        return await self._served(self._takers, lambda: self.state.lease(key, items, seconds, order), wait) or []
+        return await self._served(self._takers, lambda: self.state.lease(key, items, order), wait) or []
 
-    async def sweep(self, key: str, oldest: int, seconds: float) -> list[Ticket]:
+    async def sweep(self, key: str, oldest: int) -> list[Ticket]:
         """See `LeaseQueue.sweep`."""
-        return self.state.sweep(key, oldest, seconds)
+        return self.state.sweep(key, oldest)
 
     async def ack(self, key: str) -> list[str]:
         """See `LeaseQueue.ack`."""
@@ -238,11 +178,6 @@ class Queue:
             self._putters.popleft()
         for waiting in [waiting for waiting in self._takers if _done(waiting)]:
             self._takers.remove(waiting)
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._takers and (expiry := self.state.next_expiry) < float("inf"):
-            self._alarm = asyncio.get_running_loop().call_at(expiry, self._serve)
 
 
 def _done(waiting: _Waiting) -> bool:
