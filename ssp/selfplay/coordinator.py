@@ -62,7 +62,8 @@ class SelfPlay:
         )
         self._pace: Pace
         self._order: Pace
-        self._first = self._cut = 0
+        self._start = 0  # the first round after a start or a return
+        self._cut = 0  # the first round that is given up
         self._why: SspError | None = None
         self._stopping = False
 
@@ -82,7 +83,7 @@ class SelfPlay:
             except (LearnerLost, ExceptionGroup) as error:
                 if (this := asyncio.current_task()) is not None and this.cancelling():
                     raise asyncio.CancelledError from error  # a group that has an error raises that alone
-                await self._recovery.handle(_first(error))
+                await self._recovery.handle(_cause(error))
         if not self._stopping:  # someone is waiting for the end
             await self._evaluate(self._end, final=True)
         await self._ledger.check()
@@ -93,7 +94,7 @@ class SelfPlay:
     async def _restore(self) -> None:
         """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and publish its weights."""
         state = await self._recovery.restore()
-        self._first, self._cut = state.step, self._cfg.steps
+        self._start, self._cut = state.step, self._cfg.steps
         self._stages.incarnation = self._trainer.incarnation = self._recovery.incarnation
         self._stages.redraws = state.rollbacks
         for queue in self._queues.values():
@@ -124,9 +125,9 @@ class SelfPlay:
 
     async def _rounds(self) -> None:
         """Start rounds as pace and void limit allow, at most one more than the larger staleness bound at once."""
-        end = self._first
+        end = self._start
         async with asyncio.TaskGroup() as group:
-            for number in range(self._first, self._cfg.steps):
+            for number in range(self._start, self._cfg.steps):
                 with self._report.waiting("next round", f"{self._roles[0]}'s learner"):
                     await self._pace.admit(self._roles[0], number)
                 try:
@@ -271,9 +272,9 @@ class SelfPlay:
         await self._ledger.create_games(rows)
 
 
-def _first(error: Exception) -> Exception:
+def _cause(error: Exception) -> Exception:
     """What went wrong, out of the groups that tasks wrap it in; a lost learner only when nothing else did."""
     if not isinstance(error, ExceptionGroup):
         return error
-    found = [_first(inner) for inner in error.exceptions]
+    found = [_cause(inner) for inner in error.exceptions]
     return next((inner for inner in found if not isinstance(inner, LearnerLost)), found[0])

@@ -34,7 +34,7 @@ class Display:
     """The `Sink` of a run's report. `sinks` get every row; `activity` sees calls to actors, `queues` what queues hold."""
 
     def __init__(self, cfg: Config, folder: RunFolder, console: Console, sinks: Sequence[Mirror] = ()) -> None:
-        self._folder, self._console, self._steps = folder, console, cfg.steps
+        self._folder, self._console, self._steps, self._last_role = folder, console, cfg.steps, cfg.roles[-1]
         self._wandb = None if cfg.telemetry.wandb == "none" else WandbLog(cfg, folder.path)
         self._log = RunLog(folder.path, [*sinks, *([self._wandb.write] if self._wandb else [])])
         self._timeline = Timeline(folder.timeline)
@@ -53,7 +53,7 @@ class Display:
         self._console.start(self._steps, step, self.activity.now)
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
-        """One row of metrics.jsonl; the console line follows the solver's row, the last one of a step."""
+        """One row of metrics.jsonl; the console line follows the last one of a step."""
         if role == "game":
             values = {**values, **self.activity.idle()}
         self._log.write(step, role, values)
@@ -65,7 +65,7 @@ class Display:
                 self.event(f"step {step}: held-out accuracy {values['eval/accuracy']:.1%}")
         else:
             self._pending[f"{role}_reward"] = values["reward/mean"]
-            if role == "solver":
+            if role == self._last_role:
                 if "eval/accuracy" in self._last:
                     self._pending["accuracy"] = self._last["eval/accuracy"][1]
                 self._console.update(self._pending)

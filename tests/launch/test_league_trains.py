@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 from trainruns import POLICY, ledger_is_sound, run
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.selfplay.league.payoff import read
+from ssp.record.ledger import Ledger
+from ssp.selfplay.league.payoff import PayoffTable, count
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]  # in CI: tests/selfplay/test_league_*.py, in one process
 
@@ -45,7 +46,8 @@ def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
     graded = made.sql("SELECT DISTINCT game_id FROM episodes WHERE role = 'solver' AND state = 'kept'")
     further = made.sql("SELECT DISTINCT id FROM games WHERE id LIKE 'r%n'")
     assert {f"r{id[1:]}n" for (id,) in graded} == {id for (id,) in further}
-    table, mixed = read(made.folder / "ledger.db")
+    table = PayoffTable()
+    mixed = count(table, *Ledger(made.folder / "ledger.db", readonly=True).settled())
     pairs = table.pairs()
     assert mixed == 0 and any(s < p for s, p in pairs) and any(s > p for s, p in pairs)
     assert {*table.versions(SOLVER)} | {*table.versions(PROPOSER)} <= {*range(1, 6)}

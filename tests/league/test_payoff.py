@@ -10,7 +10,7 @@ import pytest
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.record.ledger import Ledger
-from ssp.selfplay.league.payoff import PayoffTable, Result, read, wilson
+from ssp.selfplay.league.payoff import PayoffTable, Result, count, wilson
 
 
 def test_counts_add_up_and_a_stranger_has_none() -> None:
@@ -75,7 +75,7 @@ def test_a_ledger_gives_back_who_met_whom(tmp_path: Path) -> None:
     game(book, "g7", 0.5, [(3, 3)] * 2, opponent=None)  # a question of a data set
     game(book, "g8", 0.0, [(-1, -1)] * 2)  # too long a question for a single token of an answer: of no version
     game(book, "g9", 0.0, [(5, 5), (-1, -1)])
-    book.close()
-    table, mixed = read(tmp_path / "ledger.db")
+    table = PayoffTable()
+    mixed = count(table, *book.settled())
     assert table.state() == [[2, 4, 2, 7, 4, 25, 14, 8], [3, 1, 1, 2, 2, 4, 4, 4], [5, 4, 1, 2, 0, 4, 0, 0]]
     assert mixed == 2

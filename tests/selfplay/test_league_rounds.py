@@ -23,7 +23,7 @@ from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.league.matchmaker import _again
-from ssp.selfplay.league.payoff import PayoffTable, read
+from ssp.selfplay.league.payoff import PayoffTable, count
 from ssp.selfplay.league.settings import RULES
 from ssp.selfplay.records import Game
 from ssp.selfplay.report import Report
@@ -234,8 +234,8 @@ def test_a_lost_or_changed_member_is_named_before_a_run_goes_on(tmp_path: Path) 
 def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> None:
     """What the league has seen is what is read from the files of the run: here a version is its update and 1."""
     stage = league(tmp_path / "run", jitter=1, league__match="prioritised", **changes)
-    table, mixed = read(stage.folder.ledger)
-    seen = PayoffTable()
+    table, seen = PayoffTable(), PayoffTable()
+    mixed = count(table, *stage.ledger.settled())
     seen.restore([[row[0] + 1, row[1] + 1, *row[2:]] for row in stage.state()["league"]["league"]["table"]])
     assert mixed == 0 and seen.state() == table.state()
     assert len({solver - proposer for solver, proposer in table.pairs()}) > 3

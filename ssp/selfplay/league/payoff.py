@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome
 from ssp.base.errors import InvariantError
-from ssp.record.ledger import Ledger
 
 FIELDS = 6
 """A cell: questions, attempts n, right k, and over questions the sums of n², nk and k²."""
@@ -100,17 +97,9 @@ def wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, (centre - half) / (1 + square)), min(1.0, (centre + half) / (1 + square))
 
 
-def read(ledger: str | Path) -> tuple[PayoffTable, int]:
-    """The table of a run's ledger.db, and how many games it leaves out because weights changed within them. Games rolled
-    back later count: their versions played as they were. InputError when there is no ledger."""
-    with closing(Ledger(ledger, readonly=True)) as book:
-        games, episodes = book.settled()
-    table = PayoffTable()
-    return table, count(table, games, episodes)
-
-
 def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iterable[Mapping[str, Any]]) -> int:
-    """Add settled games, given the ledger's rows of them and of all their episodes; returns how many it leaves out."""
+    """Add settled games, given the ledger's rows of them and of all their episodes (`Ledger.settled`); returns how many it
+    leaves out, because weights changed within them. Games rolled back later count: their versions played as they were."""
     rates = {game["id"]: game["win_rate"] for game in games if game["win_rate"] is not None}
     played: dict[str, list[Mapping[str, Any]]] = {}
     for row in episodes:

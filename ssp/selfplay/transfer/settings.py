@@ -17,12 +17,12 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
     rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
     hold(learn, rule, "there is none", f"set schedule.preset=one-step-off, {out}")
     for role in stale:
-        engine = cfg.block(role).engine
-        lives, rule = (
-            engine.kind in ("vllm", "simulated", "torch"),
+        kind = cfg.block(role).engine.kind
+        rule, step = (
             f"schedule.in_flight needs {role}.engine.kind=torch or vllm",
+            f"set {role}.engine.kind=torch, {out}",
         )
-        hold(lives, rule, f"engine.kind={engine.kind}", f"set {role}.engine.kind=torch, {out}")
+        hold(kind in ("vllm", "simulated", "torch"), rule, f"engine.kind={kind}", step)
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
