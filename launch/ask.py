@@ -1,4 +1,4 @@
-"""`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts live and in colours."""
+"""`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts in colours."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ssp.base.episode import SOLVER, Episode, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.base.seeds import derive
-from ssp.base.tokenlog import Kind
 from ssp.capacity.memory import threads
 from ssp.game import corpora, protocols
+from ssp.game.protocols.renderer import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
@@ -36,10 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder, protocol, console = named.folder(cfg), protocols.get(cfg.protocol), Terminal(soft_wrap=True)
     tokenizer = build.tokenizer(folder)
 
-    def told(episode: Episode, kind: Kind, text: str) -> None:
-        console.print(transcript.piece(protocol, episode.role, kind, text))
-
-    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat, told)
+    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat)
 
     def ask(question: str) -> Episode:
         if not question.split():
@@ -50,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise InputError("a question is valid Unicode", repr(question), "type it in UTF-8") from error
         seed = derive(cfg.seed, "ask", question)
         (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": question}, corpus)])
+        for kind, start, end in episode.log.stretches():
+            text = decode(tokenizer, episode.log.ids[start:end])
+            console.print(transcript.piece(protocol, episode.role, kind, text))
         console.print(transcript.outcome(episode))
         return episode
 

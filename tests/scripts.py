@@ -3,7 +3,7 @@ from the last one, so that a real engine plays it too. And a book to search in."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import families
@@ -150,10 +150,3 @@ class Chain:
         with torch.no_grad():
             table = torch.log_softmax(self.net(torch.tensor([list(ids)])).logits[0, :-1].double(), -1)
         return np.concatenate([[0.0], table.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()])
-
-
-Told = list[tuple[str, str]]
-
-
-def teller(told: Told) -> Callable[[Episode, object, str], None]:
-    return lambda episode, kind, text: told.append((kind.name.lower(), text))  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Transcripts on the console, in colours: `ssp ask` while they come about, `ssp inspect` afterwards."""
+"""Transcripts on the console, in colours, for `ssp ask` and `ssp inspect`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault
 from ssp.engines.base import Engine, FreeEngine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout.table import Found, Seat, Settings, Table, Told
+from ssp.game.rollout.table import Found, Seat, Settings, Table
 from ssp.search.hits import Search
 
 _SEARCHES = 64
@@ -21,21 +21,16 @@ _SEARCHES = 64
 
 
 def rollout(
-    engine: Engine | FreeEngine,
-    renderer: Renderer,
-    search: Search,
-    tasks: Sequence[Task],
-    settings: Settings,
-    told: Told = lambda episode, kind, text: None,
+    engine: Engine | FreeEngine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings
 ) -> tuple[list[Episode], dict[str, float]]:
     """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`,
     `search/<stage>`). Ends of an episode (`stopped`): `final` (it handed in),
     `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long), `malformed` (one
     invalid turn too many), `fault` (void: a Fault of search hits the episodes of that call, one of the engine all that
-    it hit). `Episode.documents` are those that the policy was shown. `told` hears of each piece of text at once."""
+    it hit). `Episode.documents` are those that the policy was shown."""
     if not tasks:
         return [], {"generate": 0.0, "search": 0.0}
-    table = Table(engine, renderer, search, tasks, settings, told)
+    table = Table(engine, renderer, search, tasks, settings)
     try:
         if isinstance(engine, FreeEngine):
             _free(engine, table)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ssp.base.episode import STAGE, Document, Episode, Task
@@ -57,10 +57,6 @@ def sampled_entropy(logprobs: Sequence[float]) -> float:
     return sum(-math.exp(logprob) * logprob for logprob in logprobs) / math.log(2) / max(1, len(logprobs))
 
 
-Told = Callable[[Episode, Kind, str], None]
-"""Hears of every piece of text as soon as it is in an episode's log."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """How a role plays: its limits, who answers its searches, sampling temperature, documents a query."""
@@ -93,11 +89,10 @@ Found = dict[str, dict[str, list[Document]] | Fault]
 
 @dataclass(frozen=True)
 class Shown:
-    """An observation as it goes into a log: its documents a query, its text, its ids; [`begin`, `end`) of these are its
+    """An observation as it goes into a log: its documents a query, its ids; [`begin`, `end`) of these are its
     own, the others its frame, which stays when the observation is dropped. `cuts`: queries of which it does not show all."""
 
     results: list[list[Document]]
-    text: str
     ids: list[int]
     begin: int
     end: int
@@ -108,9 +103,9 @@ class Table:
     """The seats of one rollout, and what happens to them."""
 
     def __init__(
-        self, engine: Engine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings, told: Told
+        self, engine: Engine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings
     ) -> None:
-        self.engine, self._renderer, self._search, self._told = engine, renderer, search, told
+        self.engine, self._renderer, self._search = engine, renderer, search
         self._protocol, self._role = renderer.protocol, tasks[0].role
         self._settings, self._limits = settings, settings.limits
         self._ends = [[end] for end in renderer.ends]
@@ -118,15 +113,13 @@ class Table:
         # With them what the answers tell: seconds of their stages, under STAGE.
         self.seconds = {"generate": 0.0, "search": 0.0}
         self._adding = threading.Lock()
-        texts = [renderer.prompt(task.role, task.fields) for task in tasks]
-        prompts = renderer.encode(texts)
+        prompts = renderer.encode([renderer.prompt(task.role, task.fields) for task in tasks])
         slots = engine.open([task.seed for task in tasks])
         self.seats = []
-        rows = zip(tasks, slots, texts, prompts, renderer.decode_all(prompts), strict=True)
-        for task, slot, text, ids, shown in rows:
+        rows = zip(tasks, slots, prompts, renderer.decode_all(prompts), strict=True)
+        for task, slot, ids, shown in rows:
             episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
             episode.log.append(Kind.PROMPT, ids)
-            told(episode, Kind.PROMPT, text)
             self.seats.append(Seat(task, episode, slot, ids, Source(settings.source)))
 
     def sampling(self, seat: Seat) -> Sampling:
@@ -161,7 +154,6 @@ class Table:
         drawn_by = generation.version if generation.versions is None else generation.versions
         episode.log.append_model(generation.ids, generation.logprobs, drawn_by)
         turn = self._renderer.decode(generation.ids)
-        self._told(episode, Kind.MODEL, turn)
         seat.pending, seat.asked, seat.ended = [], (), generation.ids[-1:] in self._ends
         if seat.source.recalls:  # information in the policy's own words
             places = self._places(generation.ids)
@@ -248,7 +240,6 @@ class Table:
         log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
         log.append(Kind.OBSERVATION, shown.ids[shown.begin : shown.end])
         log.append(Kind.TEMPLATE, shown.ids[shown.end :])
-        self._told(seat.episode, Kind.OBSERVATION, shown.text)
         return True
 
     def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
@@ -268,7 +259,7 @@ class Table:
         begin, end = 0, len(ids)
         if before or after:
             begin, end = passages.tokens(self._places(ids), len(before), len(before + inner))
-        return Shown(results, whole, ids, begin, end)
+        return Shown(results, ids, begin, end)
 
     def _places(self, ids: Sequence[int]) -> list[int]:
         return passages.ends(ids, self._renderer.decode)

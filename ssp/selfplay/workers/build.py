@@ -27,7 +27,6 @@ from ssp.game.evaluation.methods import Bench
 from ssp.game.judge import AnswerJudge
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Search, Settings, rollout
-from ssp.game.rollout.table import Told
 from ssp.learning import coldstart
 from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
@@ -157,17 +156,10 @@ def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Pat
     return folder
 
 
-def player(
-    cfg: Config,
-    role: str,
-    folder: Path,
-    search: Search,
-    temperature: float,
-    told: Told = lambda episode, kind, text: None,
-) -> Play:
-    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses (and its `told`)."""
+def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses."""
     parts = engine(cfg.block(role), folder), renderer(cfg, role, folder), search
-    return lambda tasks: rollout(*parts, tasks, settings(cfg, role, temperature), told)[0]
+    return lambda tasks: rollout(*parts, tasks, settings(cfg, role, temperature))[0]
 
 
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
