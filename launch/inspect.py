@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on record."""
     parser = Parser("inspect", "Show an episode of a run, with its mask.")
-    parser.add_argument("episode", metavar="RUN:EPISODE|FILE.parquet:ROW", help="an episode's id, or its row of a file")
+    parser.add_argument("episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes")
     parser.add_argument("--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version")
     parser.add_argument("--check", action="store_true", help="parse and price it again, and compare with the record")
     policy.trust_flag(parser)
@@ -62,14 +62,11 @@ def find(text: str) -> Found:
     """The episode that `text` names. InputError when there is none."""
     from ssp.views.replay import record
 
-    before, colon, after = text.rpartition(":") if text.rpartition(":")[0].endswith(".parquet") else text.partition(":")
-    if not colon or not after:
-        step = f"`ssp bank {before or 'RUN'} --episodes` lists the ids"
-        raise InputError("an episode is RUN:EPISODE or FILE.parquet:ROW", text, step)
-    if before.endswith(".parquet"):
-        path = Path(before).absolute()
-        return record.at(RunFolder(path.parent.parent), path, after)
-    return record.named(RunFolder(existing(before)), after)
+    run, _, id = text.partition(":")
+    if not id:
+        step = f"`ssp bank {run or 'RUN'} --episodes` lists the ids"
+        raise InputError("an episode is RUN:EPISODE", text, step)
+    return record.named(RunFolder(existing(run)), id)
 
 
 def _header(found: Found) -> Text:
@@ -81,11 +78,10 @@ def _header(found: Found) -> Text:
         "stopped": f"{episode.stopped}, {len(episode.queries)} searches, {len(log)} tokens, {log.mask.sum()} trained",
         "versions": f"{log.version_min} to {log.version_max}",
     }
-    if entry:
-        outcome = " ".join(str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None)
-        lines["outcome"] = f"{outcome}, reward {'none' if entry['reward'] is None else format(entry['reward'], 'g')}"
-        if entry["commit_step"] is not None:
-            lines["trained"] = f"step {entry['commit_step']} of {entry['commit_role']}"
+    outcome = " ".join(str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None)
+    lines["outcome"] = f"{outcome}, reward {'none' if entry['reward'] is None else format(entry['reward'], 'g')}"
+    if entry["commit_step"] is not None:
+        lines["trained"] = f"step {entry['commit_step']} of {entry['commit_role']}"
     if game:
         rate = "unknown" if game["win_rate"] is None else f"{game['win_rate']:.2f}"
         lines["question"] = f"{game['question']}  → {game['target']}"

@@ -51,8 +51,6 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
         runs: dict[Path, list[Found]] = {}
         for text in args.episodes:
             one = find(text)
-            if not one.entry:
-                raise InputError("an episode that is replayed stands in its run's ledger", text, "see ledger.db there")
             runs.setdefault(one.run.path, []).append(one)
         return [(Records(found[0].run, args.trust_code), found) for found in runs.values()]
     records = Records(RunFolder(existing(args.episodes[0])), args.trust_code)
@@ -105,7 +103,7 @@ def _line(one: Found, compared: Sequence[Result]) -> tuple[str, ...]:
 
 def _parser() -> Parser:
     parser = Parser("replay", "Play an episode of a run again from its record, and compare.")
-    parser.add_argument("episodes", nargs="+", metavar="RUN:EPISODE", help="or FILE.parquet:ROW; with --all the RUN")
+    parser.add_argument("episodes", nargs="+", metavar="RUN:EPISODE", help="with --all the RUN alone")
     policy.trust_flag(parser)
     said = ", ".join(f"{bound:g} for {dtype}" for dtype, bound in BOUNDS.items())
     parser.add_argument("--bound", type=number(0), metavar="X", help=f"of log-probs (default by engine.dtype: {said})")

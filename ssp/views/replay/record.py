@@ -72,26 +72,18 @@ class Found:
         return 0.0 if self.entry.get("kind") == GREEDY else cfg.block(self.policy).sampling.temperature
 
 
-def at(run: RunFolder, path: Path, row: str) -> Found:
-    """Row `row` of an episodes file. InputError for another one."""
-    reader = RunReader(run)
-    block = reader.block(str(path))
-    if not row.isdecimal() or int(row) >= len(block):
-        raise InputError(f"{path.name} has rows 0 to {len(block) - 1}", row, "give one of these")
-    entry, game = reader.recorded(block[int(row)].id)
-    return Found(block[int(row)], f"{path}:{row}", run, {**(entry or {})}, {**(game or {})})
-
-
 def named(run: RunFolder, id: str) -> Found:
     """The episode `id` of the run's ledger. InputError when there is none, or none with a transcript."""
-    entry, _ = RunReader(run).recorded(id)
+    reader = RunReader(run)
+    entry, game = reader.recorded(id)
     if entry is None:
         next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
         raise InputError("an episode's id stands in the run's ledger", id, next_step)
     if entry["file"] is None:
         found = f"{id}, which is {entry['state']} ({entry['cause'] or 'no cause'})"
         raise InputError("an episode that was played to its end has a transcript", found, "look at another one")
-    return at(run, run.episodes / entry["file"], str(entry["row"]))
+    place = f"{run.episodes / entry['file']}:{entry['row']}"
+    return Found(reader.episode(entry), place, run, {**entry}, {**(game or {})})
 
 
 class Records:
