@@ -28,7 +28,6 @@ from ssp.config.schema import Config, RetrieverConfig
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.forms import MAX_TOPK
-from ssp.search.shard import BM25
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection stays open: longer than clients keep theirs, so that none meets a closing one."""
@@ -176,7 +175,9 @@ def _workers(cfg: Config) -> int:
     """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share the cores."""
     if max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         return OVER_RAY
-    dense = Path(cfg.data.corpus).is_dir() and cfg.retriever.kind != BM25
+    from ssp.game import corpora
+
+    dense = corpora.dense(Path(cfg.data.corpus))
     return min(2, os.cpu_count() or 1) if dense or cfg.retriever.reranker else 1
 
 

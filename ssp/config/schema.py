@@ -226,29 +226,26 @@ class OnlineConfig:
 class RetrieverConfig:
     """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
 
-    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. `kind`: bm25, dense, hybrid ("" = hybrid where
-    the folder holds both, else what it holds). `url`: a search server in place of data.corpus, or the address of an online
-    engine. `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
-    replica is asked too. An answer is of the whole corpus, or void. Requests that come within
-    `window` seconds are merged, up to `max_batch` queries; each player keeps the last answers.
-    For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `encoder`: their folder, where the
-    one that the index names lies elsewhere. `effort`: efSearch of HNSW, nprobe of IVF (0 = as built).
-    `reranker`: folder of a cross-encoder ("" = none), which reads `rerank`
-    candidates a query.
+    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. A folder that holds both kinds of index is
+    searched by both (hybrid). `url`: a search server in place of data.corpus, or the address of an online engine.
+    `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
+    replica is asked too. An answer is of the whole corpus, or void. Requests that come within `window` seconds are
+    merged, up to `max_batch` queries; each player keeps the last answers.
+    For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `effort`: efSearch of HNSW,
+    nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a
+    query.
     `gpus`: GPUs that each shard and encoder asks Ray for."""
 
     shards: int = number(2, 1, 1024)
     replicas: int = number(1, 1, 1024)
     url: str = ""
     topk: int = number(3, 1)
-    kind: str = choice("", "bm25 dense hybrid")
     k1: ClassVar[float] = 1.2
     b: ClassVar[float] = 0.25
     timeout: float = number(20.0, 0.001)
     window: ClassVar[float] = 0.002
     max_batch: ClassVar[int] = 64
     cache: ClassVar[int] = 8192
-    encoder: str = ""
     effort: int = number(0, 0)
     reranker: str = ""
     rerank: ClassVar[int] = 10

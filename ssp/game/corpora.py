@@ -20,7 +20,7 @@ from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
 from ssp.search.online.engines import PAGES, VARY, engine
 from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
-from ssp.search.shard import BM25, DENSE, HYBRID, Shard, in_memory
+from ssp.search.shard import HYBRID, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 if TYPE_CHECKING:
@@ -65,12 +65,9 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
 
 
 def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
-    """InputError for a kind of search or a knob that the corpus at `path` has not, and for parts that so many shards
-    cannot share; only a manifest is read."""
-    if not path.is_dir():
-        kind((BM25,), cfg, path)
-        return
-    if (part := dense(path, cfg)) is None:
+    """InputError for a knob that the corpus at `path` has not, and for parts that so many shards cannot share; only a
+    manifest is read."""
+    if (part := dense(path)) is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
     if cfg.effort and not _knobs(part):
@@ -102,23 +99,18 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
-    wanted = kind(store.read_manifest(path).kinds, cfg, path)
+    wanted = kind(store.read_manifest(path).kinds)
     return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0)
 
 
-def kind(held: Sequence[str], cfg: RetrieverConfig, path: Path) -> str:
-    """How a corpus that holds these indexes is searched. InputError when `retriever.kind` asks for one it has not."""
-    wanted = cfg.kind or (HYBRID if len(held) > 1 else held[0])
-    if missing := {BM25: {BM25}, DENSE: {DENSE}, HYBRID: {BM25, DENSE}}[wanted] - set(held):
-        found = f"{path} has no {' and no '.join(sorted(missing))} index"
-        step = "build one: ssp index; without retriever.kind each corpus is searched with what it has"
-        raise InputError(f"retriever.kind={wanted} asks indexes that the corpus has", found, step)
-    return wanted
+def kind(held: Sequence[str]) -> str:
+    """How a corpus that holds these indexes is searched."""
+    return HYBRID if len(held) > 1 else held[0]
 
 
 def encoders(cfg: Config) -> int:
     """How many encoder actors a run has: none where nothing is encoded or reranked."""
-    asked = cfg.retriever.reranker or any(dense(path, cfg.retriever) for path in paths(cfg))
+    asked = cfg.retriever.reranker or any(map(dense, paths(cfg)))
     return cfg.retriever.replicas if asked else 0
 
 
@@ -129,27 +121,29 @@ def paths(cfg: Config) -> list[Path]:
 
 def check_faiss(cfg: Config) -> None:
     """InputError when a corpus is searched by vectors here and faiss is not installed. Reads no index."""
-    here = [path for path in paths(cfg) if path.exists()]
-    asked = (cfg.retriever.kind in (DENSE, HYBRID) and paths(cfg)) or any(dense(path, cfg.retriever) for path in here)
-    if asked and util.find_spec("faiss") is None:
-        step = "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words: retriever.kind=bm25"
+    if any(map(dense, paths(cfg))) and util.find_spec("faiss") is None:
+        step = "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words alone: ssp index --kind bm25"
         raise InputError("search by vectors needs faiss", "not installed", step)
 
 
-def dense(path: Path, cfg: RetrieverConfig) -> DensePart | None:
+def dense(path: Path) -> DensePart | None:
     """The dense index that is searched for the corpus at `path`, if one is."""
-    if not path.is_dir():
-        return None
-    manifest = store.read_manifest(path)
-    return None if kind(manifest.kinds, cfg, path) == BM25 else manifest.dense
+    return store.read_manifest(path).dense if path.is_dir() else None
+
+
+def encoder_of(path: Path, part: DensePart) -> str:
+    """The model that encodes queries for the index at `path`: the folder `encoder` in it, which may be a link, where there
+    is one, else the model that the index names."""
+    own = path / "encoder"
+    return str(own) if own.is_dir() else part.encoder.model
 
 
 def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
     """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked
     for. InputError when its folder is not here."""
-    if (part := dense(path, cfg)) is None:
+    if (part := dense(path)) is None:
         return None
-    folder = models.folder(cfg.encoder or part.encoder.model, "retriever.encoder")
+    folder = models.folder(encoder_of(path, part), "an index's encoder")
     return TextEncoder(folder, part.encoder, *_computes(cfg)) if load else None
 
 
@@ -168,9 +162,9 @@ def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
 
 def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
     """How a corpus that holds these indexes is searched by default."""
-    rerank, part = cfg.rerank if cfg.reranker else 0, dense(path, cfg)
+    rerank, part = cfg.rerank if cfg.reranker else 0, dense(path)
     knobs = Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs()
-    return Options(kind(held, cfg, path), knobs, rerank)
+    return Options(kind(held), knobs, rerank)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
@@ -217,7 +211,8 @@ def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: 
     for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
         if path.is_dir():
             found = store.read_manifest(path)
-            how = f"{options(block, found.kinds, path)} {block.encoder} {_computes(block)[0]} {block.reranker}"
+            asks = encoder_of(path, found.dense) if found.dense else ""
+            how = f"{options(block, found.kinds, path)} {asks} {_computes(block)[0]} {block.reranker}"
             retrievers[name] = f"{found.sha256[:16]} {how}"
         elif path.exists():
             retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {path.absolute()} {path.stat().st_size}"

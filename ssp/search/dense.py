@@ -142,9 +142,11 @@ def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> V
     queries = np.ascontiguousarray(vectors, dtype=np.float32)
     if queries.ndim != 2 or queries.shape[1] != width:
         found = f"shape {queries.shape} for an index of width {width}"
-        raise InputError("queries are encoded by the index's own encoder", found, "check retriever.encoder")
+        raise InputError(
+            "queries are encoded by the index's own encoder", found, "check the folder encoder in the index"
+        )
     if not np.isfinite(queries).all():
-        raise InputError("query vectors are finite", "nan or infinity", "check retriever.encoder")
+        raise InputError("query vectors are finite", "nan or infinity", "check the folder encoder in the index")
     for name, value in vars(knobs).items():
         if value and name not in held:
             found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"

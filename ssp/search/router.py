@@ -141,7 +141,7 @@ class Router:
             seconds.update(spent)
         with _stage(seconds, "search"):
             replies = fleet.search(queries, vectors, depth, options.knobs, options.kind)
-        _whole(range(len(fleet.spans)), replies)
+        _whole(fleet, range(len(fleet.spans)), replies)
         with _stage(seconds, "merge"):
             rankings = [merge(parts, depth) for parts in zip(*replies.values(), strict=True)]
             hits = fuse(rankings, candidates) if len(rankings) > 1 else rankings[0]
@@ -161,15 +161,18 @@ def _fetched(fleet: Fleet, hits: Hits) -> list[list[Document]]:
     by_shard = {i: wanted[(wanted >= first) & (wanted < last)] for i, (first, last) in enumerate(fleet.spans)}
     by_shard = {i: rows for i, rows in by_shard.items() if len(rows)}
     fetched = fleet.fetch(by_shard) if by_shard else {}
-    _whole(by_shard, fetched)
+    _whole(fleet, by_shard, fetched)
     held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
     return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
 
 
-def _whole(asked: Iterable[int], replied: Collection[int]) -> None:
+def _whole(fleet: Fleet, asked: Iterable[int], replied: Collection[int]) -> None:
     """Fault where a shard that was asked did not reply."""
-    if missing := [str(i) for i in asked if i not in replied]:
-        raise Fault(PARTIAL if replied else DOWN, f"no answer in time from shard {', '.join(missing)}")
+    if missing := [i for i in asked if i not in replied]:
+        rows = [last - first for first, last in fleet.spans]
+        searched = sum(rows) - sum(rows[i] for i in missing)
+        late = f"no answer in time from shard {', '.join(map(str, missing))}"
+        raise Fault(PARTIAL if replied else DOWN, f"{searched} of {sum(rows)} rows were searched; {late}")
 
 
 @lru_cache(1024)

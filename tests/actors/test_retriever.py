@@ -112,7 +112,7 @@ def test_hybrid_and_reranked_search_over_actors_is_that_of_one_process(
     plan = IndexPlan(kind="hybrid", encoder=detect(model, str(model)), folder=model)
     build_index(corpus, tmp_path / "index", plan)
     asked, reranker = questions(20), save(tmp_path / "cross", "cross1")
-    settings = ("retriever.kind=hybrid", "retriever.replicas=2", f"retriever.reranker={reranker}")
+    settings = ("retriever.replicas=2", f"retriever.reranker={reranker}")
     cfg = configured(tmp_path / "index", *settings)
     local = corpora.search(cfg).search(asked, K, "train")
     with shards(cfg, "hybrid") as handles:

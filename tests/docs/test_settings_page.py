@@ -6,6 +6,7 @@ import re
 
 import settings
 
+from ssp.config.fields import walk
 from ssp.config.load import _all_keys
 from ssp.config.schema import Config
 from ssp.config.tables import PRESETS, choices, ranges
@@ -29,6 +30,11 @@ def test_every_key_has_a_row_and_every_row_a_key() -> None:
     blocks = {key.rpartition(".")[0] for key in every} | set(settings.ROLES)
     assert {key for key in ROWS if "[]" not in key} == every - blocks
     assert {key.partition("[]")[0] for key in ROWS if "[]" in key} <= every
+
+
+def test_there_are_few_keys() -> None:
+    """A key of the roles counts once. One more takes the place of another, which becomes a constant beside its use."""
+    assert len(list(walk(Config))) <= 120
 
 
 def test_every_key_is_explained_by_the_schema() -> None:

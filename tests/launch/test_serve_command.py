@@ -140,7 +140,6 @@ WRONG = (
     "--port 70000",
     "--topk 0",
     "--index i",
-    "--kind lucene",
     "--kind dense",
     "--timeout 0",
 )

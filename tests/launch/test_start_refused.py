@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import folders
 import pytest
 import ray
 from trainruns import POLICY
@@ -16,6 +17,7 @@ from launch import train
 from launch.shown import checks
 from ssp.base.errors import SspError
 from ssp.capacity.placement import DoesNotFit
+from ssp.search.index.builder import build_index
 from ssp.selfplay.settings import load
 
 
@@ -46,7 +48,7 @@ def test_a_ray_that_does_not_come_up_is_a_paragraph(monkeypatch: pytest.MonkeyPa
     [
         ("vllm", ["defaults.engine.kind=vllm"], "engine.kind=vllm needs vLLM"),
         ("deepspeed", ["solver.learner.kind=deepspeed"], "solver.learner.kind=deepspeed needs DeepSpeed"),
-        ("faiss", ["retriever.kind=dense", "data.eval=[]", "eval.every=0"], "search by vectors needs faiss"),
+        ("faiss", ["data.eval=[]", "eval.every=0"], "search by vectors needs faiss"),
     ],
 )
 def test_what_is_not_installed_here_is_said_by_the_dry_run_and_the_doctor(
@@ -54,6 +56,8 @@ def test_what_is_not_installed_here_is_said_by_the_dry_run_and_the_doctor(
     package: str, settings: list[str], rule: str,
 ) -> None:  # fmt: skip
     """A plan can be made anywhere; the doctor fails, and `train` refuses before it starts anything."""
+    plan = folders.dense("Flat")
+    build_index(folders.corpus(tmp_path / "c.jsonl", 60), tmp_path / "index", plan, encode=folders.Encode())
     missing(monkeypatch, package)
     typed = ["--config", "quickstart", f"defaults.model={POLICY}", f"data.corpus={tmp_path / 'index'}", *settings]
     assert console.main(["train", *typed, "--dry-run"]) == 0

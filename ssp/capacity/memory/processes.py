@@ -114,7 +114,7 @@ def shard(cfg: Config) -> tuple[Need, ...]:
     for path in corpora.paths(cfg):
         if path.is_dir():
             manifest = store.read_manifest(path)
-            names = manifest.needed(corpora.kind(manifest.kinds, cfg.retriever, path))
+            names = manifest.needed(corpora.kind(manifest.kinds))
             arrays = [int(manifest.files[name]["bytes"]) for name in names if name != store.DOCUMENTS]
             size += sum(arrays) / cfg.retriever.shards
         elif path.is_file():
@@ -125,8 +125,8 @@ def shard(cfg: Config) -> tuple[Need, ...]:
 def _encoder(cfg: Config) -> tuple[Need, ...]:
     """The encoder of each dense corpus, and the cross-encoder."""
     block = cfg.retriever
-    parts = [part for path in corpora.paths(cfg) if (part := corpora.dense(path, block))]
-    asked = [block.encoder or part.encoder.model for part in parts] + [block.reranker] * bool(block.reranker)
+    parts = [(path, part) for path in corpora.paths(cfg) if (part := corpora.dense(path))]
+    asked = [corpora.encoder_of(path, part) for path, part in parts] + [block.reranker] * bool(block.reranker)
     numbers = sum(find(model).parameters for model in dict.fromkeys(asked))
     return (*base("policy", block.gpus), Need("weights", numbers * (2 if block.gpus else 4)))
 
