@@ -60,14 +60,9 @@ def key_from(variable: str, url: str, needed: bool = False) -> str:
     return key
 
 
-def again(status: int) -> bool:
-    """Whether the same request may be answered later."""
-    return status >= 500 or status in _BUSY
-
-
-def pause(attempt: int, backoff: float, asked: float = 0.0, longest: float = LONGEST_PAUSE) -> float:
+def pause(attempt: int, backoff: float, asked: float) -> float:
     """Seconds before the try after `attempt` (from 0): they double, and what a server asked for counts."""
-    return min(max(backoff * 2**attempt, asked), longest)
+    return min(max(backoff * 2**attempt, asked), LONGEST_PAUSE)
 
 
 def clean(text: str, secret: str, most: int) -> str:
@@ -112,13 +107,12 @@ class Service:
 
         self._client = httpx.Client(timeout=timeout, transport=transport, **{"trust_env": False, **client})
 
-    def ask(self, method: str, url: str, tries: int = 0, **request: Any) -> tuple[int, bytes]:
-        """Status (below 500) and content of the reply. `request`: what httpx takes. `tries` 0: as many as the service has.
-        Fault after the last try."""
+    def ask(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
+        """Status (below 500) and content of the reply. `request`: what httpx takes. Fault after the last try."""
         import httpx
 
-        trouble, tries = "", tries or self._tries
-        for attempt in range(tries):
+        trouble = ""
+        for attempt in range(self._tries):
             asked = ""
             self._allow()
             try:
@@ -126,12 +120,12 @@ class Service:
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
-                if not again(status):
+                if status < 500 and status not in _BUSY:
                     return status, content
                 trouble = f"status {status} {self.said(content)}".rstrip()
-            if attempt + 1 < tries:
+            if attempt + 1 < self._tries:
                 time.sleep(pause(attempt, self._backoff, asked_pause(asked)))
-        raise Fault(self._down, f"{url}: {clean(trouble, self._secret, 1000)} ({tries} tries)")
+        raise Fault(self._down, f"{url}: {clean(trouble, self._secret, 1000)} ({self._tries} tries)")
 
     def said(self, content: bytes) -> str:
         """What a server said, in one short line, without the secret."""

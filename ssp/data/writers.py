@@ -52,18 +52,7 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
         said = prompt.replace("{question}", question.question)
         rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
         numbers[scope] += 1
-
-    import pyarrow as pa
-
-    text = pa.string()
-    schema = {
-        "data_source": text,
-        "prompt": pa.list_(pa.struct({"role": text, "content": text})),
-        "ability": text,
-        "reward_model": pa.struct({"style": text, "ground_truth": pa.struct({"target": pa.list_(text)})}),
-        "extra_info": pa.struct({"split": text, "index": pa.int64()}),
-    }
-    _write(path, rows, schema)
+    _write(path, rows, parquet=True)
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
@@ -82,7 +71,7 @@ def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
         asked = {"search_turns": target.searches, "sys_question_example": target.examples}
         row["extra_info"] |= {"question": "dummy", **tools, **asked}
         rows.append({**row, "metadata": None})
-    _write(path, rows, {})
+    _write(path, rows, parquet=True)
 
 
 def write_flashrag(path: str | Path, questions: Sequence[Question]) -> None:
@@ -118,10 +107,10 @@ def _verl_row(source: str, said: str, golds: Iterable[str], split: str, index: i
     return {**row, "extra_info": {"split": split, "index": index}}
 
 
-def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: dict[str, Any] | None = None) -> None:
-    """Rows as jsonl, jsonl.gz or, given a schema (empty: inferred), parquet, by the ending of `path`."""
+def _write(path: str | Path, rows: Iterable[dict[str, Any]], parquet: bool = False) -> None:
+    """Rows as jsonl, jsonl.gz or, where the format has it, parquet, by the ending of `path`."""
     path = Path(path)
-    endings = (".jsonl", ".jsonl.gz") + (() if schema is None else (".parquet",))
+    endings = (".jsonl", ".jsonl.gz") + ((".parquet",) if parquet else ())
     if not path.name.endswith(endings):
         raise InputError(f"a file of this format ends in {', '.join(endings)}", path, "give it such a name")
     try:
@@ -130,7 +119,7 @@ def _write(path: str | Path, rows: Iterable[dict[str, Any]], schema: dict[str, A
                 import pyarrow as pa
                 import pyarrow.parquet as pq
 
-                pq.write_table(pa.Table.from_pylist(list(rows), pa.schema(schema) if schema else None), aside)
+                pq.write_table(pa.Table.from_pylist(list(rows)), aside)
             else:
                 with gzip.open(aside, "wb") if path.suffix == ".gz" else aside.open("wb") as stream:
                     stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)

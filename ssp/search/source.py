@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault
-from ssp.base.services import BACKOFF, TRIES, Service
+from ssp.base.services import Service
 from ssp.search.hits import Answers, Search
 from ssp.search.known import sendable
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
@@ -39,19 +39,12 @@ class Elsewhere:
 
 class HttpSearch:
     """`Search` by POST to `url` (a base address, or the whole one ending in /retrieve); the corpus's name is not sent.
-    `timeout`, `tries`, `backoff`: see `Service`. Safe in several threads."""
+    `timeout`: see `Service`. Safe in several threads."""
 
-    def __init__(
-        self,
-        url: str,
-        timeout: float = 20.0,
-        tries: int = TRIES,
-        backoff: float = BACKOFF,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
+    def __init__(self, url: str, timeout: float = 20.0, transport: httpx.BaseTransport | None = None) -> None:
         base = url.rstrip("/")
         self.url = base if base.endswith("/retrieve") else f"{base}/retrieve"
-        self._service = Service((DOWN, SCHEMA), timeout, tries, backoff, transport)
+        self._service = Service((DOWN, SCHEMA), timeout, transport=transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query

@@ -45,7 +45,8 @@ def engine(
     name: str, answer: Answer | None = None, seed: int = 0, **options: Any
 ) -> Iterator[tuple[OnlineSearch, Server]]:
     with serving(name, answer) as server:
-        search = OnlineSearch(block(name, server.url, **options), seed, tries=3, backoff=0.001)
+        search = OnlineSearch(block(name, server.url, **options), seed)
+        search._service._tries, search._service._backoff = 3, 0.001
         try:
             yield search, server
         finally:
@@ -234,7 +235,7 @@ def test_anything_else_is_a_schema_fault(name: str) -> None:
 def test_what_is_in_the_file_needs_no_network(tmp_path: Path) -> None:
     with engine("serper") as (search, server):
         online = search.search(["emma", "woodhouse"], 3, "train")
-    offline = OnlineSearch(block("serper", server.url), tries=1)
+    offline = OnlineSearch(block("serper", server.url))
     assert offline.search(["woodhouse", "emma"], 3, "other") == online
     with pytest.raises(Fault, match="retriever_down"):
         offline.search(["knightley"], 3, "train")

@@ -19,7 +19,7 @@ from ssp.search.source import SCHEMA, Elsewhere
 ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
 
 
-def server(*replies, seen=None, tries=3, **options):
+def server(*replies, seen=None, **options):
     """HttpSearch whose server gives these replies in turn (the last one for ever): a Response, an exception or a dict."""
     seen = [] if seen is None else seen
 
@@ -32,7 +32,9 @@ def server(*replies, seen=None, tries=3, **options):
             raise reply
         return reply if isinstance(reply, httpx.Response) else httpx.Response(200, content=json.dumps(reply))
 
-    return HttpSearch("http://h:1", tries=tries, backoff=0.0, transport=httpx.MockTransport(answer), **options)
+    search = HttpSearch("http://h:1", transport=httpx.MockTransport(answer), **options)
+    search._service._backoff = 0.0
+    return search
 
 
 def good(body):
@@ -71,7 +73,7 @@ def test_trouble_is_retried_and_then_a_fault(trouble):
     seen = []
     with pytest.raises(Fault) as caught:
         server(trouble, seen=seen).search(["a"], 1, "train")
-    assert (caught.value.cause, len(seen)) == ("retriever_down", 3)
+    assert (caught.value.cause, len(seen)) == ("retriever_down", services.TRIES)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +147,14 @@ def test_a_dripping_server_meets_the_deadline():
             time.sleep(0.02)
             yield b" "
 
-    search = server(lambda _: httpx.Response(200, content=drip()), tries=2, timeout=0.1)
+    search = server(lambda _: httpx.Response(200, content=drip()), timeout=0.1)
     with pytest.raises(Fault, match="retriever_down"):
         search.search(["a"], 1, "train")
 
 
 def test_addresses():
     assert HttpSearch("http://h:1/").url == HttpSearch("http://h:1/retrieve").url == "http://h:1/retrieve"
-    search = HttpSearch("http://127.0.0.1:1", tries=1, timeout=2.0)
+    search = HttpSearch("http://127.0.0.1:1", timeout=2.0)
     with pytest.raises(Fault, match="retriever_down"):
         search.search(["a"], 1, "train")
     search.close()

@@ -207,7 +207,8 @@ def test_a_fault_is_a_503_and_a_fault_again_at_the_client() -> None:
         assert (reply.status_code, reply.json()["detail"]) == (503, "retriever_down: shard 1")
         assert (reply.json()["cause"], int(reply.headers["retry-after"]) > 0) == ("retriever_down", True)
         assert post(base, "/search", json={"query": "a"}).status_code == 503
-        client = HttpSearch(base, tries=1)
+        client = HttpSearch(base)
+        client._service._tries = 1
         with pytest.raises(Fault, match="retriever_down"):
             client.search(["a"], 3, "train")
         client.close()

@@ -20,7 +20,7 @@ from ssp.base import cache
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
-from ssp.base.services import BACKOFF, TRIES, Service, is_loopback, key_from
+from ssp.base.services import Service, is_loopback, key_from
 from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
 from ssp.search.online.engines import PAGES, VARY, engine
@@ -50,19 +50,13 @@ class OnlineSearch:
     `seed`: by which +vary draws. InputError for an unknown engine, and a key that is not set or, when searching,
     not taken."""
 
-    def __init__(
-        self,
-        cfg: RetrieverConfig,
-        seed: int = 0,
-        tries: int = TRIES,
-        backoff: float = BACKOFF,
-    ) -> None:
+    def __init__(self, cfg: RetrieverConfig, seed: int = 0) -> None:
         block = cfg.online
         self._engine, self._site, ways = engine(block.engine)
         self._url, self._seed, self._varies = cfg.url or self._engine.url, seed, VARY in ways
         key = key_from(self._engine.key_env, cfg.url, needed=True)
         transport = _Keyed(_transport(self._url), self._engine.header, self._engine.parameter, key)
-        self._service = Service((DOWN, SCHEMA), cfg.timeout, tries, backoff, transport, secret=key)
+        self._service = Service((DOWN, SCHEMA), cfg.timeout, transport=transport, secret=key)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="online")
         self._pages = Pages(loopback=is_loopback(self._url)) if PAGES in ways else None
         self._what = f"{block.engine.partition('+')[0]} {self._url} pages={PAGES in ways}"
