@@ -53,39 +53,6 @@ def test_other_head_groupings(changes: dict[str, int]) -> None:
     assert worst(net, talk(engine_of(net), [5, 6, 7], 3, Sampling(1.0, 9, (STOP,)))) < 2e-5
 
 
-def test_long_prompts_are_prefilled_in_chunks() -> None:
-    net = network(NAME, 4)
-    engine = engine_of(net)
-    prompts = [np.random.default_rng(i).integers(8, VOCAB, n).tolist() for i, n in enumerate((300, 1, 128, 129))]
-    turns = engine.step(engine.open([1, 2, 3, 4]), prompts, Sampling(1.0, 5, ()))
-    assert all(close(net, ids + turn.ids, turn.logprobs) for ids, turn in zip(prompts, turns, strict=True))
-
-
-def test_a_slot_does_not_depend_on_its_neighbours() -> None:
-    net, sampling = network(NAME, 5), Sampling(1.0, 15, (STOP, 3, 11))
-    alone = talk(engine_of(net), [42], 4, sampling)[0]
-    engine = engine_of(net)
-    talk(engine, [9, 8], 2, sampling)
-    crowded = talk(engine, [*range(17), 42, *range(50, 60)], 4, sampling)[17]
-    assert alone[0] == crowded[0]
-    assert np.allclose(alone[1], crowded[1], atol=1e-5, rtol=0, equal_nan=True)
-
-
-def test_any_subset_of_slots_may_step() -> None:
-    net, sampling = network(NAME, 6), Sampling(1.0, 6, (STOP,))
-    engine = engine_of(net)
-    slots = engine.open(list(range(6)))
-    logs: dict[int, list[int]] = {slot: [] for slot in range(20)}
-    for turn, chosen in enumerate(([0, 1, 2, 3, 4, 5], [3, 4, 5], [5, 0], [6, 4], [6, 5, 4, 3, 1, 0])):
-        if turn == 3:
-            engine.close([2])
-            slots += engine.open([77])
-        generations = engine.step([slots[i] for i in chosen], [[30 + turn]] * len(chosen), sampling)
-        for i, generation in zip(chosen, generations, strict=True):
-            logs[i] += [30 + turn, *generation.ids]
-            assert close(net, logs[i], generation.logprobs)
-
-
 def test_loaded_weights_are_copied() -> None:
     net, sampling = network(NAME, 9), Sampling(1.0, 10, ())
     weights = {name: array.copy() for name, array in arrays(net).items()}

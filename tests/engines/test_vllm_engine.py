@@ -53,17 +53,6 @@ def test_a_load_reaches_every_layer(made: Any) -> None:
         assert worst(made, net) < 1e-4
 
 
-def test_without_the_repair_the_head_would_be_stale(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why `repair_head` is there; when this fails, vLLM has repaired it itself."""
-    made.load(arrays(FIRST), 20)
-    with monkeypatch.context() as patch:
-        patch.setattr("ssp.engines.vllm.worker.repair_head", lambda net: None)
-        made.load(arrays(SECOND), 21)
-    assert worst(made, SECOND) > 0.1
-    made.load(arrays(SECOND), 22)
-    assert worst(made, SECOND) < 1e-4
-
-
 def test_either_guard_keeps_old_blocks_from_new_turns_and_one_is_needed(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.data import readers
-from ssp.data.readers import decode, read_corpus, stream_corpus
+from ssp.data.readers import decode, read_corpus
 from ssp.data.rows import parse
 from ssp.search import documents, fingerprint
 from ssp.search.documents import MappedDocuments
@@ -110,18 +110,6 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path, line, place, suffix):
     corpus = write(tmp_path / f"c.{suffix}", good + raw + b"\n")
     with pytest.raises(InputError, match=place):
         stored(corpus, tmp_path)
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "jsonl.zst"])
-def test_an_empty_a_torn_and_a_missing_file_are_refused(tmp_path, suffix):
-    empty = write(tmp_path / f"empty.{suffix}", b"\n")
-    torn = write(tmp_path / f"torn.{suffix}", TEXT.encode() * 50)
-    torn.write_bytes(torn.read_bytes()[:-20])
-    for corpus in (empty, torn):
-        with pytest.raises(InputError):
-            stored(corpus, tmp_path)
-    with pytest.raises(InputError, match="exist"):
-        list(stream_corpus(tmp_path / f"none.{suffix}"))
 
 
 def test_ids_of_equal_hash_are_told_apart(tmp_path, monkeypatch):

@@ -15,16 +15,13 @@ BM25 = {"train": "bm25 train", "heldout": "bm25 heldout"}
 
 
 class Counting:
-    """Answers with the query; `down` makes it fail."""
+    """Answers with the query."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
-        self.down = False
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         self.asked.append(queries)
-        if self.down:
-            raise Fault("retriever_down", "test")
         return [[Document(f"{corpus}{i}", f'"{query}"\nÜ {query}', 0.1 + i) for i in range(k)] for query in queries]
 
 
@@ -65,16 +62,6 @@ def test_an_answer_lives_as_long_as_its_time(tmp_path: Path) -> None:
     search.search(["a"], 1, "train")
     search.search(["a"], 1, "train")
     assert len(inner.asked) == 2
-
-
-def test_a_fault_is_not_remembered(tmp_path: Path) -> None:
-    inner = Counting()
-    search = RecordedSearch(tmp_path / "r.db", inner, BM25)
-    inner.down = True
-    with pytest.raises(Fault, match="retriever_down"):
-        search.search(["a"], 1, "train")
-    inner.down = False
-    assert search.search(["a"], 1, "train")[0][0].id == "train0"
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:

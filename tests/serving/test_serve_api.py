@@ -58,14 +58,6 @@ def test_without_scores_the_items_are_the_documents(address: str) -> None:
     assert (reply.status_code, reply.json()) == (200, {"result": []})
 
 
-@pytest.mark.covers("SR-40")
-def test_two_thousand_queries_in_one_request(address: str) -> None:
-    words = ["pota", "vure", "bino", "nothing"]
-    asked = [words[i % 4] + " " * (i // 4) for i in range(2000)]
-    result = post(address, json={"queries": asked, "topk": 1}).json()["result"]
-    assert [[d["id"] for d in found] for found in result] == [[w] if w != "nothing" else [] for w in words] * 500
-
-
 @pytest.mark.parametrize(
     ("content", "status", "word"),
     [
