@@ -101,8 +101,7 @@ def _heading(play: Play) -> Text:
         said += f"; proposal {play.proposal} by version {play.proposer_version}, {play.file}:{play.row}"
     if play.win_rate is not None:
         said += f"; win rate {play.win_rate:.2f} of {play.scored} by version {play.solver_version}"
-    checks = " ".join(f"{check.rule}={check.result}" for check in play.checks)
-    return Text(said, style="bold").append(f"\n   {checks}" if checks else "", style="dim")
+    return Text(said, style="bold")
 
 
 def _tried(attempt: Attempt) -> Text:

@@ -94,19 +94,6 @@ def test_every_field_of_a_record_resolves(run: fakes.Stage, bank: reader.Reading
     assert seen | silent == set(rows) and seen
 
 
-def test_verdicts_rule_by_rule(run: fakes.Stage, bank: reader.Reading) -> None:
-    rules = [*run.cfg.referee.rules, "not_answerable", "unquoted_evidence", "unlinked_evidence"]
-    results = set()
-    for play in (play for record in bank.records for play in record.plays):
-        told = {check.rule: check.result for check in play.checks}
-        assert list(told) == (rules if play.kind == "proposed" else [])
-        results |= set(told.values())
-        if play.verdict == "rejected":
-            at = rules.index(play.rule)
-            assert list(told.values()) == ["passed"] * at + ["broken"] + ["not_asked"] * (len(rules) - at - 1)
-    assert results >= {"passed", "broken", "not_asked"}
-
-
 # what a judge decided
 
 
@@ -151,7 +138,7 @@ def record(**changes: Any) -> Record:
 
 
 def play(**changes: Any) -> Play:
-    return replace(Play("g1", "proposed", "valid", None, [], 3, "p1", "f", 0, [], [], 5, 4, 0.75), **changes)
+    return replace(Play("g1", "proposed", "valid", None, 3, "p1", "f", 0, [], [], 5, 4, 0.75), **changes)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +232,7 @@ def test_the_bank_of_a_data_set_has_its_answers_and_no_proposer(
             None,
             "valid",
         )
-        assert [play.kind for play in found.plays] == ["given"] and found.plays[0].checks == []
+        assert [play.kind for play in found.plays] == ["given"]
         right = [attempt.right for attempt in found.attempts]
         assert found.solve_rate == pytest.approx(sum(map(bool, right)) / len(right), abs=1e-6)
 

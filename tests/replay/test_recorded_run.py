@@ -56,7 +56,10 @@ def test_the_ledger_says_what_it_said(run: RunFolder, told: Any) -> None:
 
 def test_the_bank_says_what_it_said(run: RunFolder, told: Any) -> None:
     found = reader.read(run)
-    assert plain([asdict(record) for record in found.records]) == told["bank"]
+    then = told["bank"]
+    for play in (play for record in then for play in record["plays"]):
+        del play["checks"]  # which are no more: what was asked before the rule that was broken
+    assert plain([asdict(record) for record in found.records]) == then
     assert (found.silent, found.void) == (told["silent"], told["void"])
 
 

@@ -22,7 +22,7 @@ from ssp.data.readers import Question, read_questions
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions.records import VALID, Attempt, Check, Play, Record, identify
+from ssp.selfplay.questions.records import VALID, Attempt, Play, Record, identify
 
 ROWS = 200
 """Records that are written and read at a time: parquet cannot give back 2 GiB of nested text in one piece."""
@@ -75,7 +75,7 @@ def _records(path: Path) -> Iterator[Record]:
             if nulls := [name for name in needed if batch[name].null_count]:
                 raise pa.ArrowInvalid(f"a null in {nulls[0]}")
             for row in batch.to_pylist():
-                plays = [Play(**{**play, "checks": [Check(**c) for c in play["checks"]]}) for play in row["plays"]]
+                plays = [Play(**play) for play in row["plays"]]
                 yield Record(**{**row, "plays": plays, "attempts": [Attempt(**one) for one in row["attempts"]]})
     except (OSError, pa.ArrowException) as error:
         found = f"{path} ({' '.join(str(error).split())})"

@@ -15,14 +15,12 @@ from ssp.base.errors import InputError
 from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.game.judge import same
-from ssp.game.referee.evidence import EVIDENCE, taken_on_trust
-from ssp.game.referee.referee import CHECKS
 from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
 from ssp.selfplay.questions.files import answered
-from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Check, Play, Record, identify, solve_rate
+from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Play, Record, identify, solve_rate
 
 Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
@@ -149,10 +147,6 @@ class _Reader:
 
     def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
         self._cfg, self._run, self._texts = cfg, run, texts
-        evidence = EVIDENCE[cfg.referee.evidence]
-        proven = [test is not taken_on_trust for test in (evidence.stands, evidence.leads)]
-        asked = (cfg.referee.verifier != "none", *proven)
-        self._rules = [*cfg.referee.rules, *(check for check, there in zip(CHECKS, asked, strict=True) if there)]
         self._sources = _Sources(cfg, run.path)
 
     def record(
@@ -200,7 +194,6 @@ class _Reader:
             kind=REPLAYED if game["kind"] == TRIED else game["kind"],
             verdict=game["verdict"],
             rule=game["rule"],
-            checks=self._checks(game) if proposal else [],
             proposer_version=game["proposer_version"],
             proposal=proposal["id"] if proposal else None,
             file=proposal["file"] if proposal else None,
@@ -211,17 +204,6 @@ class _Reader:
             scored=sum(_scored(attempt) for attempt in tried),
             win_rate=game["win_rate"],
         )
-
-    def _checks(self, game: GameRow) -> list[Check]:
-        """The run's rules in the order in which they are asked: the first that is broken ends the asking."""
-        rules, broke = self._rules, game["rule"]
-        if game["verdict"] == VALID:
-            results = ["passed"] * len(rules)
-        elif game["verdict"] == VOID or broke not in rules:
-            results = ["unknown"] * len(rules)
-        else:
-            results = ["passed"] * rules.index(broke) + ["broken"] + ["not_asked"] * len(rules)
-        return [Check(rule, result) for rule, result in zip(rules, results, strict=False)]
 
     def _attempts(self, game: GameRow, entries: Sequence[EpisodeRow], golds: Sequence[str]) -> list[Attempt]:
         """Another judge's words are not on record: where the win rate leaves one reading of them, they are that."""

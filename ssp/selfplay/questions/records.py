@@ -13,14 +13,6 @@ VALID, REJECTED, VOID = "valid", "rejected", "void"
 
 
 @dataclass(frozen=True)
-class Check:
-    """One rule of the referee: passed, broken, not_asked (one before it was broken), unknown (a fault came between)."""
-
-    rule: str
-    result: str
-
-
-@dataclass(frozen=True)
 class Play:
     """One game about the question. `kind`: proposed, replayed, given (a data set's). `proposal`: the proposer's episode,
     row `row` of the run's `episodes/<file>`; all three None without one. `queries` and `evidence` (ids of the documents
@@ -30,7 +22,6 @@ class Play:
     kind: str
     verdict: str
     rule: str | None
-    checks: list[Check]
     proposer_version: int | None
     proposal: str | None
     file: str | None

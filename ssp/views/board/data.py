@@ -33,7 +33,7 @@ _VERDICTS = (VALID, REJECTED, VOID)
 GAMES = 3
 """Of a question that was played more often, the newest games are shown."""
 
-UNUSED = frozenset({"transcript", "queries", "evidence", "checks", "file", "row", "version_min"})
+UNUSED = frozenset({"transcript", "queries", "evidence", "file", "row", "version_min"})
 """Of a game and an attempt: what is shown in another form, or not at all."""
 
 Piece = list[Any]
@@ -220,8 +220,7 @@ def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[
             row = files[episode.file][episode.row or 0]
             text = pieces(protocol, role, row["text"], row["response_at"])
         if isinstance(episode, Play):
-            checks = [[check.rule, check.result] for check in episode.checks]
-            told |= {"checks": checks, "searches": len(episode.queries)}
+            told |= {"searches": len(episode.queries)}
         return {**told, "text": text}
 
     return {

@@ -1,7 +1,6 @@
 // One question with its duels: what was asked, what the referee said, and every transcript, coloured by segment.
 "use strict";
 
-const MARKS = { passed: "✓", broken: "✗", not_asked: "·", unknown: "?" };
 
 function transcript(episode) {
   const pieces = episode.text;
@@ -61,8 +60,6 @@ class Duel {
     put(this.root,
       h("p.asked", {}, found.question, " ", h("span.target", {}, `→\u00a0${found.target}`)),
       h("div.facts", {}, facts.map(([name, value, tone]) => h("span", {}, `${name} `, h(tone ? `b.${tone}` : "b", {}, value))), choose),
-      play.checks.length ? h("ul.checks", { "aria-label": "Rules of the referee" }, play.checks.map(check =>
-        h("li", { title: `${check[0]}: ${check[1].replace("_", " ")}` }, h({ passed: "span.right", broken: "span.wrong" }[check[1]] || "span", {}, MARKS[check[1]]), ` ${check[0]}`))) : null,
       h("div.sides", {}, this.asks(play), this.tries()));
   }
 
