@@ -16,7 +16,6 @@ from ray.util.metrics import Counter, Gauge
 from actors.program import Program
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
-from ssp.telemetry.runlog import QueueLog
 
 EVERY = 5.0
 """Seconds between two looks at what is live; Ray exports with a delay of the same size."""
@@ -58,16 +57,15 @@ class RayMetrics:
         self._seen[name, source] = total
 
 
-async def watch(metrics: RayMetrics, activity: Activity, program: Program, queues: QueueLog) -> None:
-    """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever is. `queues` keeps what
-    the queues say."""
+async def watch(metrics: RayMetrics, activity: Activity, program: Program) -> None:
+    """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever is."""
     while True:
-        queues.write(await look(metrics, activity, program))
+        await look(metrics, activity, program)
         await asyncio.sleep(EVERY)
 
 
-async def look(metrics: RayMetrics, activity: Activity, program: Program) -> dict[str, dict[str, float]]:
-    """Tell once. What each queue that answered says of itself."""
+async def look(metrics: RayMetrics, activity: Activity, program: Program) -> None:
+    """Tell once."""
     busy = activity.busy()
     for kind, names in activity.kinds().items():
         metrics.add("actor/count", "live", float(len(names)), kind)
@@ -76,9 +74,8 @@ async def look(metrics: RayMetrics, activity: Activity, program: Program) -> dic
         for name in names:
             metrics.grown("actor/busy_seconds", kind, name, busy[name])
     said = await asyncio.gather(*[_asked(crew.handles[0].figures) for crew in program.queues.values()])
-    queues = {role: told for role, told in zip(program.queues, said, strict=True) if told}
-    for role, told in queues.items():
-        for figure, value in told.items():
+    for role, told in zip(program.queues, said, strict=True):
+        for figure, value in (told or {}).items():
             metrics.add(f"queue/{figure}", "live", value, role)
     for crew in program.retriever:
         states = await asyncio.gather(*[_asked(handle.state) for handle in crew.handles])
@@ -87,7 +84,6 @@ async def look(metrics: RayMetrics, activity: Activity, program: Program) -> dic
         for i, state in there.items():
             metrics.grown("retriever/queries", crew.name, f"{crew.name}-{i}", state["items"])
             metrics.grown("retriever/busy_seconds", crew.name, f"{crew.name}-{i}", state["seconds"])
-    return queues
 
 
 async def _asked(method: Any) -> dict[str, float] | None:

@@ -151,7 +151,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
     metrics = RayMetrics(folder.name)
     display = Display(cfg, folder, console, [metrics.write])
-    live = watch(metrics, display.activity, program, display.queues)
+    live = watch(metrics, display.activity, program)
     watching = asyncio.create_task(deaths.surely("live metrics", live, display.event))
     try:
         display.event(f"{len(program.actors)} actors are starting")

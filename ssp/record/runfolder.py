@@ -151,7 +151,6 @@ class RunFolder:
         self.ledger = self.path / "ledger.db"
         self.episodes = self.path / "episodes"
         self.timeline = self.path / "timeline.json"
-        self.queues = self.path / "queues.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.state = self.checkpoints / "state.json"
         self._lock: int | None = None

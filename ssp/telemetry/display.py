@@ -1,4 +1,4 @@
-"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, queues, the console, the cluster's metrics, W&B."""
+"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics, W&B."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import Console, Row
-from ssp.telemetry.runlog import QueueLog, RunLog
+from ssp.telemetry.runlog import RunLog
 from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
 from ssp.telemetry.wandb_log import WandbLog
@@ -31,14 +31,13 @@ TABLE = (
 
 
 class Display:
-    """The `Sink` of a run's report. `sinks` get every row; `activity` sees calls to actors, `queues` what queues hold."""
+    """The `Sink` of a run's report. `sinks` get every row; `activity` sees calls to actors."""
 
     def __init__(self, cfg: Config, folder: RunFolder, console: Console, sinks: Sequence[Mirror] = ()) -> None:
         self._folder, self._console, self._steps, self._last_role = folder, console, cfg.steps, cfg.roles[-1]
         self._wandb = None if cfg.telemetry.wandb == "none" else WandbLog(cfg, folder.path)
         self._log = RunLog(folder.path, [*sinks, *([self._wandb.write] if self._wandb else [])])
         self._timeline = Timeline(folder.timeline)
-        self.queues = QueueLog(folder.queues, console.event)
         self.activity = Activity(self._timeline.span)
         self._first: dict[str, tuple[int, float]] = {}
         self._last: dict[str, tuple[int, float]] = {}

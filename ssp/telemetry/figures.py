@@ -18,7 +18,7 @@ ROWS = (
     ("game", "role `game`"),
     ("solver", "roles `proposer` and `solver`"),
     ("eval", "role `eval`"),
-    ("live", "live, in Ray's metrics; those of queues in queues.jsonl too"),
+    ("live", "live, in Ray's metrics"),
 )
 """A role of each section, and its title."""
 

@@ -1,6 +1,5 @@
-"""Metrics of a run: metrics.jsonl and TensorBoard; and what its queues held: queues.jsonl. A line of metrics is {"step",
-"role", "time", name: value ...}; a figure that is not finite is null and named in `not_finite`. Lines of steps that a
-resume plays again stay, and the last counts."""
+"""Metrics of a run: metrics.jsonl and TensorBoard. A line is {"step", "role", "time", name: value ...}; a figure that is not
+finite is null and named in `not_finite`. Lines of steps that a resume plays again stay, and the last counts."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,6 @@ Sink = Callable[[int, str, dict[str, float]], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""
 
 _OWN = ("step", "role", "time", "not_finite")
-
-SILENT = 60.0
-"""Seconds without a change after which there is a line all the same."""
 
 
 class RunLog:
@@ -78,38 +73,6 @@ class RunLog:
         return _summary_writer()(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
 
 
-class QueueLog:
-    """Writer of queues.jsonl, which goes on in the file that is there. A line is {"time", queue: {"items", "bytes",
-    "leased", "age"}, ...}: what a queue said last; a line without any stands where a process had ended."""
-
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self._path, self._say, self._failed, self._begun = path, say, False, False
-        self._last, self._held, self._told = 0.0, list[Any](), dict[str, Mapping[str, float]]()
-
-    def write(self, told: Mapping[str, Mapping[str, float]]) -> None:
-        """What the queues that answered say of themselves (`LeaseQueue.figures`)."""
-        self._told |= told
-        held = [(name, one["items"], one["bytes"], one["leased"]) for name, one in self._told.items()]
-        if self._failed or not told or (held == self._held and time.time() < self._last + SILENT):
-            return
-        self._held = held
-        try:
-            if not self._begun:
-                cut_half_line(self._path)
-                if before := read_queues(self._path):
-                    self._add(before[-1]["time"], {})
-                self._begun = True
-            self._add(time.time(), self._told)
-        except OSError as error:
-            self._failed = True
-            self._say(f"{self._path.name} is not written any more: {error}")
-
-    def _add(self, now: float, told: Mapping[str, Mapping[str, float]]) -> None:
-        self._last = max(now, self._last)  # a clock may be put back
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": self._last, **told}) + "\n")
-
-
 def cut_half_line(path: Path) -> None:
     """A kill may leave a line without its end: it was never written."""
     if not path.exists():
@@ -130,14 +93,3 @@ def _summary_writer() -> Any:
         if hidden:
             del modules["torch"]
     return SummaryWriter
-
-
-def read_queues(path: Path) -> list[dict[str, Any]]:
-    """The lines of a queues.jsonl that are whole; others are left out."""
-    found = []
-    for text in path.read_text("utf-8", "replace").split("\n") if path.exists() else ():
-        with suppress(ValueError, RecursionError):
-            line = json.loads(text)
-            if isinstance(line, dict) and isinstance(line.get("time"), float):
-                found.append(line)
-    return found

@@ -141,28 +141,6 @@ def test_who_met_the_same_opponent_is_compared() -> None:
     assert found["groups"] == 1 and found["mixed"] == 4
 
 
-def test_queues_are_shown_at_their_fullest(tmp_path: Path) -> None:
-    """1,000 looks; the process ends after 600 s and the next one begins at 900 s."""
-    run = by_hand(tmp_path / "run", ["why ?"])
-    board = looked(run)
-    assert ("queues", "") not in rows(board), "nothing where nobody was asked"
-    with run.queues.open("a") as file:
-        for at in (at for at in range(1000) if not 600 < at < 900):
-            held = {"proposer": {"items": 50.0 * (at == 321)}, "solver": {"items": 5.0}}
-            file.write(json.dumps({"time": 1e9 + at, **({} if at == 600 else held)}) + "\n")
-        file.write('{"time": 17')
-    board.look()
-    shown = rows(board)["queues", ""]
-    assert (shown["from"], shown["to"], list(shown["items"])) == (1e9, 1e9 + 999, ["proposer", "solver"])
-
-    def part(at: int) -> int:
-        return int(at / 999 * parts.BINS)
-
-    assert {at for at, most in enumerate(shown["items"]["proposer"]) if most} == {part(321), part(322)}
-    assert set(shown["items"]["solver"][: part(599)]) == {5} == set(shown["items"]["solver"][part(900) :])
-    assert set(shown["items"]["solver"][part(600) + 1 : part(900)]) == {0}, "between two processes there is no queue"
-
-
 def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     tail = parts.Tail(path)

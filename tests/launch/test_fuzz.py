@@ -69,7 +69,6 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "record": ("ssp.json", '{"role": "solver"}', lambda path: read_record(path.parent)),
     "state": ("state.json", STATE, lambda path: read_state(path, path.parent)),
     "metrics": ("metrics.jsonl", METRIC, runlog.read_metrics),
-    "queues": ("queues.jsonl", '{"time": 1.0}\n', runlog.read_queues),
     "timeline": ("timeline.json", '[\n{"ph": "X"},\n', lambda path: timeline.Timeline(path).close()),
     "yardstick": ("yardstick.json", '{"rounds": []}', lambda path: yardstick.read_told(RunFolder(path.parent))),
     "traces": ("traces.jsonl", TRACE, traces.read),

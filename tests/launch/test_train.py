@@ -73,9 +73,7 @@ def _listeners(mark: str) -> list[tuple[str, int]]:
 
 def test_a_run_leaves_the_whole_run_folder(whole):
     folder = whole.folder
-    files = (
-        "config.yaml metrics.jsonl ledger.db episodes tensorboard timeline.json queues.jsonl checkpoints report.html"
-    )
+    files = "config.yaml metrics.jsonl ledger.db episodes tensorboard timeline.json checkpoints report.html"
     assert {path.name for path in folder.iterdir()} >= set(files.split())
     assert {row["step"] for row in whole.rows("solver")} == {1, 2, 3, 4} == {row["step"] for row in whole.rows("game")}
     assert [row["step"] for row in whole.rows("eval")] == [0, 2, 4]

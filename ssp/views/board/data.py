@@ -49,7 +49,7 @@ class Board:
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
         self._names: defaultdict[str, list[str]] = defaultdict(list)
-        self._metrics, self._queues = parts.Tail(run.metrics), parts.Tail(run.queues)
+        self._metrics = parts.Tail(run.metrics)
         self._timeline = parts.Spans(run.timeline)
         self._ledger: Ledger | None = None
         self._stamp: tuple[Any, ...] = ()
@@ -68,8 +68,6 @@ class Board:
             self._set("yardstick", "", told)
         if self._timeline.look():
             self._set("timeline", "", self._timeline.shown())
-        if self._queues.lines():
-            self._set("queues", "", parts.queues(self.run.queues))
 
     def since(self, number: int, most: int | None = MOST) -> Row:
         """At most `most` rows that changed after `number`, oldest first; with `more` there are others, after `seq`."""

@@ -1,4 +1,4 @@
-"""Parts of the document, bounded for any run: queues, spans of the timeline, ratings of versions."""
+"""Parts of the document, bounded for any run: spans of the timeline, ratings of versions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.selfplay.league import ratings
 from ssp.selfplay.league.payoff import PayoffTable, wilson
-from ssp.telemetry.runlog import read_queues
 
-BINS = 240
 SPANS = 1500
 """Of the timeline: the newest ones."""
 VERSIONS = 240
@@ -48,25 +44,6 @@ class Tail:
         data = data[: data.rfind(b"\n") + 1]
         self._file, self._at = status.st_ino, self._at + len(data)
         return data.decode("utf-8", "replace").split("\n")[:-1]
-
-
-def _highest(times: np.ndarray, depth: np.ndarray, first: float, last: float) -> list[int]:
-    """The largest in each part, of what stays as it is until it changes; `times` are in order."""
-    place = np.clip((times - first) / max(last - first, 1e-9) * BINS, 0, BINS - 1).astype(int)
-    peaks = np.concatenate([[0], depth])[np.searchsorted(place, np.arange(BINS))]  # what goes on from before
-    np.maximum.at(peaks, place, depth)
-    return [int(peak) for peak in peaks]
-
-
-def queues(path: Path) -> dict[str, Any]:
-    """Of queues.jsonl: {from, to: seconds since the epoch; items: queue → the most that it held in each of `BINS` parts}."""
-    lines = read_queues(path) or [{"time": 0.0}]
-    times = np.array([line["time"] for line in lines])
-    items = {}
-    for name in dict.fromkeys(name for line in lines for name in line if name != "time"):
-        held = np.array([int(line.get(name, {}).get("items", 0)) for line in lines])
-        items[name] = _highest(times, held, times[0], times[-1])
-    return {"from": round(float(times[0]), 2), "to": round(float(times[-1]), 2), "items": items}
 
 
 class Spans:

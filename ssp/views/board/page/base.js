@@ -1,7 +1,7 @@
 // The page's data, and how elements are made. Text of a run only ever becomes a text node: it cannot be markup.
 "use strict";
 const SSP = { seq: 0, run: {}, names: {}, figures: {}, rounds: new Map(), questions: [], place: new Map(), duels: [],
-  league: null, accounts: null, timeline: null, queues: null, yardstick: null, details: new Map(), saved: false, version: 0 };
+  league: null, accounts: null, timeline: null, yardstick: null, details: new Map(), saved: false, version: 0 };
 
 /** An element: h("p.note", {title: "x", onclick: f}, "text", child). Attributes by name, handlers as on<event>. */
 function h(name, attributes, ...children) {

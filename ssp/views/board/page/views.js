@@ -171,7 +171,6 @@ class Questions {
 
 class Machine {
   constructor() {
-    this.queues = new Chart("What the queues hold", { note: "Items, leased ones included, the most at once in each part of the run." });
     this.stale = new Chart("Staleness of what was trained", { note: "Versions behind its own policy. Dashed: the batch's largest." });
     this.time = new Chart("Where a step's time goes", { note: "Seconds on the critical path." });
     this.rate = new Chart("Speed", { note: "Model tokens over the step's wall time." });
@@ -181,13 +180,12 @@ class Machine {
     this.causes = h("div.card", {}, h("h2", {}, "Void, dropped, rejected"));
     this.settings = h("div.card", {}, h("h2", {}, "Settings"));
     this.timeline = new Timeline();
-    put(view("machine"), h("div.grid", {}, [this.queues, this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
+    put(view("machine"), h("div.grid", {}, [this.stale, this.time, this.idle, this.rate, this.void].map(chart => chart.root), this.accounts, this.causes, this.settings, this.timeline.root));
   }
 
   draw() {
     const bounds = SSP.run.bounds || {}, parts = [["generate", "c4"], ["search", "c3"], ["verify", "c1"], ["judge", "c5"], ["learn", "c2"], ["overhead", "grey"]];
-    return [() => this.held(),
-    () => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: ["proposer", "solver"].flatMap(role =>
+    return [() => this.stale.draw({ form: fixed(1), y: [0, 1], levels: [...new Set(Object.values(bounds))].map(bound => ({ at: bound, text: `bound ${bound}` })), series: ["proposer", "solver"].flatMap(role =>
       [line(role, role, series(role, "staleness/mean")), line(`${role} max`, role, series(role, "staleness/max"), { dash: true })]) }),
     () => this.time.draw({ form: seconds, axis: value => `${plain(value)} s`, stack: true, series: parts.map(([name, tone]) => line(name, tone, series("game", `time/${name}`))) }),
     () => this.rate.draw({ form: whole, y: [0, 0], series: [line("model tokens a second", "ink", series("game", "tokens_per_second"), { faint: true })] }),
@@ -195,15 +193,6 @@ class Machine {
       gameSteps().length ? "This run played in one process: there are no actors to be idle." : "nothing on record"),
     () => this.void.draw({ form: whole, stack: true, xs: gameSteps(), empty: "no episode was void", series: figuresLike("game", "void/").map((name, place) => line(name, TONES[place % TONES.length], series("game", `void/${name}`))) }),
     () => this.books(), () => this.timeline.draw(SSP.timeline)];
-  }
-
-  /** Nothing where no queue was asked: a run in one process, or one that was played before this was kept. */
-  held() {
-    const { from = 0, to = 0, items = {} } = SSP.queues || {}, names = ["proposer", "solver"].filter(name => items[name]);
-    this.queues.root.hidden = !names.length;
-    const at = (place, bins) => (place + .5) / bins * (to - from);
-    if (names.length) this.queues.draw({ unit: "after", form: whole, xform: value => seconds(value), y: [0, 1], series: names.map(name =>
-      line(name, name, items[name].map((value, place) => [at(place, items[name].length), value]))) });
   }
 
   books() {
