@@ -27,7 +27,7 @@ def describe(cfg: Config) -> Iterator[str]:
     yield f"# Configuration\n{to_yaml(cfg).rstrip()}"
     yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
     plan = lay(cfg, nodes)
-    yield f"\n# Placement\n{tables.placement(cfg, plan)}"
+    yield f"\n# Placement\n{tables.placement(plan)}"
     if plan.placed:
         parts = tables.gpu_memory(process for process in plan.processes if process.gpus)
         yield f"\n# GPU memory, by the formulas of docs/placement.md\n{parts}"

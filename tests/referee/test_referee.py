@@ -1,4 +1,4 @@
-"""The referee end to end on scripted verifiers: order, evidence, faults, limits, determinism, counts."""
+"""The referee end to end on scripted verifiers: order, evidence, faults, limits, determinism."""
 
 from __future__ import annotations
 
@@ -51,11 +51,10 @@ def test_rules_come_first_and_only_survivors_are_verified() -> None:
     wanted = [VALID, rejected("malformed"), rejected("leakage"), void("retriever_down"), rejected("not_answerable")]
     assert verdicts == wanted
     assert len(prompts) == 2
-    assert judge.counts == {"valid": 1, "malformed": 1, "leakage": 1, "void/retriever_down": 1, "not_answerable": 1}
 
 
 @pytest.mark.covers("SP-04")
-def test_one_crafted_question_a_rule_is_rejected_with_its_reason_and_counted() -> None:
+def test_one_crafted_question_a_rule_is_rejected_with_its_reason() -> None:
     good, documents = "Which company was founded in the same year as the city of Vure?", [POTA, VURE]
     crafted: dict[str, dict[str, Any]] = {
         "malformed": {"final": None},
@@ -87,7 +86,6 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason_and_counted() -
         judge = behind(line, evidence="quoted", rules=asked)
         changed = {"queries": ["vure", "city of vure"], "hits": [1, 1], "documents": documents, **changed}
         assert judge.check([proposal(**changed)], ["Pota"], noise) == [rejected(id)], id
-        assert judge.counts == {id: 1}
 
 
 def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
@@ -150,7 +148,6 @@ def test_what_cannot_be_read_is_rejected_and_what_failed_is_void() -> None:
     block = [proposal(f"{i}", question) for i, question in enumerate(replies)]
     unread = rejected("not_answerable")
     assert judge.check(block, ["vure"] * 5, noise) == [VALID, unread, unread, void("judge_down"), void("judge_format")]
-    assert judge.counts == {"valid": 1, "not_answerable": 2, "void/judge_down": 1, "void/judge_format": 1}
 
 
 def test_the_judges_word_counts_where_the_answer_is_not_the_target_itself() -> None:

@@ -11,24 +11,19 @@ from ssp.config.nodes import Node
 from ssp.config.schema import Config
 
 
-def placement(cfg: Config, plan: Plan) -> str:
+def placement(plan: Plan) -> str:
     """A row a GPU: node, GPU, who is on it with which share, bytes needed of those that are there."""
     if not plan.placed:
-        gpus = sum(node.gpus for node in plan.nodes)
-        idle = f" {gpus} GPUs are not used (placement.engine_gpus, placement.learner_gpus)." if gpus else ""
-        return f"Every process computes on CPUs; Ray spreads them over its nodes.{idle}"
+        return "Every process computes on CPUs; Ray spreads them over its nodes."
     rows, used = [], plan.used()
     for at, node in enumerate(plan.nodes):
         for gpu in range(node.gpus):
             slot = Slot(at, gpu)
             needed = f"{size(used[slot])} of {size(node.usable)}" if slot in used else "free"
             rows.append((node.name, str(gpu), needed, _tenants(plan, slot)))
-    lines = [table(("node", "GPU", "memory", "who"), rows)]
-    anywhere = [f"{p.name} x{p.count}" for p in plan.processes if not p.gpus]
-    lines.append(f"On CPUs, wherever Ray puts them: {', '.join(anywhere)}.")
-    if cfg.placement.layout != "separate" and any(unit.turns for unit, _ in plan.placed):
-        lines.append("Who shares a GPU takes turns: engines sleep while learners work, so the largest turn counts.")
-    return "\n".join(lines)
+    anywhere = ", ".join(f"{p.name} x{p.count}" for p in plan.processes if not p.gpus)
+    placed = table(("node", "GPU", "memory", "who"), rows)
+    return f"{placed}\nOn CPUs, wherever Ray puts them: {anywhere}."
 
 
 def gpu_memory(processes: Iterable[Process]) -> str:

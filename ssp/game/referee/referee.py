@@ -4,7 +4,6 @@ depends on the seeds, the episode's documents and the pool only (law 7)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -151,8 +150,8 @@ CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
 
 
 class Referee:
-    """Checks proposals in batches. `counts`: verdicts so far by rule id, `valid`, and `void/<cause>`. `verifier` is
-    there exactly when `cfg.verifier` names one; `judge` decides whether its answer is the target."""
+    """Checks proposals in batches. `verifier` is there exactly when `cfg.verifier` names one; `judge` decides whether its
+    answer is the target."""
 
     def __init__(
         self,
@@ -166,7 +165,6 @@ class Referee:
             raise InvariantError(f"verifier {verifier} for referee.verifier={cfg.verifier}, evidence={cfg.evidence}")
         self._cfg, self._protocol, self._verifier, self._judge = cfg, protocol, verifier, judge
         self._seed = seed
-        self.counts: Counter[str] = Counter()
 
     def check(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
         """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn."""
@@ -180,9 +178,6 @@ class Referee:
         if self._verifier is not None and left:
             for i, verdict in self._by_verifier(self._verifier, episodes, left, targets, noise):
                 verdicts[i] = verdict
-        self.counts.update(
-            f"void/{verdict.void_cause}" if verdict.void_cause else verdict.rule or "valid" for verdict in verdicts
-        )
         return verdicts
 
     def _by_verifier(
