@@ -176,18 +176,14 @@ class Kept:
             episodes = play([tasks[at] for at in some])
             if [episode.id for episode in episodes] != [tasks[at].id for at in some]:
                 raise InvariantError(f"{len(some)} tasks gave other episodes, {len(episodes)} of them")
-            pairs = zip(some, episodes, strict=True)
-            self.add(name, [played_row(*asked[at], episode) for at, episode in pairs])
+            rows = {keys[at]: played_row(*asked[at], episode) for at, episode in zip(some, episodes, strict=True)}
+            self.rows |= rows
+            if self.path is not None:
+                with self.path.open("ab") as file:
+                    said = ({"mark": self._mark, "set": name, **asdict(row)} for row in rows.values())
+                    file.writelines(json.dumps(row).encode() + b"\n" for row in said)
             moved(len(keys) - len(left) + start + len(some))
         return [self.rows[key] for key in keys]
-
-    def add(self, name: str, rows: Sequence[Row]) -> None:
-        """Rows of the set `name` that were just played."""
-        self.rows |= {(name, row.id, row.sample): row for row in rows}
-        if self.path is not None:
-            with self.path.open("ab") as file:
-                said = ({"mark": self._mark, "set": name, **asdict(row)} for row in rows)
-                file.writelines(json.dumps(row).encode() + b"\n" for row in said)
 
     def _take_up(self, path: Path) -> None:
         """The rows in the file; its last one may be cut off, and goes. A void is asked again."""
