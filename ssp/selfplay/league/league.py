@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.config.league import LeagueConfig
 from ssp.selfplay.league.payoff import PayoffTable, Result
@@ -33,8 +32,6 @@ class Pool:
 
     def admit(self, version: int, playing: Collection[int] = ()) -> list[int]:
         """Take `version` in; the members that left for it, never one of `playing`."""
-        if self.members and version <= self.members[-1]:
-            raise InvariantError(f"version {version} comes after {self.members[-1]}, the pool's newest")
         self.members.append(version)
         return self.trim(playing)
 
@@ -59,12 +56,6 @@ def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
     # of the most: a high power must not end at 0 / 0
     found = (lost / lost.max()) ** power if lost.max() > 0 else np.ones(len(lost))
     return found / found.sum()
-
-
-def draw(members: Sequence[int], probabilities: np.ndarray, seed: int, *labels: str | int) -> int | None:
-    """The opponent of one role in (a part of) one round, which `labels` name: a member, or None for the newest."""
-    at = int(generator(seed, "league", *labels).choice(1 + len(members), p=probabilities))
-    return None if at == 0 else members[at - 1]
 
 
 OTHER = {PROPOSER: SOLVER, SOLVER: PROPOSER}
@@ -113,7 +104,9 @@ class League:
         key = (role, round_, slot)
         if key not in self._playing:
             again = [self.redraws] if self.redraws else []
-            self._playing[key] = draw(self.members(OTHER[role]), self.odds(role), self._seed, *key, *again)
+            odds = self.odds(role)
+            drawn = generator(self._seed, "league", *key, *again).choice(len(odds), p=odds)
+            self._playing[key] = [None, *self.members(OTHER[role])][drawn]
         return self._playing[key]
 
     def odds(self, role: str) -> np.ndarray:

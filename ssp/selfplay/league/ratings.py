@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import InvariantError
 from ssp.selfplay.league.payoff import PayoffTable
 
 ELO = 400 / math.log(10)
@@ -31,25 +30,20 @@ class Ratings:
     mean: np.ndarray
     cov: np.ndarray
 
-    def _at(self, role: str, version: int) -> int:
-        if (role, version) not in self.players:
-            raise InvariantError(f"{role} version {version} has no rating: it was not named, and met nobody")
-        return self.players[role, version]
-
     def elo(self, role: str, version: int) -> tuple[float, float]:
         """(rating, standard error) in Elo, 0 being the mean of all: P = 1 / (1 + 10 ** ((p - s) / 400))."""
-        at = self._at(role, version)
+        at = self.players[role, version]
         return ELO * float(self.mean[at]), ELO * math.sqrt(self.cov[at, at])
 
     def gain(self, role: str, newer: int, older: int) -> tuple[float, float]:
         """(difference, standard error) in Elo of two versions of a role: whether it improved."""
-        one, other = self._at(role, newer), self._at(role, older)
+        one, other = self.players[role, newer], self.players[role, older]
         spread = self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other]
         return ELO * float(self.mean[one] - self.mean[other]), ELO * math.sqrt(max(0.0, spread))
 
     def chance(self, solver: int, proposer: int) -> float:
         """P(solver right), drawn towards 1/2 by what is not known (MacKay's approximation of the mean over the Gaussian)."""
-        one, other = self._at(SOLVER, solver), self._at(PROPOSER, proposer)
+        one, other = self.players[SOLVER, solver], self.players[PROPOSER, proposer]
         spread = max(0.0, self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other])
         return float(_sigma((self.mean[one] - self.mean[other]) / math.sqrt(1 + math.pi * spread / 8)))
 
