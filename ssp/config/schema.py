@@ -83,8 +83,7 @@ class ScheduleConfig:
 
 @dataclass
 class HealthConfig:
-    """Limits on a role's figures. A breach for `patience` updates in a row is an alarm that names its cause. 0 = not
-    watched.
+    """Limits on a role's figures. A breach for `patience` updates in a row is an alarm that names its cause.
 
     `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean importance ratio from 1.
     `samples`: smallest effective share of the tokens. `grad_norm`: largest multiple of its running median.

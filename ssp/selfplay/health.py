@@ -96,22 +96,22 @@ class HealthWatch:
         """Each watched limit that there is something to compare with. What is no number is over and under every limit."""
         cfg = self._cfg
         fresher = "lower schedule.max_staleness.{role} or set {role}.correction.mask=token"
-        if cfg.mismatch and (kl := figures.get("logprob_mismatch/kl")) is not None:
+        if (kl := figures.get("logprob_mismatch/kl")) is not None:
             says = f"engine and trainer disagree by {kl:.3g} nats a token"
             yield "mismatch", not kl <= cfg.mismatch, says, f"compare their dtypes, {fresher}"
-        if cfg.ratio and (ratio := figures.get("ratio/mean")) is not None:
+        if (ratio := figures.get("ratio/mean")) is not None:
             yield "ratio", not abs(ratio - 1) <= cfg.ratio, f"the mean importance ratio is {ratio:.3g}", fresher
-        if cfg.samples and (share := figures.get("ratio/samples")) is not None:
+        if (share := figures.get("ratio/samples")) is not None:
             says = f"a few tokens carry the update: {share:.3g} of them count"
             yield "samples", not share >= cfg.samples, says, fresher
-        if cfg.grad_norm and (norm := figures.get("grad_norm", 0.0)) != 0:  # an update without any signal has none
+        if (norm := figures.get("grad_norm", 0.0)) != 0:  # an update without any signal has none
             usual = median(memory.norms) if len(memory.norms) >= ENOUGH else math.inf
             says = f"the gradient's norm is {norm:.3g}, the usual one {usual:.3g}"
             step = "lower {role}.learner.lr, or go back to an earlier checkpoint"
             yield "grad_norm", not norm <= cfg.grad_norm * usual, says, step
             if math.isfinite(norm):
                 memory.norms = [*memory.norms, norm][-REMEMBERED:]
-        for cause, name in SIGNS.items() if cfg.collapse else ():
+        for cause, name in SIGNS.items():
             if name in figures and (name != REWARD or role == SOLVER):
                 yield self._sign(cause, name, memory, figures[name])
 

@@ -43,7 +43,7 @@ class Recovery:
         self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
         self._batches, self._targets, self._league = parts
         self._health = HealthWatch(cfg.health, cfg.roles)
-        self._watched = cfg.health.collapse > 0 and cfg.health.on_collapse != "warn"
+        self._watched = cfg.health.on_collapse != "warn"
         self._half: dict[int, State] = {}
         self._kept: dict[int, dict[str, Any]] = {}
         self._written: dict[str, int] = {}

@@ -57,13 +57,6 @@ def test_a_breach_for_patience_updates_is_one_alarm_with_its_cause(
     assert run(seen, [{}], first=29) == [] and seen.alarms(SOLVER) == 0
 
 
-@pytest.mark.parametrize(("cause", "settings", "sick", "limit"), CAUSES)
-def test_zero_watches_nothing(cause: str, settings: dict[str, Any], sick: dict[str, float], limit: str) -> None:
-    key = limit.split("=")[0].removeprefix("health.")
-    seen = watch(**{**settings, key: 0.0})
-    assert run(seen, [{}] * 20 + [sick] * 9) == []
-
-
 def test_what_is_no_number_passes_every_limit_and_what_is_not_there_none() -> None:
     seen = watch()
     assert len(run(seen, [{"logprob_mismatch/kl": float("nan"), "ratio/mean": float("inf")}] * 3)) == 2
