@@ -140,6 +140,16 @@ def test_a_body_of_another_kind_is_a_format_failure(raw: bytes) -> None:
         assert server.requests == 2
 
 
+def test_after_failures_in_a_row_the_rest_of_a_batch_is_not_sent() -> None:
+    status = 503
+    with serving(lambda said, n: Reply("Correct", status)) as server:
+        asked, many = judge(server, retries=1, concurrency=1), [item(f"y{i}") for i in range(30)]
+        assert asked.decide(many) == [VOID["down"]] * 30
+        assert server.requests == 16
+        status = 200
+        assert all(d.right for d in asked.decide(many))
+
+
 def test_nobody_listens() -> None:
     with serving(lambda said, n: "Correct") as server:
         gone = server

@@ -1,7 +1,8 @@
 """An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the reply, or as a Fault.
 Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try), `judge_refused` (any other
 status: a wrong key, model or request), `judge_format` (no reading of any try's reply), `judge_deadline` (not done within
-the time that the whole batch has). No message holds the key."""
+the time that the whole batch has). After `IN_A_ROW` failures the rest of a batch fails at once. No message holds the
+key."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
+IN_A_ROW = 8
+"""Prompts of a batch that nobody answered, one after the other, after which no other one is sent."""
 _log = logging.getLogger(__name__)
 
 
@@ -34,14 +37,14 @@ class Endpoint:
     def __init__(self, cfg: JudgeConfig, seconds: float = math.inf) -> None:
         self._cfg, self._seconds = cfg, seconds
         self._key, self._url = key_from(JUDGE_KEY, cfg.url), cfg.url.removeprefix(SEALED)
-        self._until = math.inf
+        self._until, self._failures, self._why = math.inf, 0, Fault(DOWN)
 
     def ask(
         self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
     ) -> list[T | Fault]:
         """For each prompt what `read` makes of the reply, in order; a reply of which it makes None is asked for again.
         `max_tokens`: of a reply; default `JudgeConfig.longest`. Greedy."""
-        self._until = time.monotonic() + self._seconds
+        self._until, self._failures = time.monotonic() + self._seconds, 0
         service = Service(
             (DOWN, FORMAT),
             self._cfg.timeout,
@@ -94,6 +97,7 @@ class Endpoint:
                     return found
                 said = content.decode("utf-8", "replace") if text is None else text
         except Fault as fault:
+            self._failures, self._why = self._failures + 1, fault
             return fault
         what = "no chat completion" if text is None else "not in the form that was asked for"
         return Fault(FORMAT, f"{self._url}: {what}: {clean(said, self._key, 300)!r}")
@@ -109,12 +113,15 @@ class Endpoint:
         status, content = service.ask("POST", f"{self._url.rstrip('/')}/chat/completions", json=body)
         if status >= 300:
             raise Fault(REFUSED, f"{self._url}: status {status} {service.said(content)}")
+        self._failures = 0
         return content
 
     def _allow(self) -> None:
         """Asked before every try."""
         if time.monotonic() > self._until:
             raise Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
+        if self._failures >= IN_A_ROW:
+            raise self._why
 
 
 def _text(content: bytes) -> str | None:
