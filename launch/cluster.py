@@ -124,7 +124,7 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
             meeting.open(seat.ray, print_, secret)
             meeting.wait(cfg.ray.nodes_timeout)
         os.environ["RAY_ADDRESS"] = seat.ray
-        exit_code = train.train(cfg, parsed.config, lambda: meeting.end(SspError.exit_code))
+        exit_code = train.train(cfg, parsed.config)
     except KeyboardInterrupt:
         exit_code = train.INTERRUPTED
         raise

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,9 +52,8 @@ def dry_run(cfg: Config, config_name: str) -> int:
     return 0
 
 
-def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None) -> int:
-    """One run of a checked config, from its folder to its final table. `lost` is called before the process ends because Ray
-    is gone."""
+def train(cfg: Config, config_name: str) -> int:
+    """One run of a checked config, from its folder to its final table."""
     from actors import cluster
     from ssp.record import runfolder
     from ssp.selfplay.checkpoint import check_resumable, go_back
@@ -85,7 +84,6 @@ def train(cfg: Config, config_name: str, lost: Callable[[], None] = lambda: None
 
     def gone() -> str:
         console.stop()
-        lost()
         return _what_is_left(folder)
 
     dashboard = cluster.connect(cfg.ray, needed_cpus(cfg), gone, object_store(cfg))

@@ -18,11 +18,13 @@ from works import Repeated, Work
 from actors import placement
 from actors.crew import Patience, RayCrew
 from actors.fleet import join
-from actors.process import Alive
+from actors.process import Alive, Guarded
 from actors.program import Program, needed_cpus
 from actors.retriever import ShardActor
 from actors.services import LedgerActor, QueueActor
 from ssp.base.errors import Fault, InputError, SspError
+from ssp.config.schema import Config
+from ssp.engines.orders import OrderThread
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.scene import concrete
 from ssp.selfplay.settings import load
@@ -99,6 +101,42 @@ def test_a_call_that_may_be_repeated_is_made_again():
         return await crew[0].add(1, 1)
 
     assert asyncio.run(play()) == 2 and len(said) == 2
+
+
+def test_an_actor_whose_engine_is_down_starts_again():
+    """Nothing but a new process gives it another engine. Its classes are local: other processes cannot import a test."""
+
+    class Engine:
+        """One thread, as engines have; `turn` breaks it when it is told to."""
+
+        def __init__(self, cfg: Config) -> None:
+            self._broken = False
+            self._thread = OrderThread("engine", lambda: self._broken, self._round, lambda fault: None)
+
+        def _round(self) -> None:
+            raise RuntimeError("an illegal memory access was encountered")
+
+        def turn(self, broken: bool) -> int:
+            self._broken = broken
+            self._thread.ask(lambda: None)
+            return os.getpid()
+
+    @ray.remote(num_cpus=0.1, max_restarts=1)
+    class EngineActor(Guarded, Engine):
+        """It restarts once."""
+
+    crew, said = _crew(EngineActor.remote(load("quickstart", [])))
+
+    async def play() -> None:
+        await crew.ready()
+        first = await crew[0].turn(False)
+        with pytest.raises(Fault, match="worker_died"):
+            await crew[0].turn(True)
+            await crew[0].turn(True)
+        assert await crew[0].turn(False) != first
+
+    asyncio.run(play())
+    assert said[-1] == "worker-0 is back"
 
 
 def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(tmp_path):
