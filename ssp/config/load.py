@@ -71,7 +71,7 @@ def load(
 
 def stated(name_or_file: str, overrides: Sequence[str] = ()) -> dict[str, object]:
     """Dotted keys that the file or the overrides set, with the values as written. InputError as in `load`."""
-    return dict(_leaves(_merge(_read(find(name_or_file)), _parse_overrides(overrides)), ""))
+    return dict(leaves(_merge(_read(find(name_or_file)), _parse_overrides(overrides))))
 
 
 def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
@@ -97,7 +97,7 @@ def _drop(block: Raw, above: Raw) -> None:
 
 def dotted(cfg: Config) -> dict[str, Any]:
     """Every key and value of a configuration, by its full name."""
-    return dict(_leaves(cast(Raw, OmegaConf.to_container(OmegaConf.structured(cfg))), ""))
+    return dict(leaves(cast(Raw, OmegaConf.to_container(OmegaConf.structured(cfg)))))
 
 
 def to_yaml(cfg: Config) -> str:
@@ -146,7 +146,7 @@ def _read(path: Path) -> Raw:
 
 def _seal(file: Raw, path: Path, typed: Raw) -> None:
     """What a file that nobody vouches for may not do: name code that runs, name whom keys go to, read the environment."""
-    for key, value in _leaves(file, ""):
+    for key, value in leaves(file):
         if "${" in f"{key} {value}":
             rule = "the config.yaml of a run holds plain values"
             raise InputError(rule, f"an interpolation in {key}, in {path}", "write its value there")
@@ -225,19 +225,19 @@ def _merge(below: Raw, above: Raw) -> Raw:
 
 def _refuse_foreign(raw: Raw, source: str) -> None:
     """Keys of the reference systems, and settings of ours that are gone, are named all at once, with what replaces them."""
-    leaves, known = dict(_leaves(raw, "")), set(_all_keys(Config, ""))
-    foreign = [key for key in leaves if key not in known and migration.find(key)]
-    foreign += [f"{key}={value}" for key, value in leaves.items() if key in known and migration.find(f"{key}={value}")]
+    given, known = dict(leaves(raw)), set(_all_keys(Config, ""))
+    foreign = [key for key in given if key not in known and migration.find(key)]
+    foreign += [f"{key}={value}" for key, value in given.items() if key in known and migration.find(f"{key}={value}")]
     if foreign:
         found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
         raise InputError("every config key must exist", found, migration.advice(foreign[:FOREIGN]))
 
 
-def _leaves(raw: Raw, prefix: str) -> Iterator[tuple[str, object]]:
+def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Dotted names and values of what is no block."""
     for key, value in raw.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
@@ -320,7 +320,7 @@ def _named_errors(raw: Raw, source: str) -> Iterator[None]:
     try:
         yield
     except (OmegaConfBaseException, OverflowError) as error:
-        huge = (key for key, value in _leaves(raw, "") if isinstance(value, int) and abs(value) > sys.float_info.max)
+        huge = (key for key, value in leaves(raw) if isinstance(value, int) and abs(value) > sys.float_info.max)
         key = str(getattr(error, "full_key", None) or next(huge, "a setting"))
         kind = _type_of(key)
         if not kind:

@@ -11,7 +11,7 @@ import shutil
 import struct
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.files import whole
@@ -269,25 +269,21 @@ class RunFolder:
             return []
 
 
-def settings(cfg: Config) -> dict[str, object]:
-    """Every setting by its dotted key."""
-    from omegaconf import OmegaConf
-
-    return _flat(OmegaConf.to_container(OmegaConf.structured(cfg)))
-
-
 def _resumed(path: Path, cfg: Config) -> RunFolder:
     """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its config.yaml."""
     import yaml
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from ssp.config.load import dotted, leaves
+
     config = RunFolder(path).config
     try:
-        then, now = _flat(OmegaConf.to_container(OmegaConf.load(config))), settings(cfg)
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
+        then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, RecursionError, OSError) as error:
         found = f"{config}: {' '.join(str(error).split())}"
         raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
+    now = dotted(cfg)
     keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
     changed = [key for key in keys if then.get(key) != now.get(key)]
     if changed:
@@ -295,17 +291,6 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
         rule = f"a run continues with the settings it was started with, in {path}"
         raise InputError(rule, found, "give the old values, or start a new run with resume=never")
     return RunFolder(path, resumed=True)
-
-
-def _flat(value: object, prefix: str = "") -> dict[str, object]:
-    """Nested mappings and lists as dotted keys."""
-    if not isinstance(value, dict | list):
-        return {prefix: value}
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    flat: dict[str, object] = {}
-    for key, inner in items:
-        flat.update(_flat(inner, f"{prefix}.{key}" if prefix else str(key)))
-    return flat
 
 
 def _replace(path: Path, text: str) -> None:

@@ -24,6 +24,7 @@ def ended(tmp_path: Path) -> Path:
     path.parent.mkdir()
     ledger = Ledger(path)
     create(ledger, "a")
+    ledger.fold()
     ledger.close()
     return path
 

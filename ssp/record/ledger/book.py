@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from operator import itemgetter
 from typing import Any
 
@@ -23,9 +23,12 @@ class Ledger(LedgerReader):
     """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns of their table."""
 
     def fold(self) -> None:
-        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole."""
+        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole. Unless somebody
+        looks on, nothing is beside it any more, and who looks later leaves nothing there."""
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            with suppress(sqlite3.OperationalError):
+                self._db.execute("PRAGMA journal_mode=DELETE")
 
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         return self._together("BEGIN IMMEDIATE")

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ssp.base.episode import PROPOSER, SOLVER, State
@@ -34,24 +34,11 @@ class LedgerReader:
     def __init__(self, path: str | Path, readonly: bool = False) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
-        self._readonly = readonly
-        self._open()
-
-    def _open(self) -> None:
-        self._still = _still(self.path) if self._readonly else None
-        self._book = _opened(self.path, self._readonly)
-
-    @property
-    def _db(self) -> sqlite3.Connection:
-        """The open file; opened anew where it was still, and a run has begun to write it since."""
-        if self._still is not None and not self._book.in_transaction and self._still != _still(self.path):
-            self._book.close()
-            self._open()
-        return self._book
+        self._db = _opened(self.path, readonly)
 
     def close(self) -> None:
         """Close the file; the ledger is of no use afterwards."""
-        self._book.close()
+        self._db.close()
 
     @contextmanager
     def _together(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
@@ -231,22 +218,10 @@ def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, d
     return found
 
 
-def _still(path: Path) -> tuple[int, ...] | None:
-    """By what a file that nobody writes is known again (a missing one: nothing); None where a writer's log is beside it.
-    An empty log says nothing: one who looked at a run may have left it."""
-    with suppress(FileNotFoundError):
-        if path.with_name(f"{path.name}-wal").stat().st_size:
-            return None
-    with suppress(FileNotFoundError):
-        status = path.stat()
-        return status.st_ino, status.st_mtime_ns, status.st_size
-    return ()
-
-
 def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
     if readonly and not path.is_file():
         raise InputError("a ledger file must exist", path, "give the path of a run's ledger.db")
-    mode = "rwc" if not readonly else "ro" if _still(path) is None else "ro&immutable=1"
+    mode = "ro" if readonly else "rwc"
     db: sqlite3.Connection | None = None
     try:
         uri = f"{path.absolute().as_uri()}?mode={mode}"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
+from ssp.config.load import dotted
 from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
-from ssp.record import runfolder
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.manifest import read_record
 from ssp.record.reader import read_metrics
@@ -47,7 +47,7 @@ class Run:
     def __init__(self, folder: RunFolder, metric: str = METRIC) -> None:
         self.folder, self.metric, self.name = folder, metric, folder.name
         self.records = Records(folder)
-        self.settings = runfolder.settings(self.records.cfg)  # a world's name and its file's path are the same
+        self.settings = dotted(self.records.cfg)  # a world's name and its file's path are the same
         lines = read_metrics(folder.metrics)
         times = [float(line["time"]) for line in lines] or [0.0]
         self.seconds = max(times) - min(times)  # pauses of a run that was gone on with included
