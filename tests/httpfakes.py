@@ -35,7 +35,7 @@ def server(reply: Callable[[Asked], tuple[int, Mapping[str, str], bytes]]) -> It
             try:
                 if status:
                     self.send_response(status)
-                    for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                    for name, value in {"Content-Length": str(len(content)), **headers}.items():
                         self.send_header(name, value)
                     self.end_headers()
                 self.wfile.write(content)

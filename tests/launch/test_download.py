@@ -7,13 +7,12 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import httpfakes
 import huggingface_hub.constants
 import pytest
 from huggingface_hub.utils import close_session
@@ -28,28 +27,20 @@ BIG = bytes(range(256)) * 1000
 FILES = {"README.md": b"# hello\n", "part_aa": BIG, "part_ab": b"tail", "nq/train.jsonl.gz": gzip.compress(b"{}\n")}
 
 
-class Hub(ThreadingHTTPServer):
+class Hub:
     """One repository, org/name, as a data set; `cut`, `corrupt`, `answers` make it misbehave."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files = dict(FILES)
-        self.commit = COMMIT
+        self.files, self.commit, self.address = dict(FILES), COMMIT, ""
         self.cut: dict[str, list[int]] = {}
         self.corrupt: set[str] = set()
         self.answers: dict[str, tuple[int, str]] = {}
         self.redirect = False
-        self.seen: list[tuple[str, str, str | None, str | None]] = []
-        self.address = f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is no news."""
+        self.seen: list[tuple[str, str | None, str | None]] = []
 
     def gets(self, name: str) -> list[str | None]:
         """The Range headers of the requests for a file's bytes."""
-        return [ranges for method, path, ranges, _ in self.seen if method == "GET" and path.endswith(f"/{name}")]
+        return [ranges for path, ranges, _ in self.seen if path.endswith(f"/{name}")]
 
     def listing(self) -> dict[str, object]:
         siblings = []
@@ -61,65 +52,35 @@ class Hub(ThreadingHTTPServer):
             siblings.append(row)
         return {"id": "org/name", "sha": self.commit, "siblings": siblings, "private": False, "tags": []}
 
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: Hub
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def answer(self, status: int, data: bytes, **headers: str) -> None:
-        self.send_response(status)
-        for key, value in headers.items():
-            self.send_header(key.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        hub, path = self.server, unquote(urlsplit(self.path).path)
-        auth = self.headers.get("Authorization")
-        hub.seen.append((self.command, path, self.headers.get("Range"), auth))
-        for start, (status, code) in hub.answers.items():
+    def reply(self, asked: httpfakes.Asked) -> tuple[int, dict[str, str], bytes]:
+        path, auth = unquote(urlsplit(asked.path).path), asked.headers.get("Authorization")
+        self.seen.append((path, asked.headers.get("Range"), auth))
+        for start, (status, code) in self.answers.items():
             if path.startswith(start):
-                body = f"you sent {auth}".encode()
-                return self.answer(status, body, X_Error_Code=code, X_Error_Message=f"you sent {auth}")
-        api, resolve = "/api/datasets/org/name/revision/", f"/datasets/org/name/resolve/{hub.commit}/"
+                said = f"you sent {auth}"
+                return status, {"X-Error-Code": code, "X-Error-Message": said}, said.encode()
+        api, resolve = "/api/datasets/org/name/revision/", f"/datasets/org/name/resolve/{self.commit}/"
         if path.startswith(api):
-            return self.answer(200, json.dumps(hub.listing()).encode(), Content_Type="application/json")
-        if path.startswith(resolve) and hub.redirect:
-            to = f"http://localhost:{hub.server_port}/blobs/{path.removeprefix(resolve)}"
-            return self.answer(302, b"", Location=to)
+            return 200, {"Content-Type": "application/json"}, json.dumps(self.listing()).encode()
+        if path.startswith(resolve) and self.redirect:
+            elsewhere = self.address.replace("127.0.0.1", "localhost")
+            return 302, {"Location": f"{elsewhere}/blobs/{path.removeprefix(resolve)}"}, b""
         for prefix in (resolve, "/blobs/"):
-            if path.startswith(prefix) and path.removeprefix(prefix) in hub.files:
-                return self.send_file(path.removeprefix(prefix))
-        return self.answer(404, b"", X_Error_Code="RepoNotFound")
+            if path.startswith(prefix) and path.removeprefix(prefix) in self.files:
+                return self.file(path.removeprefix(prefix), asked.headers.get("Range") or "bytes=0-")
+        return 404, {"X-Error-Code": "RepoNotFound"}, b""
 
-    def send_file(self, name: str) -> None:
-        data = self.server.files[name]
-        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X_Repo_Commit": self.server.commit}
-        if name in self.server.corrupt:
+    def file(self, name: str, ranges: str) -> tuple[int, dict[str, str], bytes]:
+        data = self.files[name]
+        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": self.commit}
+        if name in self.corrupt:
             data = data[:-1] + b"!"
-        first = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").partition("-")[0])
+        first = int(ranges.removeprefix("bytes=").partition("-")[0])
+        headers["Content-Length"] = str(len(data) - first)
         if first:
-            headers["Content_Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
-        cuts = self.server.cut.get(name)
-        if not cuts:
-            return self.answer(206 if first else 200, data[first:], X_Linked_Size=str(len(data)), **headers)
-        self.send_response(206 if first else 200)
-        for key, value in headers.items():
-            self.send_header(key.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(data) - first))
-        self.end_headers()
-        self.wfile.write(data[first : first + cuts.pop(0)])
-        self.close_connection = True
-        return None
+            headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
+        cuts = self.cut.get(name)
+        return (206 if first else 200), headers, data[first:][: cuts.pop(0)] if cuts else data[first:]
 
 
 @pytest.fixture
@@ -130,16 +91,11 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
     monkeypatch.setenv("HF_TOKEN", SENTINEL)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    with Hub() as made:
+    made = Hub()
+    with httpfakes.server(made.reply) as made.address:
         monkeypatch.setenv("HF_ENDPOINT", made.address)
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield made
-        finally:
-            close_session()
-            made.shutdown()
-            thread.join()
+        yield made
+        close_session()
 
 
 @pytest.fixture
@@ -178,7 +134,7 @@ def test_what_is_there_is_not_fetched_again(run, server: Hub, tmp_path: Path):
     server.seen.clear()
     code, said = run()
     assert code == 0 and "part_aa: is there" in said
-    assert [path for _, path, *_ in server.seen] == ["/api/datasets/org/name/revision/main"]
+    assert [path for path, *_ in server.seen] == ["/api/datasets/org/name/revision/main"]
     (tmp_path / "data" / "part_ab").write_bytes(b"taiL")
     assert run()[0] == 0 and found(tmp_path / "data") == FILES, "an altered file is fetched again"
 
@@ -219,7 +175,7 @@ def test_the_token_stays_with_the_hub(run, server: Hub, tmp_path: Path):
     """Large files come from another host, which gets no token."""
     server.redirect = True
     assert run()[0] == 0 and found(tmp_path / "data") == FILES
-    assert {auth for _, path, _, auth in server.seen if path.startswith("/blobs/")} == {None}
+    assert {auth for path, _, auth in server.seen if path.startswith("/blobs/")} == {None}
 
 
 def test_parts_are_joined_and_gz_unpacked(run, server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
