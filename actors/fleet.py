@@ -158,9 +158,9 @@ def connect_router(cfg: Config, run: str) -> Router:
     opened: dict[str, Corpus] = {}
     for name, path in named.items():
         parts = [part[name] for part in held]
-        if len({(part.retriever, part.total, part.kinds) for part in parts}) != 1:
+        if len({(part.retriever, part.total, part.kind) for part in parts}) != 1:
             raise InvariantError(f"the shards of {name} were not made of one corpus: {parts}")
-        options = corpora.options(block, parts[0].kinds, path)
+        options = corpora.options(block, parts[0].kind, path)
         fleet = RayFleet(shards, name, [part.span for part in parts])
         asked = None if models is None else RayModels(models, name)
         opened[name] = Corpus(parts[0].retriever, fleet, options, asked, asked)

@@ -39,12 +39,12 @@ _probe: Any = ray.method(concurrency_group="probe")
 
 @dataclass(frozen=True)
 class Described:
-    """One part of a corpus: what decides its answers, rows of the whole corpus, its own [first, last), its indexes."""
+    """One part of a corpus: what decides its answers, rows of the whole corpus, its own [first, last), and its kind."""
 
     retriever: str
     total: int
     span: tuple[int, int]
-    kinds: tuple[str, ...]
+    kind: str
 
 
 def placed(cfg: Config) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class ShardActor(_Served):
     @_probe
     def describe(self) -> dict[str, Described]:
         """What is here, by corpus."""
-        return {name: Described(s.retriever, s.total, s.span, s.kinds) for name, s in self._shards.items()}
+        return {name: Described(s.retriever, s.total, s.span, s.kind) for name, s in self._shards.items()}
 
     def search(
         self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str

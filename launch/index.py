@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         made = store.read_manifest(args.check)
         with _bar() as report:
             store.verify(args.check, made, again=True, progress=lambda done, total: report("seal", done, total))
-        parts = [f"{args.check}: right", f"{made.rows:,} documents", " and ".join(made.kinds)]
+        parts = [f"{args.check}: right", f"{made.rows:,} documents", made.kind]
     elif args.corpus is None or args.out is None:
         raise InputError("an index is made of --corpus FILE as --out DIR", "not both of them", "see ssp index --help")
     else:

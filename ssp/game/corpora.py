@@ -20,7 +20,7 @@ from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
 from ssp.search.online.engines import PAGES, VARY, engine
 from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
-from ssp.search.shard import HYBRID, Shard, in_memory
+from ssp.search.shard import Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 if TYPE_CHECKING:
@@ -99,13 +99,7 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
     """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
-    wanted = kind(store.read_manifest(path).kinds)
-    return store.open_shard(path, i, n, wanted, gpu=cfg.gpus > 0)
-
-
-def kind(held: Sequence[str]) -> str:
-    """How a corpus that holds these indexes is searched."""
-    return HYBRID if len(held) > 1 else held[0]
+    return store.open_shard(path, i, n, gpu=cfg.gpus > 0)
 
 
 def encoders(cfg: Config) -> int:
@@ -160,11 +154,11 @@ def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
     return ("float16", "cuda") if cfg.gpus else ("float32", "cpu")
 
 
-def options(cfg: RetrieverConfig, held: Sequence[str], path: Path) -> Options:
-    """How a corpus that holds these indexes is searched by default."""
+def options(cfg: RetrieverConfig, kind: str, path: Path) -> Options:
+    """How a corpus is searched by default."""
     rerank, part = cfg.rerank if cfg.reranker else 0, dense(path)
     knobs = Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs()
-    return Options(kind(held), knobs, rerank)
+    return Options(kind, knobs, rerank)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
@@ -178,7 +172,7 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
         if path not in opened:
             fits(path, cfg.retriever, 1)
             whole = shard(path, cfg.retriever, 0, 1)
-            chosen, texts = options(cfg.retriever, whole.kinds, path), encoder(path, cfg.retriever)
+            chosen, texts = options(cfg.retriever, whole.kind, path), encoder(path, cfg.retriever)
             opened[path] = Corpus(whole.retriever, LocalFleet([whole]), chosen, texts, shared)
         corpora[name] = opened[path]
     return with_remote(cfg, Router(corpora, cfg.retriever.cache))
@@ -212,7 +206,7 @@ def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: 
         if path.is_dir():
             found = store.read_manifest(path)
             asks = encoder_of(path, found.dense) if found.dense else ""
-            how = f"{options(block, found.kinds, path)} {asks} {_computes(block)[0]} {block.reranker}"
+            how = f"{options(block, found.kind, path)} {asks} {_computes(block)[0]} {block.reranker}"
             retrievers[name] = f"{found.sha256[:16]} {how}"
         elif path.exists():
             retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {path.absolute()} {path.stat().st_size}"

@@ -44,9 +44,9 @@ class Shard:
     dense: FlatIndex | FaissIndex | None = None
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The indexes that are here."""
-        return tuple(name for name, index in ((BM25, self.bm25), (DENSE, self.dense)) if index is not None)
+    def kind(self) -> str:
+        """How it is searched: with all that is here."""
+        return BM25 if self.dense is None else DENSE if self.bm25 is None else HYBRID
 
     @property
     def span(self) -> tuple[int, int]:

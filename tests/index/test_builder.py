@@ -69,7 +69,7 @@ def test_every_kind_of_dense_index_finds_what_is_nearest(source, tmp_path, facto
     made = build_index(source, tmp_path / "i", dense(factory), encode=Encode())
     assert (made.dense.factory, made.dense.dim, made.dense.encoder.model) == (factory, DIM, "fake/encoder")
     asked = Encode()(["one", "two", "three"])
-    found = store.open_shard(tmp_path / "i", kind="dense").search([], asked, 1, knobs, "dense")[0]
+    found = store.open_shard(tmp_path / "i").search([], asked, 1, knobs, "dense")[0]
     assert found.rows[:, 0].tolist() == (asked @ table(source).T).argmax(axis=1).tolist()
 
 
@@ -154,14 +154,13 @@ def test_published_files_are_taken_over_as_they_are(source, tmp_path, monkeypatc
         dense(factory if factory == "SQ8" else "Flat", kind="dense", faiss_file=published),
         encode=encode,
     )
-    assert (made.dense.factory, made.dense.parts, encode.texts, made.kinds) == (called, 1, 0, ("dense",))
+    assert (made.dense.factory, made.dense.parts, encode.texts, made.kind) == (called, 1, 0, "dense")
     assert (tmp_path / "i" / store.part_name(0)).samefile(published) == (link_from == 1)
     assert (tmp_path / "i" / store.DOCUMENTS).samefile(source) == (link_from == 1)
     shards = 2 if factory == "Flat" else 1
     asked = Encode()(["one", "two"])
     parts = [
-        store.open_shard(tmp_path / "i", i, shards, "dense").search([], asked, 3, Knobs(), "dense")[0]
-        for i in range(shards)
+        store.open_shard(tmp_path / "i", i, shards).search([], asked, 3, Knobs(), "dense")[0] for i in range(shards)
     ]
     expected = index.search(asked, 3)[1]
     assert merge(parts, 3).rows.tolist() == expected.tolist()

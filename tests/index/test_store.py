@@ -42,26 +42,22 @@ def lists(hits):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8])
-@pytest.mark.parametrize("kind", ["bm25", "dense", "hybrid"])
-def test_shards_merge_to_the_single_index(made, n, kind):
-    shards = [store.open_shard(made / "index", i, n, kind) for i in range(n)]
+def test_shards_merge_to_the_single_index(made, n):
+    shards = [store.open_shard(made / "index", i, n) for i in range(n)]
     vectors = Encode()(ASKED)
-    found = [shard.search(ASKED, vectors, 7, Knobs(), kind) for shard in shards]
+    found = [shard.search(ASKED, vectors, 7, Knobs(), "hybrid") for shard in shards]
     documents = read_corpus(made / "c.jsonl")
     (memory,) = in_memory(documents)
+    expected = memory.search(ASKED, None, 7, Knobs(), "bm25")[0]
+    assert lists(merge([words for words, _ in found], 7)) == lists(expected)
     table = Encode()([d.contents for d in documents])
-    if kind != "dense":
-        expected = memory.search(ASKED, None, 7, Knobs(), "bm25")[0]
-        assert lists(merge([parts[0] for parts in found], 7)) == lists(expected)
-    if kind != "bm25":
-        scores = (vectors.astype(np.float64) @ table.T.astype(np.float64)).astype(np.float32)
-        expected = np.argsort(-scores, axis=1, kind="stable")[:, :7]
-        assert merge([parts[-1] for parts in found], 7).rows.tolist() == expected.tolist()
+    scores = (vectors.astype(np.float64) @ table.T.astype(np.float64)).astype(np.float32)
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :7]
+    assert merge([dense for _, dense in found], 7).rows.tolist() == expected.tolist()
     assert [shard.span for shard in shards] == [(ROWS * i // n, ROWS * (i + 1) // n) for i in range(n)]
     assert [d for shard in shards for d in shard.fetch(np.arange(*shard.span))] == documents
-    assert {shard.retriever for shard in shards} == {store.name_of(store.read_manifest(made / "index"), kind)}
-    if kind == "bm25":
-        assert shards[0].retriever == memory.retriever
+    assert {shard.retriever for shard in shards} == {store.name_of(store.read_manifest(made / "index"))}
+    assert {shard.kind for shard in shards} == {"hybrid"}
 
 
 @pytest.mark.parametrize("n, fits", [(1, True), (2, True), (4, True), (3, False), (8, False)])
@@ -71,12 +67,12 @@ def test_an_approximate_index_is_cut_by_parts(tmp_path_factory, n, fits, made):
         build_index(made / "c.jsonl", folder, dense("IVF4,Flat", parts=4, kind="dense"), encode=Encode())
     if not fits:
         with pytest.raises(InputError, match=f"4 parts, {n} shards.*--parts {n}"):
-            store.open_shard(folder, 0, n, "dense")
+            store.open_shard(folder, 0, n)
         return
     vectors = Encode()(ASKED)
-    shards = [store.open_shard(folder, i, n, "dense") for i in range(n)]
+    shards = [store.open_shard(folder, i, n) for i in range(n)]
     found = merge([shard.search(ASKED, vectors, 5, Knobs(nprobe=4), "dense")[0] for shard in shards], 5)
-    exact = store.open_shard(made / "index", kind="dense").search(ASKED, vectors, 5, Knobs(), "dense")[0]
+    exact = store.open_shard(made / "index").search(ASKED, vectors, 5, Knobs(), "dense")[0]
     assert found.rows.tolist() == exact.rows.tolist()
 
 
@@ -86,7 +82,7 @@ FILES = ["documents.jsonl", "offsets.npy", *store.WORDS, "dense/vectors.npy"]
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", ["flip", "cut", "gone"])
 def test_a_changed_file_is_refused(folder, name, how):
-    store.open_shard(folder, kind="hybrid")
+    store.open_shard(folder)
     path = folder / name
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 1
@@ -95,21 +91,20 @@ def test_a_changed_file_is_refused(folder, name, how):
     else:
         path.write_bytes(bytes(raw) if how == "flip" else bytes(raw[:-1]))
     with pytest.raises(InputError, match=name):
-        store.open_shard(folder, kind="hybrid")
+        store.open_shard(folder)
 
 
 def test_contents_are_read_once_a_machine_and_again_when_asked(folder, monkeypatch):
     read = []
     inner = store._sha256
     monkeypatch.setattr(store, "_sha256", lambda path, progress: read.append(path.name) or inner(path, progress))
-    store.open_shard(folder, kind="bm25")
-    assert sorted(read) == ["data.npy", "documents.jsonl", "indptr.npy", "offsets.npy", "rows.npy", "tokens.txt"]
-    store.open_shard(folder, kind="hybrid")
-    assert read[6:] == ["vectors.npy"]
-    store.open_shard(folder, 1, 2, kind="hybrid")
+    store.open_shard(folder)
+    names = ["data.npy", "documents.jsonl", "indptr.npy", "offsets.npy", "rows.npy", "tokens.txt", "vectors.npy"]
+    assert sorted(read) == names
+    store.open_shard(folder, 1, 2)
     assert len(read) == 7
     os.utime(folder / "offsets.npy", ns=(1, 1))
-    store.open_shard(folder, kind="hybrid")
+    store.open_shard(folder)
     assert read[7:] == ["offsets.npy"]
     store.verify(folder, store.read_manifest(folder), again=True)
     assert len(read) == 8 + len(store.read_manifest(folder).files)
@@ -156,7 +151,7 @@ def test_an_edited_manifest_is_refused(folder, edit):
 def test_another_form_is_refused_even_with_a_right_checksum(folder, edit, word):
     rewritten(folder, edit)
     with pytest.raises(InputError, match=word):
-        store.open_shard(folder, kind="hybrid")
+        store.open_shard(folder)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 99_999, b"null"])
@@ -173,23 +168,22 @@ def test_a_missing_folder_is_refused(tmp_path):
 
 def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
     first = store.read_manifest(made / "index")
-    assert (first.rows, first.kinds, first.bm25, first.dense.factory) == (ROWS, ("bm25", "dense"), (1.2, 0.25), "Flat")
+    assert (first.rows, first.kind, first.bm25, first.dense.factory) == (ROWS, "hybrid", (1.2, 0.25), "Flat")
     build_index(made / "c.jsonl", tmp_path / "same", dense(save_embedding=True), encode=Encode())
     build_index(made / "c.jsonl", tmp_path / "other", IndexPlan(k1=0.9))
     assert store.read_manifest(tmp_path / "same").sha256 == first.sha256
     other = store.read_manifest(tmp_path / "other")
-    assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other, "bm25") != store.name_of(first, "bm25")
+    assert other.corpus_sha256 == first.corpus_sha256 and store.name_of(other) != store.name_of(first)
 
 
 def test_what_is_loaded_fits_the_memory_and_vectors_are_read_at_the_start(made, monkeypatch):
     index = made / "index"
     with monkeypatch.context() as patched:
         patched.setattr(store.budget, "available_mb", lambda: 10)
-        for kind in ("dense", "bm25"):
-            with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
-                store.open_shard(index, kind=kind)
-    assert [*store.needs(store.read_manifest(index), 2, "hybrid")] == ["process", "words", "bm25"], "vectors are mapped"
-    assert store.open_shard(index, 1, 2, kind="hybrid").dense._norm is not None
+        with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
+            store.open_shard(index)
+    assert [*store.needs(store.read_manifest(index), 2)] == ["process", "words", "bm25"], "vectors are mapped"
+    assert store.open_shard(index, 1, 2).dense._norm is not None
 
 
 def test_a_folder_without_vectors_is_opened_without_faiss(made, tmp_path):

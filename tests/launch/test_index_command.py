@@ -95,7 +95,7 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
     made(corpus, tmp_path / "flat", "--kind", "hybrid", "--encoder", model, "--save-embedding")
     encoder = TextEncoder(Path(model), store.read_manifest(tmp_path / "flat").dense.encoder)
     asked = encoder.encode_queries(["a town in Italy", "the capital of Norway"])[0]
-    shards = [store.open_shard(tmp_path / "flat", i, 2, "hybrid") for i in range(2)]
+    shards = [store.open_shard(tmp_path / "flat", i, 2) for i in range(2)]
     found = merge([shard.search([], asked, 3, Knobs(), "dense")[0] for shard in shards], 3)
     assert [{TOWNS[row % 6] for row in rows} for rows in found.rows.tolist()] == [{"Rome"}, {"Oslo"}]
     calls = []
@@ -105,7 +105,7 @@ def test_a_real_encoder_from_build_to_search(corpus, tmp_path, model, capsys, mo
     made(corpus, tmp_path / "hnsw", "--encoder", model, "--embedding", embedding, "--faiss", "HNSW16", "--parts", 2)
     printed = capsys.readouterr().out
     assert "HNSW16 of 384 numbers" in printed and calls == []
-    shards = [store.open_shard(tmp_path / "hnsw", i, 2, "dense") for i in range(2)]
+    shards = [store.open_shard(tmp_path / "hnsw", i, 2) for i in range(2)]
     graph = merge([shard.search([], asked, 3, Knobs(ef_search=64), "dense")[0] for shard in shards], 3)
     assert graph.rows.tolist() == found.rows.tolist()
     assert index.main(["--check", str(tmp_path / "hnsw")]) == 0

@@ -114,8 +114,8 @@ def shard(cfg: Config) -> tuple[Need, ...]:
     for path in corpora.paths(cfg):
         if path.is_dir():
             manifest = store.read_manifest(path)
-            names = manifest.needed(corpora.kind(manifest.kinds))
-            arrays = [int(manifest.files[name]["bytes"]) for name in names if name != store.DOCUMENTS]
+            names = [name for name in manifest.needed if name != store.DOCUMENTS]
+            arrays = [int(manifest.files[name]["bytes"]) for name in names]
             size += sum(arrays) / cfg.retriever.shards
         elif path.is_file():
             size += path.stat().st_size * IN_MEMORY

@@ -25,7 +25,7 @@ from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import budget
 from ssp.search.index.budget import MB
 from ssp.search.postings import TOKENISER
-from ssp.search.shard import BM25, DENSE, Shard, retriever
+from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
 
 if TYPE_CHECKING:
     from ssp.search.dense import FaissIndex, FlatIndex
@@ -66,14 +66,14 @@ class Manifest:
     sha256: str = ""
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The indexes that are here, of "bm25" and "dense"."""
-        return tuple(name for name, part in ((BM25, self.bm25), (DENSE, self.dense)) if part is not None)
+    def kind(self) -> str:
+        """How it is searched: with all that is here."""
+        return BM25 if self.dense is None else DENSE if self.bm25 is None else HYBRID
 
-    def needed(self, kind: str) -> list[str]:
-        """The files that a search of `kind` reads."""
-        names = [DOCUMENTS, OFFSETS, *(WORDS if kind != DENSE else ())]
-        return names + (self.vectors if kind != BM25 else [])
+    @property
+    def needed(self) -> list[str]:
+        """The files that a search reads."""
+        return [DOCUMENTS, OFFSETS, *(WORDS if self.bm25 else ()), *self.vectors]
 
     @property
     def vectors(self) -> list[str]:
@@ -114,7 +114,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         dense = body["dense"] and DensePart(**{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])})
         words = body["bm25"] and (float(body["bm25"][0]), float(body["bm25"][1]))
         made = Manifest(int(body["rows"]), body["corpus_sha256"], words, dense, body["files"], body["sha256"])
-        if missing := [name for kind in made.kinds for name in made.needed(kind) if name not in made.files]:
+        if missing := [name for name in made.needed if name not in made.files]:
             raise ValueError(f"it lists no {missing[0]}")
         return made
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -191,45 +191,43 @@ def _keep(stamp: Path) -> None:
         stamp.touch()
 
 
-def open_shard(folder: str | Path, i: int = 0, n: int = 1, kind: str = BM25, gpu: bool = False) -> Shard:
-    """Shard `i` of `n` of an index folder, with what a search of `kind`, which it has, needs: BM25 and Flat are cut by rows,
-    other indexes by parts. InputError for a broken folder, parts that `n` shards cannot share, too little memory, a
-    vector that is not finite."""
+def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) -> Shard:
+    """Shard `i` of `n` of an index folder: BM25 and Flat are cut by rows, other indexes by parts. InputError for a broken
+    folder, parts that `n` shards cannot share, too little memory, a vector that is not finite."""
     folder, manifest = Path(folder), read_manifest(folder)
     first, last = shard_rows(manifest.rows, i, n)
-    if kind != BM25:
-        check_parts(folder, manifest, n)
-    budget.check(needs(manifest, n, kind, gpu))
-    verify(folder, manifest, manifest.needed(kind))
+    check_parts(folder, manifest, n)
+    budget.check(needs(manifest, n, gpu))
+    verify(folder, manifest, manifest.needed)
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
         raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
     documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
-    words = _words(folder, manifest.rows, first, last) if kind != DENSE else None
-    dense = _dense(folder, manifest, first, last, gpu) if kind != BM25 else None
+    words = _words(folder, manifest.rows, first, last) if manifest.bm25 else None
+    dense = _dense(folder, manifest, manifest.dense, first, last, gpu) if manifest.dense else None
     getattr(dense, "warm", lambda: None)()
-    return Shard(name_of(manifest, kind), manifest.rows, documents, words, dense)
+    return Shard(name_of(manifest), manifest.rows, documents, words, dense)
 
 
-def name_of(manifest: Manifest, kind: str) -> str:
+def name_of(manifest: Manifest) -> str:
     """The name of a retriever: all that decides its answers. A BM25 folder's is that of its corpus in memory."""
-    if kind == BM25 and manifest.bm25 is not None:
+    if manifest.dense is None and manifest.bm25 is not None:
         return retriever(manifest.corpus_sha256, *manifest.bm25)
-    return f"{kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
+    return f"{manifest.kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
 
 
-def needs(manifest: Manifest, n: int, kind: str, gpu: bool = False) -> dict[str, float]:
+def needs(manifest: Manifest, n: int, gpu: bool = False) -> dict[str, float]:
     """MB that one of `n` shards loads, by name; what is memory-mapped is page cache."""
 
     def mb(*names: str) -> float:
         return sum(manifest.files[name]["bytes"] for name in names) / MB
 
     found = {"process": float(PROCESS_MB)}
-    if kind != DENSE:
+    if manifest.bm25:
         # a token is a string (49 bytes and its letters), its number (32) and its place in a table (about 70)
         found["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
         found |= {"bm25": mb(*WORDS[:2]) / n + mb(WORDS[2])} if n > 1 else {}
-    return found | ({"vectors": mb(*manifest.vectors) / n} if gpu and kind != BM25 else {})
+    return found | ({"vectors": mb(*manifest.vectors) / n} if gpu else {})
 
 
 def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
@@ -256,19 +254,20 @@ def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
     return Bm25Index(data, rows, indptr, vocabulary, first, last - first, total)
 
 
-def _dense(folder: Path, manifest: Manifest, first: int, last: int, gpu: bool) -> FlatIndex | FaissIndex:
+def _dense(
+    folder: Path, manifest: Manifest, part: DensePart, first: int, last: int, gpu: bool
+) -> FlatIndex | FaissIndex:
     from ssp.search.dense import flat_vectors, open_flat, open_parts
 
-    assert manifest.dense is not None
-    if manifest.dense.factory == FLAT:
-        name, shape = manifest.vectors[0], (manifest.rows, manifest.dense.dim)
+    if part.factory == FLAT:
+        name, shape = manifest.vectors[0], (manifest.rows, part.dim)
         table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
         if table.shape != shape:
             raise _broken(folder, f"{name} has {table.shape}")
         return open_flat(table, first, last, gpu)
-    spans = [shard_rows(manifest.rows, part, manifest.dense.parts) for part in range(manifest.dense.parts)]
-    held = [(folder / part_name(part), span) for part, span in enumerate(spans) if first <= span[0] < last]
-    return open_parts(held, manifest.dense.dim, gpu)
+    spans = [shard_rows(manifest.rows, at, part.parts) for at in range(part.parts)]
+    held = [(folder / part_name(at), span) for at, span in enumerate(spans) if first <= span[0] < last]
+    return open_parts(held, part.dim, gpu)
 
 
 def array(folder: Path, name: str, dtype: type, shape: tuple[int | None, ...] = (None,)) -> npt.NDArray[Any]:
