@@ -23,8 +23,8 @@ class Ledger(LedgerReader):
     """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns of their table."""
 
     def fold(self) -> None:
-        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole. Unless somebody
-        looks on, nothing is beside it any more, and who looks later leaves nothing there."""
+        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole. Nothing stays
+        beside it, unless somebody looks on, and who looks later leaves nothing there."""
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             with suppress(sqlite3.OperationalError):
