@@ -26,7 +26,7 @@ class PlacementConfig:
     `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner take turns
     on shared ones), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`,
     `learner_gpus`: GPUs of an engine's rank, a learner's rank (0 = it computes on CPUs); a judge that verifies by vLLM has
-    those of a solver's engine.
+    one for each of `tensor_parallel`.
     `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the
     cluster)."""
 

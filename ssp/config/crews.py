@@ -42,9 +42,9 @@ def ranks(cfg: Config, learner: str) -> int:
 
 
 def judge_gpus(cfg: Config) -> float:
-    """GPUs of each rank of a judge's engine: a solver's, where one verifies by vLLM."""
+    """GPUs of each rank of a judge's engine: a whole one, where engines have GPUs and one verifies by vLLM."""
     verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
-    return cfg.placement.engine_gpus if verifies and cfg.solver.engine.kind == "vllm" else 0.0
+    return 1.0 if verifies and cfg.placement.engine_gpus and cfg.solver.engine.kind == "vllm" else 0.0
 
 
 QUEUE_ITEMS = 65_536

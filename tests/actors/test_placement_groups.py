@@ -65,7 +65,7 @@ def config(**placed: Any) -> Config:
     cfg.placement.engine_gpus = cfg.placement.learner_gpus = 1
     cfg.placement.nodes = "1x4x80,1x2x80"
     cfg.ray.start_timeout = 20
-    cfg.proposer.policy = "frozen"
+    cfg.proposer.policy, cfg.referee.verifier = "frozen", "none"
     for block in (cfg.proposer, cfg.solver):
         block.engine.kind = "vllm"
     cfg.solver.engine.tensor_parallel = 2

@@ -13,7 +13,7 @@ from launch import main as console
 from ssp.base.errors import InputError
 from ssp.capacity import memory
 from ssp.capacity.memory import GB
-from ssp.capacity.memory.processes import published
+from ssp.capacity.memory.processes import processes, published
 from ssp.capacity.placement import Plan, Seat, Slot, Unit, assign, make
 from ssp.capacity.placement.plan import needs_of
 from ssp.config.nodes import Node, parse
@@ -231,3 +231,16 @@ def test_any_plan_gives_each_gpu_once(asked: list[tuple[int, float, bool]], gpus
             assert 0 <= slot.gpu < gpus[slot.node]
             taken[slot] = taken.get(slot, 0.0) + share
     assert all(share <= 1.0 + 1e-6 for share in taken.values())
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ([], (0, 1)),
+        (["referee.verifier=frozen"], (1, 1)),
+        (["referee.verifier=frozen", "solver.engine.tensor_parallel=2"], (1, 2)),
+    ],
+)
+def test_a_judge_that_verifies_by_vllm_has_gpus_of_its_own(typed: list[str], found: tuple[float, int]) -> None:
+    (judge,) = [one for one in processes(load("gpu8", typed)) if one.name == "judge"]
+    assert (judge.gpus, judge.spread) == found
