@@ -10,41 +10,9 @@ from ssp.game.settings import SSP_RULES, proposals_can_be_checked
 from ssp.selfplay.settings import load
 
 
-def refused(*typed: str) -> InputError:
-    with pytest.raises(InputError) as caught:
-        load("quickstart", list(typed))
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("typed", "found", "next_step"),
-    [
-        ("[malformed,leakge]", "leakge", "use some of malformed, empty"),
-        ("[leakage,leakage]", "leakage, leakage", "remove the repeated one"),
-    ],
-)
-def test_a_rule_that_does_not_exist_is_refused(typed: str, found: str, next_step: str) -> None:
-    error = refused(f"referee.rules={typed}")
-    assert error.found == found and error.next_step.startswith(next_step)
-
-
 def test_rules_are_taken_in_the_order_given() -> None:
     assert load("quickstart", ["referee.rules=[no_search,leakage]"]).referee.rules == ["no_search", "leakage"]
     assert load("quickstart", [f"referee.rules=[{SSP_RULES}]"]).referee.rules == SSP_RULES.split(",")
-
-
-@pytest.mark.parametrize(
-    ("typed", "word"),
-    [
-        (["referee.verifier=none"], "verifier"),
-    ],
-)
-def test_settings_that_contradict_are_refused(typed: list[str], word: str) -> None:
-    assert word in refused(*typed).rule
-
-
-def test_settings_that_fit_are_taken() -> None:
-    load("quickstart", ["referee.verifier=none", "referee.evidence=none"])
 
 
 def natural(**settings: object) -> Config:
