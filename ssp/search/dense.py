@@ -228,16 +228,16 @@ def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
     return np.asarray(SimpleNamespace(__array_interface__=shown, index=index))  # the array keeps the index alive
 
 
-def to_gpu(index: Any, fp16: bool = True, gpus: int = 0) -> Any:
-    """`index` on `gpus` GPUs (0 = all that are visible), its rows divided among them, stored in 16 bits with `fp16`.
-    InputError without a faiss that can, without a GPU, and for an index that has no GPU form (HNSW)."""
+def to_gpu(index: Any) -> Any:
+    """`index` on all GPUs that are visible, its rows divided among them, stored in 16 bits. InputError without a
+    faiss that can, without a GPU, and for an index that has no GPU form (HNSW)."""
     if not getattr(faiss, "get_num_gpus", int)() or not hasattr(faiss, "StandardGpuResources"):
         found = f"faiss {faiss.__version__} without a GPU"
         raise InputError("an index on a GPU needs faiss-gpu and a GPU", found, "install faiss-gpu, or retriever.gpus=0")
     options = faiss.GpuMultipleClonerOptions()
-    options.shard, options.useFloat16 = True, fp16
+    options.shard = options.useFloat16 = True
     try:
-        return faiss.index_cpu_to_all_gpus(index, co=options, ngpu=gpus or -1)
+        return faiss.index_cpu_to_all_gpus(index, co=options)
     except RuntimeError as error:
         found = f"{type(faiss.downcast_index(index)).__name__}: {str(error).splitlines()[0][-200:]}"
         raise InputError("faiss puts this index on a GPU", found, "use Flat or IVF, or retriever.gpus=0") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
@@ -50,32 +50,28 @@ class HttpSearch:
         """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query
         that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the policy's
         doing, not a fault (law 2)."""
-        return _joined([self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)])
+        parts = [self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)]
+        return Answers([found for part in parts for found in part])
 
     def close(self) -> None:
         """Close the connections."""
         self._service.close()
 
-    def _batch(self, queries: list[str], k: int) -> Answers:
+    def _batch(self, queries: list[str], k: int) -> list[list[Document]]:
         status, content = self._post(queries, k)
         if status not in ABOUT_THE_QUERY:
             return parse(status, content, len(queries), k)
         if len(queries) > 1:
-            return _joined([self._batch([query], k) for query in queries])
+            return [found for query in queries for found in self._batch([query], k)]
         parse(*self._post([PROBE], k), 1, k)
-        return Answers([[]])
+        return [[]]
 
     def _post(self, queries: list[str], k: int) -> tuple[int, bytes]:
         body = {"queries": [sendable(query) for query in queries], "topk": k, "return_scores": True}
         return self._service.ask("POST", self.url, json=body)
 
 
-def _joined(parts: Sequence[Answers]) -> Answers:
-    """Answers to different queries, one after the other."""
-    return Answers([found for part in parts for found in part])
-
-
-def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
+def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:
     """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"}, "score"}]]}`. A
     document without an id gets one made from its contents; it may be its text alone; a reply without any score is in rank
     order, and a score is 1 / rank. Anything else that differs from the contract raises Fault(retriever_schema), an answer
@@ -92,11 +88,10 @@ def parse(status: int, content: bytes, queries: int, k: int) -> Answers:
     if reply.get("coverage", 1.0) != 1.0:
         raise Fault(PARTIAL, "the server searched a part of its corpus")
     ranked = not any(isinstance(item, dict) and "score" in item for found in result for item in found)
-    documents = [
+    return [
         [_document(item, 1 / rank if ranked else None) for rank, item in enumerate(found[:k], start=1)]
         for found in result
     ]
-    return Answers(documents)
 
 
 def _number(value: Any) -> bool:
