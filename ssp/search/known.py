@@ -104,12 +104,12 @@ class Known(Generic[Key, Value]):
 
 
 class Book(Known[Asked, Found]):
-    """Answers in the file `path` (`:memory:`: none), for `ttl` seconds (0: for ever), the latest `keep` of them (0: all).
-    InputError when the file is not one of these."""
+    """Answers in the file `path`, for `ttl` seconds (0: for ever), the latest `keep` of them (0: all). InputError when the
+    file is not one of these."""
 
-    def __init__(self, path: Path, ttl: float = 0.0, clock: Callable[[], float] = time.time, keep: int = 0) -> None:
+    def __init__(self, path: Path, ttl: float = 0.0, keep: int = 0) -> None:
         super().__init__(keep)
-        self._ttl, self._clock = ttl, clock
+        self._ttl = ttl
         try:
             self._book = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
             self._book.execute("PRAGMA journal_mode=WAL")
@@ -127,13 +127,13 @@ class Book(Known[Asked, Found]):
         for key in keys:
             asked = "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?"
             row = self._book.execute(asked, (*key[:2], sendable(key[2]))).fetchone()
-            if row is not None and not (self._ttl and self._clock() - row[0] > self._ttl):
+            if row is not None and not (self._ttl and time.time() - row[0] > self._ttl):
                 found[key] = [Document(*fields) for fields in json.loads(row[1])]
         return found
 
     def _put(self, answers: Mapping[Asked, Found]) -> None:
         rows = [
-            (*key[:2], sendable(key[2]), self._clock(), json.dumps([[d.id, d.contents, d.score] for d in documents]))
+            (*key[:2], sendable(key[2]), time.time(), json.dumps([[d.id, d.contents, d.score] for d in documents]))
             for key, documents in answers.items()
         ]
         with self._book:  # commits, or rolls back: else the file would stay locked for all
@@ -148,17 +148,10 @@ class RecordedSearch(Book):
     `path`. `retrievers`: corpus → name of what answers there, which says all that decides an answer but the query and
     k. InputError as of `Book`, and for a replay without a file."""
 
-    def __init__(
-        self,
-        path: Path,
-        inner: Search | None,
-        retrievers: Mapping[str, str],
-        ttl: float = 0.0,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, path: Path, inner: Search | None, retrievers: Mapping[str, str], ttl: float = 0.0) -> None:
         if inner is None and not path.is_file():
             raise InputError("a replayed search has a record", path, "record one first (without --replay)")
-        super().__init__(path, ttl, clock)
+        super().__init__(path, ttl)
         self._inner, self._retrievers = inner, retrievers
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:

@@ -9,6 +9,7 @@ import pytest
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
+from ssp.search import known
 from ssp.search.known import RecordedSearch
 
 BM25 = {"train": "bm25 train", "heldout": "bm25 heldout"}
@@ -50,10 +51,11 @@ def test_everything_that_decides_an_answer_is_in_its_key(tmp_path: Path, other: 
 
 
 @pytest.mark.covers("SS-09")
-def test_an_answer_lives_as_long_as_its_time(tmp_path: Path) -> None:
+def test_an_answer_lives_as_long_as_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     inner = Counting()
-    search = RecordedSearch(tmp_path / "r.db", inner, BM25, ttl=60.0, clock=lambda: now[0])
+    search = RecordedSearch(tmp_path / "r.db", inner, BM25, ttl=60.0)
+    monkeypatch.setattr(known.time, "time", lambda: now[0])
     search.search(["a"], 1, "train")
     now[0] += 60.0
     search.search(["a"], 1, "train")
