@@ -172,7 +172,7 @@ class FakeLearner(SimulatedLearner):
 
 class FaultyCrew(Around[Any]):
     """A crew whose calls fail on order: `fails(worker, method, count, args)` → cause or "". Yields to the loop a seeded
-    number of times before and after each call, so that rounds really overlap."""
+    number of times before and after each call, so that rounds really overlap. What may be repeated is, as by `RayCrew`."""
 
     def __init__(self, inner: Crew[Any], fails: Callable[..., str] = lambda *a: "", jitter: int | None = None) -> None:
         super().__init__(inner)
@@ -184,9 +184,12 @@ class FaultyCrew(Around[Any]):
         self.counts[method] += 1
         self.calls.append((worker, method, args))
         await self._wait()
-        cause = self.fails(worker, method, self.counts[method], args)
-        if cause:
-            raise Fault(cause)
+        for left in reversed(range(4 if call.repeats else 1)):
+            cause = self.fails(worker, method, self.counts[method], args)
+            if not cause:
+                break
+            if not left:
+                raise Fault(cause)
         answer = await self.inner.perform(worker, call, *args)
         await self._wait()
         return answer

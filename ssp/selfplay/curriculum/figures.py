@@ -182,17 +182,17 @@ class Watch:
     """What the coordinator tells of each settled round, in order. `say`: a line for the user."""
 
     def __init__(self, cfg: Config, run: RunFolder, say: Callable[[str], None]) -> None:
-        self._cfg, self._run, self._say = cfg, run, say
+        self._proposed, self._run, self._say = PROPOSER in cfg.roles, run, say
         self.restart(0)
 
     def restart(self, step: int) -> None:
         """The run (re)starts after `step`: earlier rounds are read from its files."""
-        self._curriculum = _begun(self._cfg)
+        self._curriculum = Curriculum(WINDOW, self._proposed)
         try:
             for number, asked in read(self._run, step) if step > 0 else ():
                 self._curriculum.round(number, asked)
         except Exception as error:  # figures are no reason for a run not to go on, whatever is wrong with its files
-            self._curriculum = _begun(self._cfg)
+            self._curriculum = Curriculum(WINDOW, self._proposed)
             self._say(f"curriculum figures begin anew after step {step}: {str(error) or type(error).__name__}")
 
     def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
@@ -201,7 +201,3 @@ class Watch:
         if self._curriculum.said:
             self._say(self._curriculum.said)
         return values
-
-
-def _begun(cfg: Config) -> Curriculum:
-    return Curriculum(WINDOW, PROPOSER in cfg.roles)
