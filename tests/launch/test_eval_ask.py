@@ -20,7 +20,6 @@ from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.game import corpora, protocols
-from ssp.game.evaluation import Play
 from ssp.game.judge import Item
 from ssp.game.world import tokenizer as words
 from ssp.selfplay.records import PlayOrder
@@ -111,27 +110,19 @@ def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
     assert warm[0] != rows and run("--temperature", "1") == warm != run("--temperature", "1", "seed=1")
 
 
-def test_a_void_is_a_row_with_its_cause_and_in_no_estimate(
-    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_void_is_told_with_its_cause_and_a_set_without_a_score_is_exit_code_1(
+    policy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(*args: object) -> Play:
-        def play(tasks: list[Task]) -> list[Episode]:
-            episodes = [Episode(task.id, task.game, task.role, 0, final="x") for task in tasks]
-            episodes[0].void("engine_died")
-            return episodes
+    def down(tasks: list[Task]) -> list[Episode]:
+        episodes = [Episode(task.id, task.game, task.role, 0, final="x") for task in tasks]
+        for episode in episodes[:lost]:
+            episode.void("engine_died")
+        return episodes
 
-        return play
-
-    monkeypatch.setattr(build, "player", down)
-    out = tmp_path / "rows"
-    few = ["--policy", str(policy), "--data", "world:heldout", "--out", str(out), *TINY]
-    assert evaluate.main([*few, "--per-hop", "1"]) == 0
-    assert "world:heldout: void: engine_died 1" in capsys.readouterr().out
-    row = json.loads(out.read_text().splitlines()[0])
-    assert (row["cause"], row["prediction"], row["em"]) == ("engine_died", None, None)
-    data = tmp_path / "one.jsonl"
-    data.write_text(json.dumps({"question": "vene mayor ?", "answer": "x"}) + "\n")
-    assert evaluate.main(["--policy", str(policy), "--data", str(data), *TINY]) == 1, "nothing was scored"
+    monkeypatch.setattr(build, "player", lambda *args: down)
+    for lost, code in ((1, 0), (99, 1)):
+        assert evaluate.main(["--policy", str(policy), "--data", "world:heldout", "--per-hop", "1", *TINY]) == code
+        assert "world:heldout: void: engine_died " in capsys.readouterr().out
 
 
 @pytest.mark.covers("SP-09")
