@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,15 +97,6 @@ class Answers(list[list[Document]]):
     ) -> None:
         super().__init__(documents)
         self.seconds, self.known = dict(seconds or {}), known
-
-
-def added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Seconds by stage of several answers, added up."""
-    seconds: dict[str, float] = {}
-    for part in parts:
-        for stage, spent in part.items():
-            seconds[stage] = seconds.get(stage, 0.0) + spent
-    return seconds
 
 
 class Search(Protocol):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.search import bm25, in_memory, local, postings
-from ssp.search.bm25 import Bm25Index, at_least, build, fingerprint, shard_rows, top
+from ssp.search.bm25 import Bm25Index, at_least, build, fingerprint, top
 from ssp.search.hits import Hits, merge
 from ssp.search.postings import tokenise
 
@@ -186,10 +186,7 @@ def test_at_least_is_never_above_the_kth(size, k, seed, levels):
     assert at_least(scores, k) <= (np.sort(scores)[-k] if k <= size else 0)
 
 
-def test_shards_cover_the_rows_once():
-    for total, n in [(10, 3), (2, 5), (390, 2)]:
-        spans = [shard_rows(total, i, n) for i in range(n)]
-        assert [r for a, b in spans for r in range(a, b)] == list(range(total))
+def test_a_shard_gives_its_own_rows_alone():
     documents = [Document(f"d{i}", f"word{i}") for i in range(10)]
     with pytest.raises(IndexError):
         in_memory(documents, shards=2)[0].fetch(np.array([7]))

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.search.batcher import Batcher, Outcome, settle
-from ssp.search.hits import added
 from ssp.search.router import DOWN, Options, Router
 from ssp.search.serving import forms
 from ssp.search.serving.forms import BatchSearch, Refused, Rerank, Retrieve, Search
@@ -168,7 +167,9 @@ class SearchApi:
         found, infos = await self._soon(self._searches, (question.k, question.options), question.queries)
         content = question.render(found)
         if question.timings:
-            seconds, total = added(infos), time.perf_counter() - began
+            total, seconds = time.perf_counter() - began, dict[str, float]()
+            for stage, spent in (pair for info in infos for pair in info.items()):
+                seconds[stage] = seconds.get(stage, 0.0) + spent
             content["timings"] = {"wait": max(0.0, total - sum(seconds.values())), **seconds, "total": total}
         return _json(200, content)
 
