@@ -49,15 +49,10 @@ def check(cfg: Config, rules: Sequence[Rule]) -> None:
 
 def values(cfg: Config) -> dict[str, InputError]:
     """Key → why its value alone is refused."""
+    tests = {key: partial(check_choice, known=known, place=key in PLACES) for key, known in choices().items()}
+    tests |= {key: partial(check_range, low=low, high=high) for key, (low, high) in ranges().items()}
     wrong: dict[str, InputError] = {}
-    tests: list[tuple[str, Callable[[str, Any], None]]] = [
-        *(
-            (pattern, partial(check_choice, known=known, place=pattern in PLACES))
-            for pattern, known in choices().items()
-        ),
-        *((pattern, partial(check_range, low=low, high=high)) for pattern, (low, high) in ranges().items()),
-    ]
-    for pattern, test in tests:
+    for pattern, test in tests.items():
         for key in expand(pattern):
             try:
                 test(key, get(cfg, key))

@@ -22,10 +22,8 @@ def a_league_can_be_played(cfg: Config) -> None:
     found = f"{frozen[0]}.policy=frozen" if frozen else f"game.questions={cfg.game.questions}"
     rule = "a league has past versions of a proposer and a solver that both learn"
     hold(cfg.game.questions == "proposer" and not frozen, rule, found, "set league.match=self")
-    match, least = (
-        f"league.match={cfg.league.match}",
-        2 * cfg.game.proposals,
-    )  # the newest asks about every other target
+    match = f"league.match={cfg.league.match}"
+    least = 2 * cfg.game.proposals  # the newest asks about every other target
     rule = f"{match} shares a round's targets between proposers, so there are two at least"
     found = f"proposer.batch={cfg.proposer.batch} with game.proposals={cfg.game.proposals}"
     hold(cfg.proposer.batch >= least, rule, found, f"set proposer.batch={least}")

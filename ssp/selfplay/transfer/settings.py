@@ -13,15 +13,14 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
     if not cfg.schedule.in_flight:
         return
     stale = [role for role in cfg.roles if getattr(cfg.schedule.max_staleness, role) > 0]
-    learn, out = any(cfg.block(role).policy != "frozen" for role in stale), "or leave schedule.in_flight out"
+    learn = any(cfg.block(role).policy != "frozen" for role in stale)
+    out = "or leave schedule.in_flight out"
     rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
     hold(learn, rule, "there is none", f"set schedule.preset=one-step-off, {out}")
     for role in stale:
         kind = cfg.block(role).engine.kind
-        rule, step = (
-            f"schedule.in_flight needs {role}.engine.kind=torch or vllm",
-            f"set {role}.engine.kind=torch, {out}",
-        )
+        rule = f"schedule.in_flight needs {role}.engine.kind=torch or vllm"
+        step = f"set {role}.engine.kind=torch, {out}"
         hold(kind in ("vllm", "simulated", "torch"), rule, f"engine.kind={kind}", step)
 
 
