@@ -128,7 +128,7 @@ def test_a_reward_of_each_role() -> None:
 def test_an_algorithm() -> None:
     run(EXAMPLES["Algorithm"])
     folder, record = checkpoint("own-algorithm")
-    assert record["algorithm"]["name"] == "my_algorithm.py:Median"
+    assert record["algorithm"]["solver"]["name"] == "my_algorithm.py:Median"
     assert record["own"].keys() == {"solver.algorithm", "solver.loss"}
     assert weights_changed(POLICY, folder)
 
@@ -145,7 +145,7 @@ def test_own_files_reach_the_workers(newcomer: Path) -> None:
     started.ends_well()
     state = json.loads((started.folder / "checkpoints" / "state.json").read_text())
     record = json.loads((started.folder / state["folders"]["solver"] / "ssp.json").read_text())
-    assert (record["protocol"], record["algorithm"]["name"]) == ("my-calls", "my_algorithm.py:Median")
+    assert (record["protocol"], record["algorithm"]["solver"]["name"]) == ("my-calls", "my_algorithm.py:Median")
     assert set(record["own"]) == {text.partition("=")[0] for text in code}
     rewards = {reward for (reward,) in started.sql("SELECT reward FROM episodes WHERE outcome = 'scored'")}
     assert len(rewards) > 2
