@@ -111,11 +111,11 @@ class Putter:
             {"id": id_, "reward": r["reward"], "policy_version_min": r["version"]}
             for id_, r in zip(ids, records, strict=True)
         )
-        self._ledger.create.remote(born, {"role": ROLE, "state": "running"})
-        # An actor answers its calls in order.
+        # An actor answers its calls in order, and the second fails where the first did.
+        self._ledger.create.options(num_returns=0).remote(born, {"role": ROLE, "state": "running"})
         told = self._ledger.advance.remote(facts, {"state": "queued", "outcome": "scored"})
         nbytes = sum(v.nbytes if isinstance(v, np.ndarray) else len(str(v)) for r in records for v in r.values())
-        tickets = [Ticket(stem, self._made, (ids, ray.put(packed(records))), len(ids), nbytes)]
+        tickets = (Ticket(stem, self._made, (ids, ray.put(packed(records))), len(ids), nbytes),)
         return self._queue.put.remote(tickets, WAIT, told), tickets
 
 
