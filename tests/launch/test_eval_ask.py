@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -113,14 +115,14 @@ def test_every_row_is_scored_once_and_greedy_is_the_same_twice(
 def test_a_void_is_told_with_its_cause_and_a_set_without_a_score_is_exit_code_1(
     policy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def down(tasks: list[Task]) -> list[Episode]:
+    def down(lost: int, tasks: list[Task]) -> list[Episode]:
         episodes = [Episode(task.id, task.game, task.role, 0, final="x") for task in tasks]
         for episode in episodes[:lost]:
             episode.void("engine_died")
         return episodes
 
-    monkeypatch.setattr(build, "player", lambda *args: down)
     for lost, code in ((1, 0), (99, 1)):
+        monkeypatch.setattr(build, "player", Mock(return_value=partial(down, lost)))
         assert evaluate.main(["--policy", str(policy), "--data", "world:heldout", "--per-hop", "1", *TINY]) == code
         assert "world:heldout: void: engine_died " in capsys.readouterr().out
 
