@@ -77,7 +77,6 @@ def test_the_display_of_a_run_shows_a_failure_s_own_words(terminal: bool, monkey
         monkeypatch.setenv("FORCE_COLOR", "1")
     file = io.StringIO()
     console = Console(file, width=400)
-    console.progress(0.5, HOSTILE)
     console.start(3, now=lambda: HOSTILE)
     console.event(HOSTILE)
     console.finish([(HOSTILE, 0.0, 1.0, ".1f")], {HOSTILE: HOSTILE})

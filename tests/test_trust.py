@@ -68,7 +68,7 @@ def episodes(run: Path) -> dict[str, str]:
 
 LOOKS = [
     ["board", "{run}", "--save", "{out}.html"],
-    ["bank", "{run}", "--export", "{out}", "--transcripts"],
+    ["bank", "{run}", "--export", "{out}.parquet", "--transcripts"],
     ["inspect", "{run}:{solver}", "--check"],
     ["inspect", "{run}:{proposer}", "--check", "--tokens"],
     ["compare", "{run}"],
