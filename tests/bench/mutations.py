@@ -49,7 +49,7 @@ ROOMS = {
     "admission": (["ssp/selfplay/admission.py"], ["tests/selfplay/test_admission.py", "tests/selfplay"]),
     "transfer": (
         ["ssp/selfplay/transfer"],
-        ["tests/transfer", "tests/config/test_transfer_rules.py", "tests/selfplay/test_courier.py", "tests/selfplay"],
+        ["tests/transfer", "tests/config/test_refusals.py", "tests/selfplay/test_courier.py", "tests/selfplay"],
     ),
     "referee": (["ssp/game/referee"], ["tests/referee"]),
 }
