@@ -1,4 +1,4 @@
-"""The browser of the board's tests: one a module. What needs it is nightly, but for one test."""
+"""A played run for the board's tests, and a browser: one a module. What needs the browser is nightly, but for one test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.board.boarded import looked, played, serving
 from tests.board.chrome import Chrome, chrome
+from tests.selfplay import fakes
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        yield played(tmp_path_factory.mktemp("board") / "run")
+
+
+@pytest.fixture(scope="module")
+def address(stage: fakes.Stage) -> Iterator[str]:
+    with serving(looked(stage.folder)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from ssp.views.board import parts
 from ssp.views.board.data import Board, details, pieces
 from tests.board.boarded import GOLDEN, by_hand, looked, played, rows, scrubbed
 from tests.selfplay import fakes
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        yield played(tmp_path_factory.mktemp("board") / "run")
 
 
 def same(found: Any, wanted: Any, where: str = "") -> None:

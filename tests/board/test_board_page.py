@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,7 +21,7 @@ from launch import board as command
 from launch.cli import bind
 from launch.main import COMMANDS, run
 from ssp.views.board.server import NOTHING, PAGE, App, leave_page, save
-from tests.board.boarded import HOSTILE, by_hand, looked, played, serving
+from tests.board.boarded import HOSTILE, by_hand, looked
 from tests.selfplay import fakes
 
 SVG = "http://www.w3.org/2000/svg"
@@ -54,13 +53,6 @@ class Parsed(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = None
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        yield played(tmp_path_factory.mktemp("board") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +169,6 @@ def test_bad_input_is_one_paragraph(stage: fakes.Stage, tmp_path: Path, capsys: 
 
 
 # over HTTP
-
-
-@pytest.fixture
-def address(stage: fakes.Stage) -> Iterator[str]:
-    with serving(looked(stage.folder)) as made:
-        yield made
 
 
 def get(server: str, path: str, host: str = "127.0.0.1") -> tuple[int, dict[str, str], bytes]:

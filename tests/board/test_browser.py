@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ssp.record.ledger import Ledger
-from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum.yardstick import FILE
 from ssp.telemetry.runlog import RunLog
 from ssp.views.board.server import save
-from tests.board.boarded import HOSTILE, by_hand, looked, played, serving
+from tests.board.boarded import HOSTILE, by_hand, looked, serving
 from tests.board.chrome import Chrome
 from tests.selfplay import fakes
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 VIEWS = ("overview", "league", "curriculum", "duel", "questions", "machine")
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        yield played(tmp_path_factory.mktemp("board") / "run", steps=6)
-
-
-@pytest.fixture(scope="module")
-def address(stage: fakes.Stage) -> Iterator[str]:
-    with serving(looked(stage.folder)) as made:
-        yield made
 
 
 def seen(browser: Chrome) -> str:
@@ -171,17 +156,10 @@ def test_hostile_questions_are_shown_and_do_nothing(browser: Chrome, tmp_path: P
             assert browser.run("document.querySelectorAll('main img, main script').length") == 0
 
 
-def crowded(tmp_path: Path) -> RunFolder:
-    """A run of 10,000 questions, and its saved page."""
+def test_ten_thousand_questions_are_searched_sorted_and_scrolled(browser: Chrome, tmp_path: Path) -> None:
     words = ["mayor", "founder", "capital", "author", "river", "school", "trade"]
     asked = [f"who is the {words[at % 7]} of the {words[at % 5]} {at} by the {words[at % 3]} ?" for at in range(10_000)]
-    run = by_hand(tmp_path / "run", asked)
-    save(looked(run), tmp_path / "board.html")
-    return run
-
-
-def test_ten_thousand_questions_are_searched_sorted_and_scrolled(browser: Chrome, tmp_path: Path) -> None:
-    crowded(tmp_path)
+    save(looked(by_hand(tmp_path / "run", asked)), tmp_path / "board.html")
     gallery = "VIEWS.questions.gallery"
 
     def search(text: str, few: bool) -> None:

@@ -64,10 +64,6 @@ def test_only_the_hash(ledger_file, capsys):
             doctor.main(wrong)
 
 
-def find(found, what):
-    return next(check for check in found if check.what.startswith(what))
-
-
 @pytest.mark.covers("U4")
 def test_the_table_and_the_memory_of_the_hosts(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
@@ -85,7 +81,8 @@ def test_the_table_and_the_memory_of_the_hosts(monkeypatch, tmp_path, capsys):
 def test_a_full_disk(monkeypatch, tmp_path):
     monkeypatch.setenv("SSP_HOME", str(tmp_path))
     monkeypatch.setattr(checks, "START_BYTES", 10**18)
-    assert find(checks.run_folder(Config()), "disk").status == "fail"
+    [disk] = [check for check in checks.run_folder(Config()) if check.what.startswith("disk")]
+    assert disk.status == "fail"
 
 
 def test_what_a_run_reads_and_asks(monkeypatch, tmp_path):

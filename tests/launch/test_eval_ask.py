@@ -64,7 +64,7 @@ def scripted(policy: Path, searcher: None) -> Path:
     return policy
 
 
-def question_of(cfg: Config) -> str:
+def first_question() -> str:
     path = corpora.files.resolve("world:heldout", "eval")
     return json.loads(Path(path).read_text().splitlines()[0])["question"]
 
@@ -214,7 +214,7 @@ def test_a_run_is_evaluated_with_its_own_settings(
 def test_ask_prints_what_the_training_rollout_logs(
     scripted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cfg, question = Config(), question_of(Config())
+    cfg, question = Config(), first_question()
     assert ask.main([question, "--policy", str(scripted), "--corpus", "world:heldout"]) == 0
     printed = capsys.readouterr().out
     player = Player(cfg, SOLVER, scripted, corpora.search(cfg, ["world:heldout"]), tmp_path)
@@ -232,7 +232,7 @@ def test_ask_prints_what_the_training_rollout_logs(
 def test_ask_takes_questions_from_the_input(
     scripted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = question_of(Config())
+    question = first_question()
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{question}\nLondon seat ?\n{question}\n"))
     assert ask.main(["--policy", str(scripted), *TINY]) == 0
     shown = capsys.readouterr()

@@ -16,7 +16,6 @@ from ssp.search.encoders.encoder import TextEncoder
 from ssp.search.hits import Knobs, merge
 from ssp.search.index import store
 
-ROOT = Path(__file__).parents[2]
 TOWNS = ("Rome", "Paris", "Berlin", "Oslo", "Lima", "Cairo")
 
 

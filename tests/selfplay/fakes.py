@@ -379,7 +379,7 @@ def void(id: str, role: str = SOLVER, cause: str = "retriever_down") -> Brief:
     return brief(id, role, outcome=Outcome.VOID, cause=cause, stopped="fault", final=None)
 
 
-def game(id: str, right: list[bool | None] | None = None, n: int = 4, **changes: Any) -> Game:
+def game(id: str, right: list[bool | None] | None = None, **changes: Any) -> Game:
     """A valid game with its proposal; `right` per attempt (None: void), which makes it a chosen one."""
     made = Game(id, int(id[1:]), "t", proposal=brief(f"p{id}", PROPOSER), question=f"q{id} seat ?", valid=True)
     for i, verdict in enumerate(right or []):

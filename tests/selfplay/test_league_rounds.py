@@ -36,8 +36,7 @@ LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps"
 
 
 def league(path: Path, jitter: int | None = None, **changes: Any) -> Stage:
-    stage = Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter).whole()
-    return stage
+    return Stage(config(**{**LEAGUE, **changes}), path, jitter=jitter).whole()
 
 
 def games(stage: Stage) -> dict[str, list[dict[str, Any]]]:
@@ -284,7 +283,7 @@ def test_a_past_graders_rate_is_not_remembered(rate: float | None) -> None:
 
 def searched(id: str, proposer: int, solver: int, **changes: Any) -> Game:
     """A game whose proposal and one attempt searched so often."""
-    made = game(id, [True], n=1, **changes)
+    made = game(id, [True], **changes)
     made.attempts = [brief(f"s{id}", searches=solver)]
     made.proposal = brief(f"p{id}", PROPOSER, searches=proposer)
     return made

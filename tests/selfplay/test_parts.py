@@ -90,7 +90,6 @@ class EvalStages:
 
     async def evaluate(self, step: int, stem: str, tasks: Any, weights: Any, clock: Any) -> list[Brief]:
         self.asked.append((stem, [task.id for task in tasks]))
-        self.seeds = [task.seed for task in tasks]
         return [
             brief(task.id, final=task.fields["question"].split()[0])
             if i % 3

@@ -29,7 +29,7 @@ from tests import local
 T, F = True, False
 
 
-def row(cfg: Config, made: Game, id: str, **more: Game) -> dict[str, Any]:
+def row(cfg: Config, made: Game, id: str) -> dict[str, Any]:
     return next(r for r in settle(cfg, [made], 7).rows if r["id"] == id)
 
 
