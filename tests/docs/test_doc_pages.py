@@ -24,7 +24,7 @@ BLOCKS = {key.partition(".")[0] for key in KEYS if "." in key}
 OF_ROLES = set(_all_keys(RoleConfig, ""))
 ROLE_BLOCKS = {key.partition(".")[0] for key in OF_ROLES if "." in key}
 FENCES = {"bash", "sh", "console", "yaml", "json", "python", "mermaid", ""}
-"""Languages of fenced blocks: `bash` is what a newcomer types on one machine without a GPU, and is run (tests/walk); `sh` needs
+"""Languages of fenced blocks: `bash` is what a newcomer types on one machine without a GPU, and is run (tests/bench/walk.py); `sh` needs
 GPUs, several machines, somebody's data or hours; `console` has output in it."""
 
 

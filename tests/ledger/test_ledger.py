@@ -97,6 +97,7 @@ def test_a_round_is_settled_whole_or_not_at_all_and_once(ledger):
         ledger.settle(games, [*queued, {"id": "ghost", "state": "running"}])
     assert ledger.digest() == digest
     ledger.settle(games, queued)
+    assert ledger.judged() == ["g"]
     digest = ledger.digest()
     ledger.settle(games, queued)
     assert ledger.digest() == digest != "" and ledger.check()["solver"]["queued"] == 2

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from docpages import ROOT, SHOWN, WALKED, Block, blocks, pages
 from trainruns import REPO
-from walk import Rules, commands
 
 from launch.cli import Parser
 from launch.main import COMMANDS
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
+from tests.bench.walk import Rules, commands
 
 configs = importlib.import_module("ssp.config.load")
 
@@ -165,7 +165,7 @@ HOURS = 3
 @pytest.mark.long
 @pytest.mark.timeout(HOURS * 3600)
 def test_a_newcomer_gets_through_every_page() -> None:
-    """With this environment's packages, so that nothing is installed; `python tests/walk/walk.py` alone installs too."""
-    command = [sys.executable, str(ROOT / "tests" / "walk" / "walk.py"), "--venv", sys.prefix]
+    """With this environment's packages, so that nothing is installed; `python tests/bench/walk.py` alone installs too."""
+    command = [sys.executable, str(ROOT / "tests" / "bench" / "walk.py"), "--venv", sys.prefix]
     done = subprocess.run(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -1,6 +1,6 @@
 """A newcomer's walk: every ```bash block of the pages, command by command, in a fresh clone with a home of its own.
 
-    python tests/walk/walk.py [README.md docs/bank.md ...] [--venv PATH] [--keep DIR]
+    python tests/bench/walk.py [README.md docs/bank.md ...] [--venv PATH] [--keep DIR]
 
 Owns the order (README.md, then docs/*.md by name), the shells, and the table at the end: one row a command. Promises that a
 block is run as it stands: lines of one page share a shell, and nothing of this checkout or of the caller's settings is seen
