@@ -61,6 +61,9 @@ def test_on_a_network_the_folder_has_what_the_last_checkpoint_needs(network: Pat
     ledger.keep()
     assert states(network) == {"trained": 1, "queued": 1}
     assert sorted(path.name for path in network.parent.iterdir()) == ["ledger.db"]
+    ledger.commit("solver", 1, 2, 2, ["b"])
+    ledger.fold()
+    assert states(network) == {"trained": 2}
 
 
 def test_a_restart_on_the_same_machine_goes_on_from_the_last_call(network: Path) -> None:

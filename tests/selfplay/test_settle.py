@@ -218,6 +218,7 @@ def test_questions_to_one_target_share_a_baseline_and_equal_ones_teach_nothing()
     assert learned(settled) == {"pg0": 0, "pg1": 0}
     assert states(settled)["pg2"] == states(settled)["pg3"] == ("dropped", "no_signal")
     assert settled.figures(PROPOSER)["groups/flat"] == 0.5
+    assert "groups/flat" not in settle(config(), round_(), 7).figures(PROPOSER)  # each is a group of its own
     batch_baseline = settle(config(game__proposals=2, proposer__algorithm="reinforce"), round_(), 7)
     assert len(learned(batch_baseline)) == 4
 
