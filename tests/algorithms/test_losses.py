@@ -61,6 +61,9 @@ def test_token_weights():
     assert losses.token_weights(counts, "token-mean", 100)[:2].tolist() == [1 / 8, 1 / 8]
     assert losses.token_weights(counts, "sequence-mean", 100)[:2].tolist() == [1 / 4, 1 / 12]
     assert losses.token_weights(counts, "fixed-length", 100)[:2].tolist() == [1 / 200, 1 / 200]
+    one = torch.tensor([1, 0])
+    for aggregate, weight in (("token-mean", 1.0), ("sequence-mean", 1.0), ("fixed-length", 1 / 100)):
+        assert losses.token_weights(one, aggregate, 100)[0] == weight
     for aggregate in choices()["{role}.aggregate"]:
         assert torch.isfinite(losses.token_weights(torch.zeros(2).long(), aggregate, 100)).all()
 

@@ -101,8 +101,8 @@ def test_open_up_to_the_limit(clock: Time) -> None:
     assert gate.shut_since is None and gate.share == 0.05
     admit(gate)
     assert clock.slept == 0
-    gate.record("engine_died")
-    assert gate.shut_since
+    gate.record("engine_died", told=False)
+    assert gate.shut_since and gate.news() == {"engine_died": 10}
 
 
 def test_a_probe_goes_out_every_ten_seconds_not_at_once(clock: Time) -> None:
