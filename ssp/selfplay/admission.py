@@ -114,4 +114,4 @@ class VoidGate:
                     if self._answers is None or await self._answers():
                         self._say("probing with one round")
                         return
-            await asyncio.sleep(min(1.0, self._cfg.probe_every / 4))
+            await asyncio.sleep(self._cfg.probe_every / 10)
