@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from ssp.base.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -98,14 +96,6 @@ class Shape:
         """Numbers that one token puts into the KV cache."""
         return 2 * self.layers * self.key
 
-    def adapter(self, rank: int, targets: Sequence[str]) -> int:
-        """Parameters of a LoRA of that rank on these linear layers: rank x (inputs + outputs) each.
-
-        InputError for a layer that the model has not.
-        """
-        if missing := [name for name in targets if name not in self.linears]:
-            known = ", ".join(self.linears)
-            raise InputError(
-                f"adapters lie on linear layers of the model: {known}", missing[0], "leave learner.lora.rank at 0"
-            )
-        return self.layers * sum(rank * sum(self.linears[name]) for name in targets)
+    def adapter(self, rank: int) -> int:
+        """Parameters of a LoRA of that rank on all linear layers of the blocks: rank x (inputs + outputs) each."""
+        return self.layers * rank * sum(map(sum, self.linears.values()))

@@ -47,9 +47,9 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and module is not head
     }
-    if not config.targets or not there.issuperset(config.targets):
+    if not there.issuperset(config.targets):
         rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
-        raise InputError(rule, ", ".join(config.targets) or "none", "leave learner.lora.rank at 0")
+        raise InputError(rule, ", ".join(config.targets), "leave learner.lora.rank at 0")
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -56,7 +56,7 @@ def test_gpu1_shares_one_gpu() -> None:
     parts = ("weights", "adapters", "KV cache", "workspace")
     assert sum(engine[part] for part in parts) == 40 * GB  # half of the GPU
     cfg = load("gpu1")
-    one = memory.find("Qwen2.5-3B").shape.adapter(64, cfg.solver.learner.lora.targets)  # type: ignore[union-attr]
+    one = memory.find("Qwen2.5-3B").shape.adapter(64)  # type: ignore[union-attr]
     assert engine["adapters"] == 2 * 2 * one  # bfloat16, two of them
     assert {"proposer", "solver"}.isdisjoint(known)  # the engine's process plays
     assert published(cfg) == 2 * 2 * 4 * one  # two versions of each in float32: adapters travel, not models

@@ -58,7 +58,7 @@ def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple
 def trainable(model: Model, learner: LearnerConfig) -> int:
     """Parameters that have a gradient."""
     lora = learner.lora
-    return model.shape.adapter(lora.rank, lora.targets) if lora.rank and model.shape else model.parameters
+    return model.shape.adapter(lora.rank) if lora.rank and model.shape else model.parameters
 
 
 def critic(model: Model) -> int:

@@ -9,7 +9,6 @@ from ssp.capacity.memory import engine, learner, threads
 from ssp.capacity.memory.needs import MB, Need, Process
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
-from ssp.config.role import LoraConfig
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import room
 from ssp.game import corpora
@@ -81,7 +80,7 @@ def _fleet(cfg: Config, gpu: int) -> Process:
     """Players of both roles on one engine: the solver's settings, the episodes and an adapter of each."""
     both, shape = sum(episodes(cfg, role) for role in cfg.roles), find(cfg.solver.model).shape
     loras = [cfg.block(role).learner.lora for role in cfg.roles]
-    adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras), LoraConfig.targets)
+    adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras))
     return _players(cfg, FLEET, SOLVER, gpu, both, adapters)
 
 
