@@ -79,12 +79,6 @@ def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
     rows = [(str(one.step), str(one.questions), _gap(one.own), _gap(one.yardstick)) for one in found]
     console.print(f"yardstick: {start}")
     console.print(table(("round", "questions", "the run's solver", "yardstick"), rows))
-    change = yardstick.drift(found)
-    if change is None:
-        console.print("too few rounds for a change: a smaller --yardstick, or a longer run")
-    else:
-        console.print(f"questions became harder by {_gap(change.harder)}, the solver better by {_gap(change.better)}")
-        console.print("(second half of these rounds against the first)")
     console.print(f"{folder.path / yardstick.FILE}: shown by ssp board")
     return 0
 

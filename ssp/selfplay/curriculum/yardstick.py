@@ -32,7 +32,7 @@ FILE = "yardstick.json"
 QUESTIONS = 8
 """Asked of a round, at most."""
 ENOUGH = 2
-"""Questions, and rounds on each side, that an interval takes."""
+"""Questions that an interval takes."""
 
 Ask = Callable[[Sequence[Question]], Sequence[float | None]]
 """Plays questions by the yardstick's policy; the solve rate of each, None when too few attempts were scored."""
@@ -53,14 +53,6 @@ class Measured(NamedTuple):
     questions: int
     own: Gap
     yardstick: Gap
-
-
-class Drift(NamedTuple):
-    """From the first half of the measured rounds to the second: by how much less the yardstick solves (questions became
-    harder), and by how much the run's solver gained on it on the same questions (it became better)."""
-
-    harder: Gap
-    better: Gap
 
 
 def chosen(rounds: Iterable[tuple[int, Sequence[Asked]]], every: int, number: int, seed: int) -> dict[int, list[Asked]]:
@@ -85,22 +77,6 @@ def measure(rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str
         if len(pairs) >= ENOUGH:
             found.append(Measured(step, len(pairs), _gap(own), _gap(theirs)))
     return found
-
-
-def drift(measured: Sequence[Measured]) -> Drift | None:
-    """What changed from the first half of the rounds to the second; None with too few."""
-    half = len(measured) // 2
-    if half < ENOUGH:
-        return None
-    first, last = measured[:half], measured[-half:]
-
-    def change(of: Callable[[Measured], float]) -> Gap:
-        before, after = [of(one) for one in first], [of(one) for one in last]
-        error = math.sqrt(variance(before) / half + variance(after) / half)
-        mean = fmean(after) - fmean(before)
-        return Gap(mean, mean - 1.96 * error, mean + 1.96 * error)
-
-    return Drift(change(lambda one: -one.yardstick.mean), change(lambda one: one.own.mean - one.yardstick.mean))
 
 
 def _gap(rates: Sequence[float]) -> Gap:
