@@ -20,10 +20,10 @@ ROOMS = ("ssp", "actors", "launch")
 ARTEFACT = ROOT / "ssp" / "learning" / "coldstart" / "artefact"  # a model folder, whose tokenizer comes with its class
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path.parent != ARTEFACT)
 SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
-FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 38_130
+FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 38_000
+"""Nobody raises these."""
 WINGS = 12 + 3
 """The twelve of `ssp/`, `ssp` itself for its version, `actors`, `launch`."""
-"""The package's bound only goes down."""
 SOMEBODYS_MACHINE = re.compile(r"/(home|Users|root|work)/\w")
 
 DOORS = {"ssp/base/printable.py", "ssp/telemetry/terminal.py"}
