@@ -7,9 +7,7 @@ import pytest
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.selfplay.league.payoff import PayoffTable, Result
-from ssp.selfplay.league.ratings import ELO, PRIOR, Ratings, fit
-
-SEEDS = range(8)
+from ssp.selfplay.league.ratings import ELO, PRIOR, fit
 
 
 def planted(
@@ -25,25 +23,6 @@ def planted(
                 logit = strength[SOLVER][i] - strength[PROPOSER][j] + alike * rng.normal(size=games)
                 table.add([Result(i, j, int(k), 4) for k in rng.binomial(4, 1 / (1 + np.exp(-logit)))])
     return table, strength
-
-
-def ranks(values: list[float] | np.ndarray) -> np.ndarray:
-    return np.argsort(np.argsort(values))
-
-
-def correlation(found: Ratings, truth: np.ndarray, role: str) -> float:
-    elo = [found.elo(role, version)[0] for version in range(len(truth))]
-    return float(np.corrcoef(ranks(elo), ranks(truth))[0, 1])
-
-
-@pytest.mark.parametrize("walk", [None, 2.0])
-def test_planted_strengths_are_recovered(walk: float | None) -> None:
-    """Rank correlation of at least 0.95 for both roles, for every seed."""
-    for seed in SEEDS:
-        table, truth = planted(seed)
-        found = fit(table, walk=walk)
-        for role in (SOLVER, PROPOSER):
-            assert correlation(found, truth[role], role) >= 0.95, (seed, role)
 
 
 @pytest.mark.parametrize("alike", [0.0, 2.0])
