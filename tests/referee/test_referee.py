@@ -122,6 +122,10 @@ def test_a_longer_prompt_than_the_limit_loses_noise_and_a_longer_answer_is_cut()
     judge = referee(lambda prompt: GOOD, prompts, prompt_tokens=26)
     assert judge.check([proposal("a")], ["vure"], noise) == [rejected("not_answerable")]
     assert len(prompts[0].split()) <= 26 and POTA.text in prompts[0] and "noise" not in prompts[0]
+    whole: list[str] = []
+    referee(lambda prompt: GOOD, whole).check([proposal("a")], ["vure"], noise)
+    referee(lambda prompt: GOOD, whole, prompt_tokens=len(whole[0].split())).check([proposal("a")], ["vure"], noise)
+    assert whole[0] == whole[1] and "noise" in whole[0], "a prompt of just the limit is shown"
 
 
 def test_whole_materials_of_other_proposals_are_noise() -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -142,6 +143,17 @@ def test_a_member_that_leaves_ends_the_send_and_a_new_group_stands() -> None:
     together(lambda: out.send(0), *[lambda box=box: box.arrive(1, parcel) for box in boxes])
     assert all(np.array_equal(box.open(1, parcel)["b"], weights()["b"]) for box in boxes)
     out.leave()
+
+
+def test_a_member_closes_each_group_that_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+    monkeypatch.setattr(loader, "Group", lambda call, rank, host: Mock(close=lambda: closed.append(rank)))
+    box = Inbox("solver", 2)
+    for rank in (1, 2):
+        box.join(Call("127.0.0.1", 0, 2, False, PATIENCE), rank, "127.0.0.1")
+    assert closed == [1]
+    box.leave()
+    assert closed == [1, 2]
 
 
 # the choice
