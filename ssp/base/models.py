@@ -11,6 +11,7 @@ from typing import Any
 
 from ssp.base import cache
 from ssp.base.errors import InputError
+from ssp.base.published import PUBLISHED
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
@@ -67,19 +68,23 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 
 def fetched(name: str) -> Path:
-    """Where `ssp download` puts `name`."""
+    """Where `ssp download` puts `name`, a short one or `organisation/name`."""
+    known = PUBLISHED.get(name)
+    name = known.repo if known is not None and known.type == "model" else name
     return cache.root() / "hub" / name.replace("/", "--")
 
 
 def find(name: str, key: str) -> Path | None:
-    """The folder of the model that the setting `key` names, a folder or `organisation/name`; None: it is not here."""
+    """The folder of the model that the setting `key` names, by its path or the name of a downloaded one; None: none here."""
     given = resolve(name, key)
     if given.is_dir():
         return given
-    if not _HUB_NAME.fullmatch(name):
+    if not _HUB_NAME.fullmatch(name) and name not in PUBLISHED:
         return None
     if fetched(name).is_dir():
         return fetched(name)
+    if name in PUBLISHED:
+        return None
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -93,6 +98,7 @@ def folder(name: str, key: str) -> Path:
     """As `find`; InputError when it is not here."""
     found = find(name, key)
     if found is None:
-        rule = f"{key} is an existing folder, or a model of the hub that was downloaded"
-        raise InputError(rule, name, f"ssp download {name} --type model, or set {key} to a folder")
+        rule = f"{key} is an existing folder, or a model that was downloaded"
+        command = f"ssp download {name}" + (" --type model" if name not in PUBLISHED else "")
+        raise InputError(rule, name, f"{command}, or set {key} to a folder")
     return found

@@ -204,7 +204,7 @@ class SourceConfig:
 class RoleConfig:
     """One role's policy and learning. Both roles inherit `defaults`.
 
-    `model`: where it starts: coldstart (the embedded policy), a folder, or the hub's name of a downloaded model.
+    `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded model.
     `policy`: own, shared (both roles play and train one set of weights), or frozen. `template`: how prompts are laid
     out: plain, chatml, llama3, tokenizer (the model's own chat template), or "" (the protocol's own way). `batch`:
     questions a round.

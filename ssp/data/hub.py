@@ -28,7 +28,7 @@ from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
 from ssp.base.errors import Fault, InputError
 from ssp.base.files import whole
-from ssp.data.published import Published
+from ssp.base.published import Published
 
 NOTE = ".ssp-download.json"
 """Says which repository a folder was filled from; the process that fills it keeps it locked."""

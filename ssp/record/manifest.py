@@ -63,11 +63,11 @@ def sound(folder: Path) -> bool:
 
 def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:
     """The id of the tag protocol that the folder's model speaks: from its record, else the id `declared`, since a model
-    that was never trained here speaks whatever it is told to. `version`: of the declared one, where it is compared too.
-    InputError when neither says so, when a record does not, or when the two differ."""
+    that was never trained here (no record, or an empty id in it) speaks whatever it is told to. `version`: of the declared
+    one, where it is compared too. InputError when neither says so, when a record does not, or when the two differ."""
     record = read_record(folder)
     stored = str(record.get("protocol", ""))
-    if not stored and ((folder / RECORD).exists() or not declared):
+    if not stored and (not declared or ("protocol" not in record and (folder / RECORD).exists())):
         rule = "a model folder must name its tag protocol"
         raise InputError(rule, f"{folder} has no protocol in {RECORD}", "set protocol=<id>")
     if stored and declared and stored != declared:

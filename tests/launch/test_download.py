@@ -18,8 +18,8 @@ import pytest
 from huggingface_hub.utils import close_session
 
 from launch.main import main as console
+from ssp.base.published import PUBLISHED, Published
 from ssp.data import hub
-from ssp.data.published import PUBLISHED, Published
 
 SENTINEL = "hf_SENTINEL"
 COMMIT = "c0ffee" + "0" * 34
@@ -300,6 +300,8 @@ def test_the_list(capsys: pytest.CaptureFixture[str]):
     shown = capsys.readouterr().out
     assert all(name[:9] in shown for name in PUBLISHED)
     for item in PUBLISHED.values():
-        assert item.type in ("dataset", "model") and item.repo.count("/") == 1 and item.files
+        packed = item.type == "package"
+        assert packed or (item.type in ("dataset", "model") and item.repo.count("/") == 1 and item.files)
+        assert not packed or (len(item.files) == 1 and {*item.sha256} == {*item.files} and item.revision[0].isdigit())
         assert all(len(digest) == 64 for digest in item.sha256.values())
     assert len(PUBLISHED["flashrag"].files) == 7

