@@ -10,7 +10,7 @@ from ssp.base.errors import InputError, Refusals
 from ssp.base.services import JUDGE_KEY
 from ssp.config import own
 from ssp.config.role import LimitsConfig
-from ssp.config.rules import check_address, expand, get
+from ssp.config.rules import check_address, expand, get, hold
 from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
 from ssp.game import protocols, rewards
@@ -60,6 +60,21 @@ def questions_fill_batches(cfg: Config) -> None:
     if batch % each:
         found, step = f"{batch} questions a round, {each} to a target", f"set proposer.batch={-(-batch // each) * each}"
         raise InputError("proposer.batch is a multiple of game.proposals", found, step)
+
+
+def refill_fills_groups(cfg: Config) -> None:
+    """Refill counts groups that teach a solver something, and nothing else fills the same slots."""
+    refill, solver, batch = f"game.refill={cfg.game.refill}", cfg.solver, cfg.game.batch
+    if cfg.game.refill == 1:
+        return
+    rule, found = f"{refill} fills a batch that the solver learns from", "solver.policy=frozen"
+    hold(solver.policy != "frozen", rule, found, "leave game.refill out")
+    rule = f"{refill} replaces groups without spread, which teach nothing where the group is the solver's baseline"
+    grouped = own.sealed(solver.algorithm) or own.says(solver.algorithm, "baseline") == "group"
+    step = f"set solver.algorithm to one of {own.saying('baseline')}, or leave game.refill out"
+    hold(grouped, rule, f"solver.algorithm={solver.algorithm}", step)
+    rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"
+    hold(batch == "dummy", rule, f"game.batch={batch}", "set game.batch=dummy, or leave game.refill out")
 
 
 def someone_learns(cfg: Config) -> None:

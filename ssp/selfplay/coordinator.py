@@ -27,10 +27,10 @@ from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import TOO_FEW, Round, Update, settle
+from ssp.selfplay.settle import TOO_FEW, Round, Update, settle, spread
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Batches, Targets
-from ssp.selfplay.training import Trainer, tickets, whole
+from ssp.selfplay.training import Trainer, learns, tickets, whole
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
 from ssp.telemetry.clock import Clock
@@ -163,10 +163,8 @@ class SelfPlay:
             return False
         this.solver = self._store.latest(self._roles[-1])
         await self._verify(this)
-        await self._choose(this)
-        for weights, games in this.tried:
-            await self._stages.solve(number, games, weights, this.clock)
-        await self._stages.grade(this.tried, this.clock)
+        await self._solve(this)
+        await self._refill(this)
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
         with self._report.waiting(this.clock.track, "round before"):
             await self._order.admit(ORDER, number)
@@ -203,13 +201,31 @@ class SelfPlay:
             await self._propose(this, again)
             await self._stages.verify(this.asked, this.solver, this.clock)
 
-    async def _choose(self, this: Round) -> None:
-        """What is tried, and by whom: the newest solver, and past ones whose questions it tries once more."""
+    async def _solve(self, this: Round) -> None:
+        """What is tried, by whom, and judged: by the newest solver, and past ones whose questions it tries once more."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         this.tried = self._league.graders(this.number, chosen, this.solver, this.asked_by)
         further = [game for game in this.tried[0][1] if game.kind == TRIED]
-        this.refills = [*(game for game in chosen if game.kind == REPLAYED), *further]
-        await self._enter(this, this.refills)
+        known = [*(game for game in chosen if game.kind == REPLAYED), *further]
+        await self._enter(this, known)
+        this.refills += known
+        for weights, games in this.tried:
+            await self._stages.solve(this.number, games, weights, this.clock, this.further)
+        await self._stages.grade(this.tried, this.clock)
+
+    async def _refill(self, this: Round) -> None:
+        """Play further batches by the same weights until a solver that learns has its groups with spread. What is valid and
+        was not tried is tried first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
+        batch, most = self._cfg.solver.batch, self._cfg.game.refill
+        for again in range(1, most if learns(self._cfg, self._roles[-1], this.step) else 1):
+            if sum(spread(self._cfg, game) for game in this.played) >= batch:
+                break
+            await self._gate.admit()
+            this.further = again
+            if sum(game.valid and not game.chosen for game in this.games) < batch:
+                await self._propose(this, again)
+                await self._verify(this)
+            await self._solve(this)
 
     async def _settle(self, this: Round) -> None:
         """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of it."""

@@ -63,11 +63,13 @@ class Report:
         """A round is settled. `voids`: by cause, since the last round's report."""
         values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
         played = list(all_played(this.played))
+        values |= {"game/groups": float(this.settled.counts["groups"]), "game/refills": float(this.further)}
         values["game/tokens"] = float(sum(p.tokens for p in played))
         if searches := sum(p.searches for p in played):
             values["search/cut"] = sum(p.cuts for p in played) / searches
         values |= {f"void/{cause}": float(count) for cause, count in sorted(voids.items())}
-        values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith("reject/")}
+        told = ("reject/", "left/")
+        values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith(told)}
         rows: dict[str, dict[str, float]] = {}
         for role in self._roles:
             newest = [game for game in this.played if game.frozen != role]

@@ -79,8 +79,8 @@ class Settled:
 @dataclass
 class Round:
     """One round. `games`: of the data; `refills`: whose question was asked before. `proposer` (None where questions are
-    given), `solver`: the newest weights. `asked`, `tried`: who wrote and who tries which questions. Once it is `settled`,
-    followers add `figures`, and an `alarm` that ends the run."""
+    given), `solver`: the newest weights. `asked`, `tried`: who wrote and who tries which questions of the newest batch;
+    `further`: batches after the first. Once it is `settled`, followers add `figures`, and an `alarm` that ends the run."""
 
     number: int
     clock: Clock
@@ -90,6 +90,7 @@ class Round:
     solver: Published = field(default_factory=lambda: Published(-1, None))
     asked: list[Match] = field(default_factory=list)
     tried: list[Match] = field(default_factory=list)
+    further: int = 0
     settled: Settled = field(default_factory=Settled)
     figures: dict[str, float] = field(default_factory=dict)
     alarm: SspError | None = None
@@ -142,7 +143,8 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     ends = [_ended(cfg, game, played) for played in game.attempts]
     rewards = {reward for *_, reward in ends if reward is not None}
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
-    alone = own.says(cfg.solver.algorithm, "baseline") == "group" and cfg.solver.kl.coef == 0
+    grouped, refilled = own.says(cfg.solver.algorithm, "baseline") == "group", cfg.game.refill > 1
+    alone = grouped and (refilled or cfg.solver.kl.coef == 0)
     signal, baseline = not alone or len(rewards) > 1, None
     if game.greedy is not None:
         end = _ended(cfg, game, game.greedy)
@@ -150,14 +152,19 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         settled.add(game.greedy, State.VOIDED if baseline is None else State.KEPT, end, None)
     if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
         signal = baseline is not None and (cfg.solver.kl.coef > 0 or rewards != {baseline})
+    left = "" if signal else "no_signal"
+    if game.frozen != SOLVER:
+        if refilled and signal and settled.counts["groups"] >= cfg.solver.batch:
+            left = "surplus"
+        settled.counts.update(["groups"] * (len(rewards) > 1) + [f"left/{left}"] * bool(left))
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
     for played, (outcome, cause, reward) in zip(game.attempts, ends, strict=True):
-        state = State.QUEUED if signal else State.DROPPED
+        state = State.DROPPED if left else State.QUEUED
         if reward is None or game.frozen == SOLVER:
             state = State.VOIDED if reward is None else State.KEPT
         elif outcome is Outcome.REJECTED:
             settled.counts[f"reject/solver_{cause}"] += 1
-        end = outcome, "no_signal" if state is State.DROPPED else cause, reward
+        end = outcome, left if state is State.DROPPED else cause, reward
         settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, **opponent)
 
 
@@ -171,6 +178,11 @@ def _ended(cfg: Config, game: Game, brief: Brief) -> End:
     if brief.final is None:
         return Outcome.REJECTED, brief.stopped, cfg.solver.invalid_reward
     return Outcome.SCORED, "", grade.reward
+
+
+def spread(cfg: Config, game: Game) -> bool:
+    """Whether the newest solver's attempts at a question, graded, have two different rewards."""
+    return game.frozen != SOLVER and len({_ended(cfg, game, played)[2] for played in game.attempts} - {None}) > 1
 
 
 def right(game: Game, attempt: Brief) -> bool | None:

@@ -81,10 +81,10 @@ class Stages:
             game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
             game.question = proposal.final or ""
 
-    async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock) -> None:
+    async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0) -> None:
         """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block. For ReMax, one
-        attempt more, whose reward is the others' baseline; sets `greedy`."""
-        n, stem = self._cfg.game.attempts, f"{round_:06d}-i{self.incarnation}"
+        attempt more, whose reward is the others' baseline; sets `greedy`. `again`: n-th further batch."""
+        n, stem = self._cfg.game.attempts, f"{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
         tasks = [self._attempt(f"a{attempt}", round_, game, attempt) for game in games for attempt in range(n)]
         order = PlayOrder(self._cfg.solver.sampling.temperature, f"{SOLVER}-{stem}{weights.past}", round_ + 1)
         played = await self._play(ATTEMPT, tasks, order, weights, clock, n)

@@ -123,8 +123,8 @@ class Batches:
         return sum(game.valid for game in games) >= int(self._size * self._cfg.resample_min_valid)
 
     def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
-        """Up to `size` games, in id order: the valid ones, then refills. Marks the chosen ones."""
-        chosen = [game for game in games if game.valid][: self._size]
+        """Up to `size` games that were not chosen yet, in id order: the valid ones, then refills. Marks the chosen ones."""
+        chosen = [game for game in games if game.valid and not game.chosen][: self._size]
         for game in chosen:
             game.chosen = True
         if self._cfg.batch in REPLAY:

@@ -39,6 +39,10 @@ REFUSED = {
         ("solver.warmup_steps=3 solver.policy=frozen", "policy=frozen"),
         ("game.batch=resample proposer.invalid_reward=-0.1", "invalid_reward=-0.1"),
         ("solver.batch=20000", "has at most 65536 episodes"),
+        ("game.refill=64 solver.batch=400", "or game.refill, smaller"),
+        ("game.refill=2 game.batch=replay", "set game.batch=dummy"),
+        ("game.refill=2 solver.policy=frozen", "solver.policy=frozen"),
+        ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "grpo, dr_grpo, rloo"),
     ],
     "how a role learns": [
         (f"{KL} solver.kl.kind=k1", "solver.kl.kind=k1 has no gradient in expectation"),
@@ -117,6 +121,7 @@ ALLOWED = [
     "solver.warmup_steps=3 solver.freeze_after=3",
     "proposer.warmup_steps=5 solver.policy=frozen",
     "game.batch=resample",
+    f"{DATASET} game.refill=3 solver.kl.coef=0.1",
     "game.batch=replay_reset",
     "game.attempts=1 solver.policy=frozen",
     "proposer.policy=frozen proposer.sampling.temperature=0",

@@ -96,6 +96,20 @@ def test_what_is_not_valid_is_not_solved() -> None:
     assert 0.35 < found.games / (found.rounds * 60) < 0.65
 
 
+@pytest.mark.parametrize("typed", [["game.questions=dataset", "data.questions=world:train"], ["proposer.batch=40"]])
+def test_refill_is_priced(typed: list[str]) -> None:
+    """Where 45 % of the questions have spread, three batches are played for one that is trained whole."""
+    cfg = load("simulated", ["solver.batch=40", "schedule.preset=sync", "schedule.in_flight=false", *typed])
+    costs = replace(FREE, spread=0.45)
+    short, needs = simulate(cfg, own(cfg, costs), costs, 6), work(cfg, costs)
+    cfg.game.refill = 4
+    whole, need = simulate(cfg, own(cfg, costs), costs, 6), work(cfg, costs)
+    assert whole.games / whole.rounds / 40 == pytest.approx(3, abs=0.4)
+    assert whole.trained[SOLVER] / short.trained[SOLVER] == pytest.approx(1 / 0.45, rel=0.2)
+    for then, now in zip(needs, need, strict=True):
+        assert now[SOLVER] / then[SOLVER] == pytest.approx(3 if now is need[0] else 1 / 0.45)
+
+
 def test_splits_follow_the_work_and_hold_together() -> None:
     cfg = load("gpu8", ["defaults.engine.tensor_parallel=2"])
     play, learn = work(cfg, Costs())

@@ -45,8 +45,7 @@ def test_dummy_leaves_invalid_slots_empty() -> None:
 def test_replay_refills_and_a_second_start_gets_new_ids() -> None:
     batch = Batches(GameConfig(batch="replay"), 4, seed=0)
     played(batch, 0, games(0, [True] * 4))
-    made = games(1, [True, False, False, False])
-    first, second = batch.choose(1, made, 1), batch.choose(1, made, 2)
+    first, second = (batch.choose(1, games(1, [True, False, False, False]), start) for start in (1, 2))
     assert len(first) == 4 and all(game.proposal is None and game.chosen and game.valid for game in first[1:])
     assert [g.question for g in first] == [g.question for g in second]
     assert [g.asked_by for g in first] == [None, 1, 1, 1]

@@ -270,10 +270,11 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunFolder, "write_state", write_state)
 
 
-@pytest.mark.parametrize("bound", [0, 2])
-def test_a_run_that_is_killed_at_many_points(tmp_path: Path, bound: int) -> None:
-    Learner.killer = killer = Killer(bound + 1, 0.03, 0.01)
-    stage, deaths = play_to_the_end(tmp_path / "run", killer, steps=5, bounds=(bound, bound))
+@pytest.mark.parametrize(("bound", "refill"), [(0, 1), (2, 1), (2, 3)])
+def test_a_run_that_is_killed_at_many_points(tmp_path: Path, bound: int, refill: int) -> None:
+    Learner.killer = killer = Killer(bound + refill, 0.03, 0.01)
+    changes: dict[str, Any] = {"steps": 5, "bounds": (bound, bound), "game__refill": refill}
+    stage, deaths = play_to_the_end(tmp_path / "run", killer, **changes)
     everything_once(stage)
     assert deaths >= 3 and killer.kills.total() >= 30
     assert stage.state()["step"] == 5

@@ -1,4 +1,4 @@
-"""Batch strategies in a whole game: further targets, the replay pool, and both over a crash."""
+"""Batch strategies in a whole game: further targets, refill, the replay pool, and all of them over a crash."""
 
 from __future__ import annotations
 
@@ -54,6 +54,54 @@ def test_a_round_that_stays_short_is_short(tmp_path: Path, attempts: int, propos
     assert nobody.settled()["proposer"]["trained"] == 0 and nobody.state()["step"] == 3
 
 
+LEFT = (
+    "SELECT round, game_id, group_concat(DISTINCT CASE state WHEN 'dropped' THEN cause ELSE state END) AS ends, count(DISTINCT reward) AS rewards "
+    "FROM episodes WHERE role = 'solver' GROUP BY 1, 2 ORDER BY 1, 2"
+)
+"""What became of a group, and how many rewards it had."""
+
+
+@pytest.mark.covers("SP-10")
+@pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
+@pytest.mark.parametrize("questions", ["proposer", "dataset"])
+def test_refill_plays_on_until_a_batch_has_its_groups_with_spread(
+    tmp_path: Path, questions: str, bounds: tuple[int, int]
+) -> None:
+    """Whole groups are trained, each left-over has its cause, and whatever was judged and tried pays its proposer."""
+    cfg = config(bounds, game__questions=questions, game__refill=4, proposer__batch=7, steps=5, placement__solvers=2)
+    stage = Stage(cfg, tmp_path / "run", jitter=1).played()
+    states, groups = stage.settled(), stage.rows(LEFT)
+    for step, figures in enumerate(stage.figures(), start=1):
+        mine = [group for group in groups if group["round"] == step]
+        ends = [group["ends"] for group in mine]
+        assert figures["game/played"] == len(mine) and figures["game/refills"] < 3
+        assert ends.count("trained") == cfg.solver.batch <= figures["game/groups"]
+        assert ends.count("surplus") == figures["game/groups"] - cfg.solver.batch == figures.get("left/surplus", 0)
+        assert ends.count("no_signal") == figures.get("left/no_signal", 0)
+        assert all((group["rewards"] > 1) == (group["ends"] != "no_signal") for group in mine)
+        trained = [group["ends"] == "trained" for group in mine if group["rewards"] > 1]
+        assert trained == sorted(trained, reverse=True)  # the first ones
+    assert sum(figures["game/refills"] for figures in stage.figures()) >= 3
+    if questions == "proposer":
+        untried = stage.rows("SELECT * FROM games WHERE verdict = 'valid' AND attempts = 0")
+        assert states["proposer"]["trained"] + len(untried) == sum(states["proposer"].values()) > 5 * 7
+    places = [(row["file"], row["row"]) for row in stage.rows() if row["role"] == "solver"]
+    assert len(set(places)) == len(places)  # further batches have transcripts of their own
+
+
+@pytest.mark.covers("SP-10")
+def test_refill_tries_what_is_valid_first_and_ends_where_it_is_told(tmp_path: Path) -> None:
+    """Of 30 proposals enough are valid for further batches of 4; a role that learns no more needs none."""
+    changes = {"proposer__batch": 30, "solver__batch": 4, "game__refill": 3, "solver__freeze_after": 2}
+    stage = Stage(config(**changes), tmp_path / "run").whole()
+    told = [{name: found[f"game/{name}"] for name in ("proposed", "played", "refills")} for found in stage.figures()]
+    assert told[2] == {"proposed": 30, "played": 4, "refills": 0}
+    assert {found["proposed"] for found in told} == {30} and max(found["refills"] for found in told) >= 1
+    assert all(found["played"] == 4 + 4 * found["refills"] for found in told)
+    nobody = Stage(config(referee__rules=["no_search"], steps=1, **changes), tmp_path / "nobody").whole().figures()[0]
+    assert [nobody[f"game/{name}"] for name in ("proposed", "played", "refills", "groups")] == [90, 0, 2, 0]
+
+
 class Crash(Exception):
     """The process is gone."""
 
@@ -72,7 +120,7 @@ def crash(stage: Stage, step: int) -> None:
         stage.play()
 
 
-@pytest.mark.covers("SP-05")
+@pytest.mark.covers("SP-05", "SP-10")
 @pytest.mark.parametrize("save", [1, 2, 10])
 @pytest.mark.parametrize(
     "more",
@@ -81,6 +129,8 @@ def crash(stage: Stage, step: int) -> None:
         {"game__batch": "replay"},
         {"game__batch": "replay_reset", "game__replay_reset_every": 3},
         {"game__questions": "dataset"},
+        {"game__questions": "dataset", "game__refill": 3},
+        {"game__refill": 3},
     ],
 )
 def test_a_crashed_run_goes_on_as_if_it_had_not_crashed(tmp_path: Path, more: dict[str, Any], save: int) -> None:

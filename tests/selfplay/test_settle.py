@@ -79,6 +79,19 @@ def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
     assert len(settle(config(solver__kl__coef=0.1), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4  # the KL term's
 
 
+def test_refill_trains_its_number_of_groups_and_says_why_others_are_left() -> None:
+    """In order, those without spread too where a KL term would learn from them; each proposal has its reward."""
+    rights: list[list[bool | None]] = [[T, F, T, T], [T] * 4, [F, T, F, None], [F, F, T, T]]
+    cfg = config(game__refill=2, solver__batch=2, solver__kl__coef=0.1)
+    settled = settle(cfg, [game(f"g{i}", right) for i, right in enumerate(rights)], 7)
+    ends = {
+        r["id"][1:3]: f"{r['state']} {r['cause']}" for r in settled.rows if "sg" in r["id"] and r["reward"] is not None
+    }
+    assert ends == {"g0": "queued ", "g1": "dropped no_signal", "g2": "queued ", "g3": "dropped surplus"}
+    assert [item.reward for item in settled.items[PROPOSER]] == pytest.approx([1 / 4, 0, 2 / 3, 1 / 2])
+    assert settled.counts["groups"] == 3 and settled.counts["left/surplus"] == settled.counts["left/no_signal"] == 1
+
+
 def test_with_resampling_a_rejected_question_is_surplus() -> None:
     """Its rule is counted and named by its game; no void becomes a drop, and valid ones are trained as ever."""
     rejected = game("g1", valid=False, rule="leakage")

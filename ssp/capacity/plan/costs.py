@@ -51,6 +51,7 @@ class Costs:
     search_s: float = _cost(0.05, "seconds a search")
     judge_s: float | None = _cost(None, "seconds a block of questions or answers takes at a judge")
     valid: float = _cost(1.0, "share of questions that are valid")
+    spread: float = _cost(1.0, "share of questions whose attempts have two different rewards")
     sync_s: float = _cost(0.0, "seconds that a new version's weights take to load")
 
     @classmethod
@@ -143,17 +144,18 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
     """GPU seconds a round: of each role's engines at full occupancy, and of each learner."""
     play: dict[str, float] = {}
     trained: dict[str, float] = {}
+    batch = cfg.solver.batch
+    fed = max(1e-9, min(batch, cfg.proposer.batch * costs.valid if PROPOSER in cfg.roles else batch))
+    # Refill plays as many batches as give a whole one of questions with spread.
+    batches = min(cfg.game.refill, max(1, math.ceil(batch / (fed * max(costs.spread, 1e-9)) - 1e-9)))
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
-        episodes = cfg.proposer.batch
-        if role != PROPOSER:
-            fed = cfg.proposer.batch * costs.valid if PROPOSER in cfg.roles else cfg.solver.batch
-            episodes = round(min(cfg.solver.batch, fed) * cfg.game.attempts)
+        episodes = batches * (cfg.proposer.batch if role == PROPOSER else round(fed * cfg.game.attempts))
         turns = 1 + sum(cost.searches) / 2
         tokens = episodes * turns * capped(cost.tokens, cost.sigma, cost.cap)
         # Past versions play too; only the newest one's episodes are trained.
         play[role] = tokens * cost.pace.full * cost.gpus * (1 if role == PROPOSER else 1 + cfg.league.twice)
-        trained[role] = tokens * (cfg.league.asked if role == PROPOSER else 1)
+        trained[role] = tokens * (cfg.league.asked if role == PROPOSER else min(costs.spread, batch / batches / fed))
     learn = {
         name: sum(trained[role] for role in roles) * role_costs(cfg, name, costs).token
         for name, roles in learners(cfg).items()

@@ -108,7 +108,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
 
     cast = Cast(
         players=dict(players),
-        judges=LocalCrew(Judges, "judge", lambda i: _Judge(judging, costs.valid, asked), split.judges),
+        judges=LocalCrew(Judges, "judge", lambda i: _Judge(judging, costs, cfg.game.attempts, asked), split.judges),
         learners={role: learner(name) for name, roles in learners(cfg).items() for role in roles},
         queues={role: queue(role) for role in cfg.roles},
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: books),
@@ -242,20 +242,23 @@ def _turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], ca
 
 
 class _Judge:
-    """Takes `seconds` a block: the share `valid` of all questions is, and every other answer of a game is right, so that
-    all of them are trained. `asked`: counts the verdicts of all judges."""
+    """Takes `seconds` a block: the share `valid` of all questions is. Of the share `spread` every other answer is right, so
+    that all of them are trained, of the rest none. `asked`: counts the calls of all judges."""
 
-    def __init__(self, seconds: float, valid: float, asked: Iterator[int]) -> None:
-        self._seconds, self._valid, self._asked, self._free = seconds, valid, asked, asyncio.Lock()
+    def __init__(self, seconds: float, costs: Costs, attempts: int, asked: Iterator[int]) -> None:
+        self._seconds, self._costs, self._attempts, self._asked = seconds, costs, attempts, asked
+        self._free = asyncio.Lock()
 
     async def verify(self, block: _Block, targets: Sequence[str], *live: Any) -> tuple[list[Verdict], float]:
         await self._work()
         drawn = generator(next(self._asked), "valid").random(len(block))
-        return [Verdict(bool(draw < self._valid), "invalid") for draw in drawn], self._seconds
+        return [Verdict(bool(draw < self._costs.valid), "invalid") for draw in drawn], self._seconds
 
     async def grade(self, block: _Block, items: Sequence[Any]) -> tuple[list[Grade], float]:
         await self._work()
-        return [Grade(place % 2 == 0, float(place % 2 == 0)) for place in range(len(items))], self._seconds
+        drawn = generator(next(self._asked), "spread").random(-(-len(items) // self._attempts))
+        rights = [at % 2 == 0 and drawn[at // self._attempts] < self._costs.spread for at in range(len(items))]
+        return [Grade(bool(right), float(right)) for right in rights], self._seconds
 
     async def answers(self) -> bool:
         return True

@@ -170,6 +170,16 @@ def _format(name: str) -> Special:
     return lambda value, facts: {"solver.reward": "format_em", f"solver.reward_options.{name}": float(value)}
 
 
+def _refill(block: str, usual: int) -> Special:
+    def made(value: Any, facts: Facts) -> Made:
+        most = int(facts.number(f"{block}.max_num_gen_batches", usual))
+        return {"game.refill": min(most, 64) if most > 0 else 64} if facts.get(f"{block}.enable") is True else RECIPES
+
+    return made
+
+
+FILTER, SAMPLING = "algorithm.filter_groups", "self_play.reward_dynamic_sampling"
+
 NUMBERS: dict[str, Special] = {
     f"{ACTOR}clip_ratio": _clip,
     f"{ACTOR}kl_loss_coef": _of_loss(lambda value, facts: {"defaults.kl.coef": value}),
@@ -205,6 +215,8 @@ SPECIAL: dict[str, Special] = {
     ),
     f"{ACTOR}use_kl_loss": _use_kl,
     f"{ROLLOUT}search_url": _address,
+    **{f"{FILTER}.{name}": _refill(FILTER, 0) for name in ("enable", "max_num_gen_batches")},
+    **{f"{SAMPLING}.{name}": _refill(SAMPLING, 20) for name in ("enable", "max_num_gen_batches")},
     "algorithm.apply_kl_after_advantage": _after,
     "algorithm.kl_penalty": _of_reward(_kind),
     "algorithm.use_future_kl_as_reward": _after,

@@ -38,7 +38,7 @@ def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
     largest = max(batch(cfg, role) for role in cfg.roles)
     rule = f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {QUEUE_ITEMS} episodes"
-    hold(largest <= QUEUE_ITEMS, rule, largest, "make the batch smaller")
+    hold(largest <= QUEUE_ITEMS, rule, largest, "make the batch, or game.refill, smaller")
 
 
 def eval_sets_are_distinct(cfg: Config) -> None:
@@ -71,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     game.protocol_exists,
     *learning.RULES,
     game.questions_fill_batches,
+    game.refill_fills_groups,
     game.someone_learns,
     *league.RULES,
     game.temperatures_are_usable,
