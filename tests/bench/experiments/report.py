@@ -7,6 +7,7 @@ Differences are arm minus control, paired by cold start and seed. The
 interval is a hierarchical percentile bootstrap (10,000 draws): cold starts are drawn with replacement, then seeds within
 each, so runs of one cold start do not count as independent worlds. Equal compute: both curves are read, between their
 evaluations, at the CPU seconds of the cheaper run of the pair, from the start's evaluation on; only runs in one process have these.
+Equal tokens: the same by the tokens that were sampled, where the rows of an experiment have them.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ def at_end(name: str) -> Callable[[Row, Row], float | None]:
     return lambda row, other: None if row[name] is None or other[name] is None else row[name] - other[name]
 
 
-def at_equal_compute(name: str) -> Callable[[Row, Row], float | None]:
-    """Difference of a curve at the CPU seconds of the cheaper run."""
+def at_equal_compute(name: str, by: str = "cpu") -> Callable[[Row, Row], float | None]:
+    """Difference of a curve at the CPU seconds, or what else rows count by step, of the cheaper run."""
 
     def of(row: Row, other: Row) -> float | None:
-        if not row["cpu"] or not other["cpu"]:
+        if not row.get(by) or not other.get(by):
             return None
-        both = [{step: one["cpu"][step] for step in one[name] if step in one["cpu"]} for one in (row, other)]
+        both = [{step: one[by][step] for step in one[name] if step in one[by]} for one in (row, other)]
         budget = min(max(spent.values()) for spent in both)
         here, there = (
             float(np.interp(budget, list(spent.values()), [one[name][step] for step in spent]))
@@ -81,6 +82,10 @@ COMPARED = {
     "mean, equal compute": at_equal_compute("curve"),
     "3 hops, equal compute": at_equal_compute("curve3"),
 }
+TOKENS = {
+    "mean, equal tokens": at_equal_compute("curve", "tokens"),
+    "3 hops, equal tokens": at_equal_compute("curve3", "tokens"),
+}
 
 
 def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
@@ -93,12 +98,13 @@ def tables(about: Mapping[str, Any], found: list[Row]) -> list[str]:
         spent = [max(row["cpu"].values()) for row in mine if row["cpu"]]
         said.append(f"| {arm} | {len(mine)} | " + " | ".join(cells) + f" | {np.mean(spent) if spent else 0:.0f} |")
     said += ["", f"Arm minus `{about['control']}`, mean and 95 % interval over pairs (from three cold starts on):", ""]
-    said += ["| arm | pairs | " + " | ".join(COMPARED) + " |", "|---" * (len(COMPARED) + 2) + "|"]
+    compared = COMPARED | (TOKENS if all(row.get("tokens") for row in found) else {})
+    said += ["| arm | pairs | " + " | ".join(compared) + " |", "|---" * (len(compared) + 2) + "|"]
     for arm in about["arms"]:
         if arm == about["control"]:
             continue
         cells, count = [], 0
-        for of in COMPARED.values():
+        for of in compared.values():
             pairs = paired(found, arm, about["control"], of)
             count = max(count, sum(map(len, pairs.values())))
             cells.append(_difference(pairs))

@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -156,9 +157,22 @@ def figures(folder: Path) -> dict[str, Any]:
         "curve": {int(line["step"]): round(line["eval/accuracy_mean123"], 4) for line in evals},
         "curve3": {int(line["step"]): round(line["eval/accuracy_3hop"], 4) for line in evals},
         "game": {name: [round(line[name], 4) if name in line else None for line in games[4::5]] for name in CURVES},
+        **batches(games, OmegaConf.load(folder / "config.yaml").solver.batch),
         "cpu": json.loads(cpu.read_text()) if cpu.exists() else None,
         **{role: round(sum(found) / len(found), 3) if found else None for role, found in stale.items()},
         **(json.loads(faults.read_text()) if faults.exists() else {}),
+    }
+
+
+def batches(games: Sequence[Mapping[str, Any]], size: int) -> dict[str, Any]:
+    """The share of steps with `size` groups with spread, their mean number, that of further batches, and of the sampled
+    tokens the sum by step."""
+    groups, sums = [line.get("game/groups", 0.0) for line in games], accumulate(line["game/tokens"] for line in games)
+    return {
+        "full": mean(count >= size for count in groups),
+        "groups": mean(groups),
+        "refills": mean(line.get("game/refills", 0.0) for line in games),
+        "tokens": {"0": 0.0, **{str(int(line["step"])): spent for line, spent in zip(games, sums, strict=True)}},
     }
 
 
