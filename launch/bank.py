@@ -74,7 +74,7 @@ def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
 
     cfg = RunReader(folder, args.trust_code).cfg
     threads.use(threads.alone(cfg))
-    start = build.model_dir(cfg, SOLVER)
+    start = build.model_dir(cfg, SOLVER, folder)
     found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick)
     rows = [(str(one.step), str(one.questions), _gap(one.own), _gap(one.yardstick)) for one in found]
     console.print(f"yardstick: {start}")

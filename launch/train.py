@@ -55,6 +55,7 @@ def dry_run(cfg: Config, config_name: str) -> int:
 def train(cfg: Config, config_name: str) -> int:
     """One run of a checked config, from its folder to its final table."""
     from actors import cluster
+    from launch import warmup
     from ssp.record import runfolder
     from ssp.selfplay.checkpoint import check_resumable, go_back
     from ssp.selfplay.scene import read_scene
@@ -69,9 +70,9 @@ def train(cfg: Config, config_name: str) -> int:
         scene = read_scene(cfg)
     finally:
         console.stop()
-    here = RunFolder(place.path)
-    if place.resumed or here.ledger.is_file():
-        _warn(check_resumable(here, scene.cfg, scene.targets()))
+    if place.resumed or place.ledger.is_file():
+        _warn(check_resumable(place, scene.cfg, scene.targets()))
+    course = warmup.due(scene.cfg, place.start)
     _warn(warnings(cfg))
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
@@ -97,6 +98,8 @@ def train(cfg: Config, config_name: str) -> int:
         say(f"run folder: {folder.path}")
         if dashboard:
             say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
+        if course is not None:
+            warmup.teach(course, course.saves(folder.start), console, f"the same command with {_again(folder)}")
         code = asyncio.run(_play(scene, folder, console, plan))
         from ssp.views.board.server import leave_page
 
@@ -109,10 +112,15 @@ def train(cfg: Config, config_name: str) -> int:
 
 def _what_is_left(folder: RunFolder | None) -> str:
     """What the run has saved, and how to continue it."""
-    if folder is None or not folder.has_state:
+    if folder is None or not (folder.has_state or folder.start.exists()):
         return "Nothing was saved. Next: start again"
-    step = json.loads(folder.state.read_text(encoding="utf-8"))["step"]
-    return f"Step {step} is saved. Next: the same command with run.dir={folder.path} resume=auto"
+    step = json.loads(folder.state.read_text(encoding="utf-8"))["step"] if folder.has_state else None
+    what = "A warm start" if step is None else f"Step {step}"
+    return f"{what} is saved. Next: the same command with {_again(folder)}"
+
+
+def _again(folder: RunFolder) -> str:
+    return f"run.dir={folder.path} resume=auto"
 
 
 @contextmanager
@@ -140,9 +148,11 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.report import Report
+    from ssp.selfplay.workers import build
 
     cfg = scene.cfg
-    program = Program(cfg, folder, scene.models, console.event, plan)
+    models = {role: build.model_dir(cfg, role, folder).absolute() for role in cfg.roles}
+    program = Program(cfg, folder, models, console.event, plan)
     # Only now: it brings tensorboardX and with that torch, a second that the actors start in.
     from ssp.selfplay.crews.watched import watched
     from ssp.telemetry.display import Display

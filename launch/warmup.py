@@ -1,4 +1,5 @@
-"""`ssp warmup`: teach a policy from traces before it plays (supervised fine-tuning), and write it as a model folder.
+"""`ssp warmup`: teach a policy from traces before it plays (supervised fine-tuning), and write it as a model folder; and the
+same for `ssp train`, whose run starts from it.
 
 All is checked before anything starts; the folder is whole at every moment; Ctrl-C and SIGTERM leave the policy as it is by
 then, from which the same command goes on.
@@ -11,128 +12,168 @@ import math
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, end_politely, on_hangup, parse, run, whole
+from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
-from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
+from ssp.base.episode import ROLES, SOLVER, Episode
 from ssp.base.errors import InputError
 from ssp.base.printable import say
+from ssp.config.crews import warmed
 from ssp.config.schema import Config
 from ssp.game import protocols
+from ssp.game.referee.referee import VERIFIERS
+from ssp.game.world import files
 from ssp.learning.warmup import loop, traces
-from ssp.learning.warmup.loop import Saves, began, fingerprint
+from ssp.learning.warmup.loop import Saves, began, fingerprint, finished
 from ssp.record import runfolder
 from ssp.record.manifest import check_files
 from ssp.selfplay.workers import build
 from ssp.telemetry.console import Console
 
-COPIES = 6
-"""A save and the one before it: weights and two moments each, in float32."""
+COPIES = 8
+"""A save and the one before it, weights and two moments each, and the weights after two epochs, in float32."""
 UNUSED = ("referee.verifier=none", "referee.evidence=none", "referee.rules=[]")
 """A warm start asks no referee, so nothing of it can be wrong."""
+ALL = "all"
+"""What `--role` says for one policy of all roles: the solver's model and learner."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """A warm start whose settings and traces were checked. `cfg`: with the recipe of `role`, whose learner makes it from
+    the model in `folder`; `what`: see `Saves`."""
+
+    cfg: Config
+    role: str
+    folder: Path
+    episodes: list[Episode]
+    what: str
+
+    def saves(self, out: Path) -> Saves:
+        """To the folder `out`."""
+        return Saves(out, {"role": self.role, **protocols.get(self.cfg.protocol).mark}, self.what)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit code."""
     parsed = parse(argv, "warmup", "Teach a policy from traces, and write it as a model folder.", _flags)
-    cfg, role = replace(parsed, overrides=[*parsed.overrides, *UNUSED]).load(), parsed.flags.role
-    if role not in cfg.roles:
-        raise InputError("--role is one that plays", f"{role}, but game.questions={cfg.game.questions}", "leave it out")
-    course = loop.WarmupConfig(parsed.flags.epochs, parsed.flags.batch)
-    out = models.resolve(parsed.flags.out or f"runs/warmup-{role}", "--out")
+    cfg, taught = replace(parsed, overrides=[*parsed.overrides, *UNUSED]).load(), parsed.flags.role
+    if taught not in (ALL, *cfg.roles):
+        raise InputError("--role plays", f"{taught}, but game.questions={cfg.game.questions}", "leave it out")
+    out = models.resolve(parsed.flags.out or f"runs/warmup-{taught}", "--out")
     if out.exists():
         began(out)  # InputError unless it is an interrupted warm start's
     out.parent.mkdir(parents=True, exist_ok=True)
     # What sets no number of its own computes on one thread; before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for other in set(cfg.roles) - {role}:
-        cfg.block(other).policy = "frozen"  # so that it shares no cores
     end_politely()
-    build.check_learners(cfg, [role])
-    folder = build.model_dir(cfg, role)
-    check_files(folder)
-    episodes = read(cfg, role, folder, parsed.flags.data)
-    taught: dict[str, Any] = {"steps": loop.steps(len(episodes), course), role: loop.recipe(cfg.block(role))}
-    what = fingerprint(cfg, course, role, episodes)
-    saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
-    begun, whole = saves.begun(), sum(file.stat().st_size for file in folder.iterdir())
-    cfg = replace(cfg, **taught)
-    runfolder.check_space(out, whole * (2 if cfg.block(role).learner.lora.rank else COPIES))
-    goes_on = "" if begun is None else f"; it goes on from update {begun[0]}, in {out}"
-    say(f"{len(episodes)} episodes of {loop.tokens(episodes)} tokens, {cfg.steps} updates{goes_on}")
-    summary = _run(cfg, course, role, folder, episodes, saves)
-    heldout = "" if summary.before is None else f"; held-out {summary.before:.4f} -> {summary.after:.4f} nats a token"
-    say(f"{summary.steps} updates on {summary.learned} episodes{heldout}")
-    say(f"policy: {out}\nnext: ssp train --config {parsed.config} {role}.model={out}")
+    course = prepare(cfg, taught, out)
+    saves = course.saves(out)
+    saves.begun()  # InputError for that of another course
+    from actors import cluster
+
+    cluster.environment(cfg.ray)
+    cluster.connect(cfg.ray, cfg.placement.cpus * course.cfg.block(course.role).learner.ranks)
+    try:
+        end_politely()  # Ray puts its own handler there, which prints a stack
+        teach(course, saves, Console(), "the same command")
+    finally:
+        cluster.disconnect()
+    whose = "defaults" if taught == ALL else taught
+    say(f"policy: {out}\nnext: ssp train --config {parsed.config} {whose}.model={out}")
     return 0
 
 
-def read(cfg: Config, role: str, folder: Path, given: str) -> list[Episode]:
-    """The episodes of `role` that are `given`: traces, or the good ones of a run. InputError for anything else."""
-    renderer, limits = build.renderer(cfg, role, folder), cfg.block(role).limits.at(None)
-    data = models.resolve(given, "--data")
+def due(cfg: Config, out: Path) -> Course | None:
+    """The warm start that a run makes before its game, of which `out` does not hold the policy yet."""
+    return prepare(cfg, ALL, out) if cfg.warmup.data and not finished(out) else None
+
+
+def prepare(cfg: Config, taught: str, out: Path) -> Course:
+    """The warm start of the role `taught`, or of `ALL`, that is saved to `out`. InputError for what it cannot do."""
+    role = SOLVER if taught == ALL else taught
+    # The other role learns nothing meanwhile, so that it shares no cores.
+    blocks: dict[str, Any] = {name: replace(cfg.block(name), policy="frozen") for name in ROLES}
+    if not cfg.warmup.data:
+        raise InputError("a warm start learns from warmup.data", "none is set", "type warmup.data=traces.jsonl")
+    build.check_learners(cfg, [role])
+    folder = build.model_dir(cfg, role)
+    check_files(folder)
+    episodes = read(cfg, taught, folder)
+    steps = loop.steps(len(episodes), cfg.warmup)
+    blocks[role] = own = loop.recipe(cfg.block(role), cfg.warmup.lr)
+    whole = sum(file.stat().st_size for file in folder.iterdir())
+    runfolder.check_space(out, whole * (2 if own.learner.lora.rank else COPIES))
+    what = fingerprint(cfg, cfg.warmup, role, episodes)
+    return Course(replace(cfg, steps=steps, **blocks), role, folder.absolute(), episodes, what)
+
+
+def read(cfg: Config, taught: str, folder: Path) -> list[Episode]:
+    """The episodes of `warmup.data` for the role `taught`, or of all that start from one model: traces, or the good ones of
+    a run. InputError for anything else."""
+    roles = (*warmed(cfg), *VERIFIERS) if taught == ALL else (taught,)
+    renderers = {role: build.renderer(cfg, role if role in ROLES else SOLVER, folder) for role in roles}
+    data = models.resolve(files.resolve(cfg.warmup.data, "traces"), "warmup.data")
     if data.is_dir():
-        return traces.of_run(data, role, renderer)
-    found = [trace for trace in traces.read(data) if trace.role == role]
-    if not found:
-        other = PROPOSER if role == SOLVER else SOLVER
-        raise InputError(f"--data holds traces of the {role}", f"only of the {other}", f"add --role {other}")
-    return traces.episodes(found, renderer, limits, cfg.retriever.topk)
+        return traces.of_run(data, {role: renderers[role] for role in ROLES if role in roles})
+    told, episodes = traces.read(data), list[Episode]()
+    for role, renderer in renderers.items():
+        limits = cfg.block(role).limits.at(None) if role in ROLES else traces.verifies(cfg.referee)
+        mine = [trace for trace in told if trace.role == role]
+        episodes += traces.episodes(mine, renderer, limits, cfg.retriever.topk)
+    if not episodes:
+        found = f"only of: {', '.join(sorted({trace.role for trace in told}))}"
+        raise InputError(f"warmup.data holds traces of: {', '.join(roles)}", found, "give another --role, or file")
+    return episodes
 
 
-def _run(
-    cfg: Config, course: loop.WarmupConfig, role: str, folder: Path, episodes: list[Episode], saves: Saves
-) -> loop.Summary:
-    """Join or start a cluster, and train there; its actors end with the connection."""
-    from actors import cluster
-
-    learner, gpus = cfg.block(role).learner, math.ceil(cfg.placement.learner_gpus)
-    cluster.environment(cfg.ray)
-    cluster.connect(cfg.ray, cfg.placement.cpus * learner.ranks)
+def teach(course: Course, saves: Saves, console: Console, again: str) -> None:
+    """Make it on the cluster that was joined, saving as it goes. `again`: what goes on from there."""
+    begun = saves.begun()
+    goes_on = "" if begun is None else f"; it goes on from update {begun[0]}, in {saves.out}"
+    size = f"{len(course.episodes)} episodes of {loop.tokens(course.episodes)} tokens"
+    say(f"{size}, {course.cfg.steps} updates at most{goes_on}")
     try:
-        end_politely()  # Ray puts its own handler there, which prints a stack
-        return asyncio.run(_train(cfg, course, role, folder, episodes, saves, gpus))
-    finally:
-        cluster.disconnect()
+        made = asyncio.run(_taught(course, saves, console, begun[0] if begun else 0))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if saves.out.exists():
+            say(f"! the policy so far is {saves.out}; {again} goes on from there")
+        raise
+    end_politely()  # the loop that has ended took its handlers along
+    heldout = "" if made.before is None else f"; held-out {made.before:.4f} -> {made.after:.4f} nats a token"
+    say(f"{made.steps} updates on {made.learned} episodes{heldout}")
 
 
-async def _train(
-    cfg: Config, course: loop.WarmupConfig, role: str, folder: Path, episodes: list[Episode], saves: Saves, gpus: int
-) -> loop.Summary:
+async def _taught(course: Course, saves: Saves, console: Console, done: int) -> loop.Summary:
     from actors import learners
     from actors.crew import Patience
 
     # SIGTERM, and a closed terminal, are Ctrl-C, which cancels this task.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
     on_hangup(lambda: os.kill(os.getpid(), signal.SIGINT))
-    console = Console()
-    name = f"warmup-{os.getpid()}-learner-{role}"
+    cfg, role = course.cfg, course.role
+    name, gpus = f"warmup-{os.getpid()}-learner-{role}", math.ceil(cfg.placement.learner_gpus)
 
     def options(rank: int) -> dict[str, Any]:
         return {"name": f"{name}-{rank}", "num_cpus": cfg.placement.cpus, "num_gpus": gpus}
 
     patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
-    made = learners.LearnerCrew(cfg, role, folder, name, options, patience, console.event)
-    await made.ready()
-    console.start(cfg.steps, began(saves.out)[0] if saves.out.exists() else 0)
+    made = learners.LearnerCrew(cfg, role, course.folder, name, options, patience, console.event)
     try:
-        return await loop.train(made.first, episodes, course, cfg.seed, console.update, saves)
-    except asyncio.CancelledError:
-        if saves.out.exists():
-            console.event(f"the policy so far is {saves.out}; the same command goes on from there")
-        raise
+        await made.ready()
+        console.start(cfg.steps, done)
+        return await loop.train(made.first, course.episodes, cfg.warmup, cfg.seed, console.update, saves)
     finally:
         console.stop()
+        made.end()
 
 
 def _flags(parser: Parser) -> None:
-    parser.add_argument("--role", choices=ROLES, default=SOLVER, help="whose policy, prompts and learner")
-    parser.add_argument("--data", required=True, help="traces (jsonl), or a run's folder")
-    parser.add_argument("--epochs", type=whole(1), default=1, help="passes over them (default 1)")
-    parser.add_argument("--batch", type=whole(1), default=32, help="episodes an update (default 32)")
+    said = f"whose policy, prompts and learner ({ALL}, the default: one policy of all roles)"
+    parser.add_argument("--role", choices=(ALL, *ROLES), default=ALL, help=said)
     parser.add_argument("--out", default="", metavar="DIR", help="the policy's new folder (default: runs/warmup-ROLE)")
 
 

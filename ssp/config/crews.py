@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
 
@@ -22,6 +22,11 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
     own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
     return {**own, shared[-1]: shared} if shared else own
+
+
+def warmed(cfg: Config) -> tuple[str, ...]:
+    """The roles that start from what a warm start makes of `solver.model`: those that name the same model."""
+    return tuple(role for role in ROLES if cfg.block(role).model == cfg.solver.model)
 
 
 def at_once(cfg: Config, role: str) -> int:

@@ -225,6 +225,19 @@ class OnlineConfig:
 
 
 @dataclass
+class WarmupConfig:
+    """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`, and by `ssp train`
+    before the game. `data`: traces (a jsonl file), or a run's folder, whose good episodes are learned ("" = no warm
+    start). `epochs`: passes at most; it ends when the held-out nats a token have not fallen since the pass before.
+    `batch`: episodes an update. `lr`: its rate (0 = `solver.learner.lr`)."""
+
+    data: str = ""
+    epochs: int = number(1, 1)
+    batch: int = number(32, 1)
+    lr: float = number(0.0, 0)
+
+
+@dataclass
 class RetrieverConfig:
     """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
 
@@ -284,6 +297,7 @@ class Config:
     referee: RefereeConfig = field(default_factory=RefereeConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
     retriever: RetrieverConfig = field(default_factory=RetrieverConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     ray: RayConfig = field(default_factory=RayConfig)

@@ -59,8 +59,9 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
     """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
 
     `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it
-    has a checkpoint, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that folder, which
-    must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has changed.
+    has a checkpoint or a warm start, else a fresh start. `step:N`: the same folder, which must keep that step. A path:
+    that folder, which must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has
+    changed.
     """
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:
@@ -87,7 +88,11 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
             rule = f"resume={cfg.resume} names a checkpoint that the run keeps"
             raise InputError(rule, found, "name one of these steps, or another run with run.dir")
         return _resumed(newest, cfg)
-    if cfg.resume == "auto" and newest is not None and RunFolder(newest).has_state:
+    if (
+        cfg.resume == "auto"
+        and newest is not None
+        and (RunFolder(newest).has_state or RunFolder(newest).start.exists())
+    ):
         return _resumed(newest, cfg)
     if fixed is None:
         return RunFolder(runs / f"{stem}-{last + 1:03}")
@@ -152,6 +157,7 @@ class RunFolder:
         self.episodes = self.path / "episodes"
         self.timeline = self.path / "timeline.json"
         self.checkpoints = self.path / "checkpoints"
+        self.start = self.path / "start"
         self.state = self.checkpoints / "state.json"
         self._lock: int | None = None
 
@@ -290,7 +296,7 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
         found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
         rule = f"a run continues with the settings it was started with, in {path}"
         raise InputError(rule, found, "give the old values, or start a new run with resume=never")
-    return RunFolder(path, resumed=True)
+    return RunFolder(path, resumed=RunFolder(path).has_state)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -110,7 +110,7 @@ def test_interpolation_is_resolved() -> None:
         ("proposer.learner.lrr=1", "proposer.learner.lr"),
         ("attempts=3", "game.attempts"),
         ("data.eval=[{name: a, fil: b}]", "data.eval[0].file"),
-        ("lr=1", "proposer.learner.lr or proposer.critic.lr or solver.learner.lr or solver.critic.lr"),
+        ("lr=1", "warmup.lr or proposer.learner.lr or proposer.critic.lr or solver.learner.lr"),
         ("solver.lr=1", "solver.learner.lr or solver.critic.lr"),
         ("solver.attempts=3", "game.attempts"),
     ],

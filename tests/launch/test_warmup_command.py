@@ -1,5 +1,5 @@
-"""`ssp warmup`: traces become a policy that an evaluation and a run start from, by either learner; and what it
-refuses."""
+"""`ssp warmup`, and `ssp train` with warmup.data: traces become a policy that an evaluation and a run start from, by
+either learner; and what is refused."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import lessons
 import pytest
 from trainruns import MARK, PATIENCE, POLICY, REPO, Cluster, end_marked, until
+from trainruns import run as trains
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from launch import eval as evaluate
@@ -24,22 +25,25 @@ from launch import warmup
 from launch.main import COMMANDS
 from launch.main import main as console
 from ssp.game import protocols
+from ssp.record.reader import RunReader
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.workers import build
 
 Taught = Callable[[signal.Signals], tuple[Path, str]]
 """The folder after that signal and the command that went on, and what this one said."""
-CHEAP = [f"defaults.model={POLICY}", "--batch", "8", "solver.learner.lr=2e-3"]
+CHEAP = [f"defaults.model={POLICY}", "warmup.batch=4", "warmup.lr=3e-4", "warmup.epochs=40"]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", 20)
+    return lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", 20, every=True)
 
 
 @contextmanager
 def command(cluster: Cluster, data: Path, out: Path, *settings: str) -> Iterator[subprocess.Popen[str]]:
     """A running `ssp warmup`, of which nothing is left afterwards."""
     mark = uuid.uuid4().hex
-    words = [sys.executable, "-u", "-m", "launch.main", "warmup", *CHEAP, "--data", str(data), "--out", str(out)]
+    words = [sys.executable, "-u", "-m", "launch.main", "warmup", *CHEAP, f"warmup.data={data}", "--out", str(out)]
     environment = {**os.environ, **cluster.env, MARK: mark, "PYTHONPATH": str(REPO)}
     process = subprocess.Popen(
         [*words, *settings], cwd=out.parent, env=environment, start_new_session=True,
@@ -58,7 +62,7 @@ def interrupted(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempP
     """A policy that is there after a signal, and to which the same command has gone on."""
 
     def taught(told: signal.Signals) -> tuple[Path, str]:
-        out, settings = tmp_path_factory.mktemp("warm") / "torch", "--epochs=40"
+        out, settings = tmp_path_factory.mktemp("warm") / "torch", "solver.learner.packing=true"
         with command(ray_cluster, data, out, settings) as process:
             assert process.stdout is not None
             heard = ""
@@ -92,7 +96,7 @@ def interrupted(ray_cluster: Cluster, data: Path, tmp_path_factory: pytest.TempP
 def test_a_policy_is_there_after_ctrl_c_and_the_same_command_goes_on(interrupted: Taught, told: signal.Signals) -> None:
     out, said = interrupted(told)
     before, after = said.split("held-out ")[1].split(" nats")[0].split(" -> ")
-    assert "it goes on from update" in said and "120 updates on 19 episodes" in said and float(after) < float(before)
+    assert "it goes on from update" in said and "updates on 57 episodes" in said and float(after) < float(before)
     assert list(out.parent.iterdir()) == [out] and "warmup" not in json.loads((out / "ssp.json").read_text())
 
 
@@ -111,19 +115,46 @@ def test_an_evaluation_and_a_run_start_from_the_written_folder(
     assert console(["train", "--dry-run", f"solver.model={policy}"]) == 0
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_starts_from_traces_in_one_command_also_after_ctrl_c(
+    ray_cluster: Cluster, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both roles and the frozen verifier start from what was taught, and a replay finds it."""
+    folder, settings = tmp_path / "run", [*CHEAP, f"warmup.data={data}", "steps=1", "save.every=1", "resume=auto"]
+    with trains(folder, *settings, env=ray_cluster.env) as made:
+        made.until("the warm start", lambda: "step 4/" in made.text(), every=0.01)
+        made.stops()
+        assert f"the policy so far is {folder}/start" in made.text() and not (folder / "ledger.db").exists()
+    with trains(folder, *settings, "warmup.lr=1e-3", env=ray_cluster.env) as other:
+        assert other.wait() == 2 and "warmup.lr was 0.0003 and is now 0.001" in other.text()
+    with trains(folder, *settings, env=ray_cluster.env) as again:
+        again.ends_well()
+        assert "it goes on from update" in again.text()
+    run, cfg = RunFolder(folder), RunReader(RunFolder(folder)).cfg
+    assert {build.model_dir(cfg, role, run) for role in cfg.roles} == {folder / "start"}
+    capsys.readouterr()
+    assert console(["replay", str(folder), "--all", "--limit", "12"]) == 0
+    assert "12 of 12 the same" in capsys.readouterr().out
+
+
 def test_what_it_refuses_before_anything_starts(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*args: object) -> None:
         raise AssertionError("started")
 
-    monkeypatch.setattr(warmup, "_run", never)
+    monkeypatch.setattr(warmup, "teach", never)
     out = ["--out", str(tmp_path / "warm")]
-    settings = [*CHEAP, "--data", str(data)]
+    alone = lessons.write(tmp_path / "alone.jsonl", 2)
+    settings = [*CHEAP, f"warmup.data={data}"]
     for words, said in (
-        ([*CHEAP, *out], "--data"),
-        ([*CHEAP, *out, "--data", str(tmp_path)], "a run's folder"),
-        ([*settings, *out, "--role", "proposer"], "only of the solver"),
+        ([*CHEAP, *out], "warmup.data"),
+        ([*CHEAP, *out, "--data", str(data), "--epochs", "2"], "takes warmup.epochs=N"),
+        ([*CHEAP, *out, f"warmup.data={tmp_path}"], "a run's folder"),
+        ([*CHEAP, *out, "warmup.data=world:train"], "a generated world has files of"),
+        ([*CHEAP, *out, f"warmup.data={alone}", "--role", "proposer"], "only of: solver"),
         ([*settings, *out, "--role", "judge"], "invalid choice"),
     ):
         assert console(["warmup", *words]) == 2, words

@@ -88,7 +88,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def test_a_version_has_the_weights_that_its_start_loaded(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saved at 0, 2 and 4; gone on with from 2 and, after that start had saved 4 again, from 4."""
-    monkeypatch.setattr(build, "model_dir", lambda cfg, role: Path(f"start-{role}"))
+    monkeypatch.setattr(build, "model_dir", lambda cfg, role, run: Path(f"start-{role}"))
     given = {1: (1, 0), 2: (1, 1), 3: (1, 2), 4: (1, 3), 5: (1, 4), 6: (2, 2), 7: (2, 3), 8: (2, 4), 9: (3, 4)}
     for name in ("solver/v3", "solver/v8"):
         (run.checkpoints / name).mkdir(parents=True)

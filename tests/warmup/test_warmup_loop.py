@@ -21,9 +21,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ssp.base.crew import Call, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
-from ssp.config.schema import Config
+from ssp.config.schema import Config, WarmupConfig
 from ssp.learning.warmup import loop, traces
-from ssp.learning.warmup.loop import WarmupConfig
 from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -124,7 +123,7 @@ def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("told", ["learn 1", "learn 4", "learn 6", "measure 2", "save 1", "export 1"])
+@pytest.mark.parametrize("told", ["learn 1", "learn 4", "learn 6", "measure 3", "save 1", "export 2"])
 def test_what_is_there_after_ctrl_c_is_a_policy_and_goes_on(
     cfg: Config, folder: Path, episodes: list[Episode], tmp_path: Path, whole: Path, told: str
 ) -> None:
@@ -163,3 +162,74 @@ def test_what_is_not_this_warm_starts_is_refused_and_what_was_moved_aside_comes_
     found = loop.Saves(out, {}, loop.fingerprint(cfg, WARMUP, "solver", episodes)).begun()
     assert found is not None and found[0] == 2 and {path.name for path in tmp_path.iterdir()} == {"warm"}
     taught(cfg, Interrupted(cfg, folder), episodes, out, smaller)  # which may be what was wrong
+
+
+class Told:
+    """A learner whose held-out nats a token are `nats` by its number of updates; call `number` (from 1) of `method` ends
+    in `error`, once it is done."""
+
+    def __init__(self, nats: dict[int, float], method: str = "", number: int = 0, error: type[BaseException] = OSError):
+        self.nats, self.step, self.at, self.error, self.calls = nats, 0, (method, number), error, Counter[str]()
+
+    def _done(self, name: str) -> None:
+        self.calls[name] += 1
+        if self.at == (name, self.calls[name]):
+            raise self.error
+
+    async def learn(self, plan: object, block: object) -> dict[str, float]:
+        self.step += 1
+        self._done("learn")
+        return {"nll": 0.0}
+
+    async def measure(self, plan: object, block: object) -> dict[str, float]:
+        self._done("measure")
+        return {"nll": self.nats[self.step], "tokens": 7.0}
+
+    async def save(self, folder: str, meta: dict[str, Any]) -> None:
+        Path(folder).mkdir()
+        (Path(folder) / "ssp.json").write_text(json.dumps({**meta, "step": self.step}))
+        self._done("save")
+
+    async def export(self, folder: str, meta: dict[str, Any]) -> None:
+        Path(folder).mkdir()
+        (Path(folder) / "ssp.json").write_text(json.dumps({**meta, "protocol": "mini", "updates": self.step}))
+        self._done("export")
+
+    async def load(self, folder: str) -> None:
+        self.step = json.loads((Path(folder) / "ssp.json").read_text())["step"]
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("error", [asyncio.CancelledError, OSError])
+@pytest.mark.parametrize(
+    ("nats", "updates", "best", "after"),
+    [((3, 2, 1.5, 1.6, 1), 9, 6, 1.5), ((3, 3.5, 3.6, 1, 1), 6, 3, 3.5), ((3, 2.0, 1.5, 1.4, 1), 12, 12, 1.0)],
+    ids=["it rises", "it is worse than before", "it always falls"],
+)
+def test_it_ends_where_heldout_does_not_fall_and_keeps_the_epoch_before(
+    episodes: list[Episode],
+    tmp_path: Path,
+    error: type[BaseException],
+    nats: Any,
+    updates: int,
+    best: int,
+    after: float,
+) -> None:
+    """Also when it was stopped, or killed, in any call: three updates an epoch, four epochs at most."""
+    course, measured = WarmupConfig(epochs=4, batch=5), {3 * epoch: value for epoch, value in enumerate(nats)}
+
+    def go(learner: Told, out: Path) -> loop.Summary:
+        taught: Any = learner
+        return asyncio.run(loop.train(taught, episodes, course, 0, lambda _: None, loop.Saves(out, {}, "this")))
+
+    calls = Told(measured)
+    assert go(calls, tmp_path / "whole") == loop.Summary(updates, 15, 3, after)
+    for method, count in calls.calls.items():
+        for number in range(1, count + 1):
+            out = tmp_path / f"{method}-{number}"
+            with pytest.raises(error):
+                go(Told(measured, method, number, error), out)
+            assert not loop.finished(out)
+            assert go(Told(measured), out) == loop.Summary(updates, 15, 3, after), (method, number)
+            assert loop.finished(out) and json.loads((out / "ssp.json").read_text())["updates"] == best
+    assert not list(tmp_path.glob(".*"))

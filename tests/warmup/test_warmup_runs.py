@@ -86,24 +86,24 @@ def grade(episode: Episode, game: str) -> dict[str, object]:
 
 @pytest.mark.covers("SR-08")
 def test_the_solvers_episodes_with_a_good_reward_as_they_were_played(run: Path) -> None:
-    (best,) = traces.of_run(run, SOLVER, RENDERER)
+    (best,) = traces.of_run(run, {SOLVER: RENDERER})
     (played, *_) = play(SOLVER, ["s-right"], ANSWERS)
     assert (best.id, best.outcome) == ("s-right", Outcome.SCORED)
     assert best.log.ids == played.log.ids and best.log.kinds == played.log.kinds
 
 
 def test_the_proposers_questions_that_were_accepted_and_answered(run: Path) -> None:
-    (question,) = traces.of_run(run, PROPOSER, RENDERER)
-    assert (question.id, question.final) == ("p-asked", f"{OTHER} seat ?")
+    question, answer = traces.of_run(run, {PROPOSER: RENDERER, SOLVER: RENDERER})
+    assert (question.id, question.final, answer.id) == ("p-asked", f"{OTHER} seat ?", "s-right")
 
 
 def test_no_run_none_good_and_another_familys_tokens(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="a run's folder"):
-        traces.of_run(tmp_path, SOLVER, RENDERER)
+        traces.of_run(tmp_path, {SOLVER: RENDERER})
     with pytest.raises(InputError, match="tokens of the policy that learns"):
-        traces.of_run(run, SOLVER, scripts.SEARCH_R1)
+        traces.of_run(run, {SOLVER: scripts.SEARCH_R1})
     monkeypatch.setattr(traces, "LEAST_REWARD", 2.0)
     with pytest.raises(InputError, match="no rewards >= 2"):
-        traces.of_run(run, SOLVER, RENDERER)
+        traces.of_run(run, {SOLVER: RENDERER})

@@ -12,7 +12,11 @@ import scripts
 from ssp.base.episode import Document, Outcome
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
-from ssp.game.protocols.renderer import decode
+from ssp.config.schema import RefereeConfig
+from ssp.game import protocols
+from ssp.game.protocols.renderer import Renderer, decode
+from ssp.game.referee import EngineVerifier
+from ssp.game.world import tokenizer as words
 from ssp.learning.warmup import traces
 
 PARIS = {"id": "1", "contents": '"Paris"\nParis is the capital of France.'}
@@ -21,6 +25,13 @@ GOOD: dict[str, Any] = {
     "turns": [scripts.search("capital of France"), scripts.ANSWER],
     "results": [[PARIS]],
 }
+READS: dict[str, Any] = {
+    "role": "quoting",
+    "fields": {"question": "Which city is it"},
+    "documents": [PARIS, {"id": "2", "contents": '"Rome"\n<answer> Rome </answer> is not it.'}],
+    "turns": ['<quote id="1">capital of France</quote> <answer> Paris </answer>'],
+}
+REFEREE = RefereeConfig(evidence="quoted", prompt_tokens=1200)
 
 
 def read(folder: Path, *rows: object) -> list[traces.Trace]:
@@ -30,7 +41,9 @@ def read(folder: Path, *rows: object) -> list[traces.Trace]:
 
 
 def played(folder: Path, *rows: object) -> Any:
-    return traces.episodes(read(folder, *rows), scripts.SEARCH_R1, scripts.LIMITS, 3)
+    told = read(folder, *rows)
+    limits = scripts.LIMITS if told[-1].role == "solver" else traces.verifies(REFEREE)
+    return traces.episodes([trace for trace in told if trace.role == told[-1].role], scripts.SEARCH_R1, limits, 3)
 
 
 @pytest.mark.covers("SR-08")
@@ -50,6 +63,23 @@ def test_traces_of_one_file_do_not_share_what_they_find(tmp_path: Path) -> None:
     assert [document.id for document in (*first.documents, *second.documents)] == ["1", "2"]
 
 
+@pytest.mark.parametrize("protocol", ["search-r1", "mini"])
+def test_a_verifiers_trace_has_the_referees_prompt(tmp_path: Path, protocol: str) -> None:
+    """In natural language, and in the protocol's own words where it has some; documents are shown as the referee shows
+    them, and its answer alone is trained."""
+    own = Renderer(protocols.get("mini"), words.build()) if protocol == "mini" else scripts.SEARCH_R1
+    cfg, turn = (REFEREE, READS["turns"][0]) if protocol != "mini" else (RefereeConfig(), "<answer> none </answer>")
+    (trace,) = read(tmp_path, {**READS, "role": "verifier" if protocol == "mini" else "quoting", "turns": [turn]})
+    (episode,) = traces.episodes([trace], own, traces.verifies(cfg), 3)
+    verifier = EngineVerifier(scripts.scripted([]), own, cfg)
+    written = verifier.write([Document(**document) for document in READS["documents"]], "Which city is it")
+    prompt = [id for id, kind in zip(episode.log.ids, episode.log.kinds, strict=True) if kind == int(Kind.PROMPT)]
+    assert written is not None and prompt == written[1]
+    answer = decode(own.tokenizer, episode.log.ids[len(prompt) :])
+    assert episode.log.mask.tolist() == [False] * len(prompt) + [True] * (len(episode.log) - len(prompt))
+    assert verifier.form.final(verifier.role, answer) == episode.final == ("none" if protocol == "mini" else "Paris")
+
+
 @pytest.mark.parametrize(
     ("row", "rule"),
     [
@@ -65,6 +95,14 @@ def test_traces_of_one_file_do_not_share_what_they_find(tmp_path: Path) -> None:
         ({**GOOD, "turns": [*GOOD["turns"], "and more"]}, "a turn ends where the policy would stop"),
         ({**GOOD, "turns": [GOOD["turns"][0] + " more", scripts.ANSWER]}, "a turn ends where the policy would stop"),
         ({**GOOD, "turns": ["x " * 500, scripts.ANSWER]}, "a trace fits solver.limits"),
+        ({**READS, "documents": []}, "a verifier is shown a list of documents, and a question"),
+        ({**READS, "fields": {"target": "Paris"}}, "a verifier is shown a list of documents, and a question"),
+        ({**READS, "documents": ["Paris"]}, "a document is"),
+        ({**READS, "turns": ["It is Paris."]}, "the last one hands in"),
+        ({**READS, "turns": ["<search> Paris </search>"]}, "the last one hands in"),
+        ({**READS, "turns": READS["turns"] * 2}, "a turn ends where the policy would stop"),
+        ({**READS, "turns": ["x " * 200 + READS["turns"][0]]}, "a verifier's prompt fits referee.prompt_tokens"),
+        ({**READS, "documents": [PARIS] * 60}, "a verifier's prompt fits referee.prompt_tokens"),
     ],
     ids=str,
 )

@@ -23,8 +23,8 @@ from ssp.game.referee.rules import broken_rule
 if TYPE_CHECKING:
     from ssp.game.judge.endpoint import Endpoint
 
-VERIFIER, QUOTING = "verifier", "quoting"
-
+VERIFIER, QUOTING = VERIFIERS = ("verifier", "quoting")
+"""Roles of a verifier."""
 
 Prompt = tuple[str, list[int]]
 """Its text and ids."""
@@ -39,7 +39,7 @@ class Verifier:
 
     def write(self, documents: Sequence[Document], question: str) -> Prompt | None:
         """The prompt; None when it is longer than `referee.prompt_tokens`, as the solver's tokenizer counts."""
-        text = self._text({"documents": self.form.bodies(documents), "question": question})
+        text = self._text(asked(self.form, documents, question))
         (ids,) = self._renderer.encode([text])
         return (text, ids) if len(ids) <= self._cfg.prompt_tokens else None
 
@@ -56,11 +56,8 @@ class EngineVerifier(Verifier):
     when that knows the role, else in natural language (`verifier.yaml`)."""
 
     def __init__(self, engine: Engine, renderer: Renderer, cfg: RefereeConfig) -> None:
-        form = renderer.protocol
-        if _role(cfg) not in form.roles:
-            form = natural()
-            renderer = Renderer(form, renderer.tokenizer, renderer.template)
-        super().__init__(form, renderer, cfg)
+        renderer = speaks(renderer, _role(cfg))
+        super().__init__(renderer.protocol, renderer, cfg)
         self._engine, self._sampling = engine, Sampling(0.0, cfg.answer_tokens, *renderer.stops(self.role))
 
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
@@ -83,6 +80,18 @@ class EndpointVerifier(Verifier):
 
     def _text(self, fields: dict[str, str]) -> str:
         return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))
+
+
+def speaks(renderer: Renderer, role: str) -> Renderer:
+    """In what a policy is asked as the verifier `role`: its own protocol where that knows the role, else natural
+    language."""
+    known = role in renderer.protocol.roles
+    return renderer if known else Renderer(natural(), renderer.tokenizer, renderer.template)
+
+
+def asked(form: protocols.Protocol, documents: Sequence[Document], question: str) -> dict[str, str]:
+    """The fields of a verifier's prompt."""
+    return {"documents": form.bodies(documents), "question": question}
 
 
 def natural() -> protocols.Protocol:

@@ -58,6 +58,8 @@ def oracle(path: str) -> World | None:
 def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
     seed = world_seed(path)
+    if seed is not None and kind not in KINDS:
+        raise InputError(f"a generated world has files of: {', '.join(KINDS)}", f"{path} for {kind}", "give a file")
     return path if seed is None else str(ensure(seed, cache_root)[kind])
 
 

@@ -3,8 +3,9 @@ which holds a policy at every moment.
 
 REINFORCE without a baseline on episodes that all earn 1 is maximum likelihood of what the policy wrote, so that the
 learner needs no other loss (masks, packing, DeepSpeed, adapters as in training). Held-out episodes are measured before
-and after, never learned; one seed gives one order. An unfinished folder is a checkpoint whose `ssp.json` has the entry
-`warmup`; a later process goes on from it with the same data and settings alone.
+and after each epoch, never learned; where they have not become likelier since the epoch before, that one's policy is
+the result. One seed gives one order. An unfinished folder is a checkpoint whose `ssp.json` has the entry `warmup`; a
+later process goes on from it with the same data and settings alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +25,7 @@ from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.base.seeds import generator
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
-from ssp.config.schema import Config
+from ssp.config.schema import Config, WarmupConfig
 from ssp.learning.warmup.taught import PlanItem, Taught
 from ssp.record.manifest import read_record
 
@@ -37,26 +39,23 @@ Show = Callable[[Mapping[str, float]], None]
 """Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token), `tokens_per_second`."""
 
 
-@dataclass(frozen=True)
-class WarmupConfig:
-    """What is not held out is learned `epochs` times, `batch` episodes an update."""
-
-    epochs: int = 1
-    batch: int = 32
+Measured = float | None
+"""Held-out nats a token; None without held-out episodes."""
+_KEPT = "epoch-"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a warm start did. `before`, `after`: held-out nats a token; None without held-out episodes."""
+    """What a warm start did: updates that were made, episodes that were learned, `before` and `after` it."""
 
     steps: int
     learned: int
-    before: float | None
-    after: float | None
+    before: Measured
+    after: Measured
 
 
-def recipe(block: RoleConfig) -> RoleConfig:
-    """The role's settings with the algorithm, loss and regularisers of maximum likelihood."""
+def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
+    """The role's settings with the algorithm, loss and regularisers of maximum likelihood. `lr`: 0 is the role's."""
     return replace(
         block,
         policy="own",
@@ -66,12 +65,12 @@ def recipe(block: RoleConfig) -> RoleConfig:
         entropy_coef=0.0,
         kl=KlConfig(),
         correction=CorrectionConfig(),
-        learner=replace(block.learner, minibatch=0, combine=False),
+        learner=replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr),
     )
 
 
 def steps(episodes: int, cfg: WarmupConfig) -> int:
-    """Updates of a warm start on so many episodes."""
+    """Updates of a warm start on so many episodes, at most."""
     learned = episodes - round(episodes * HELDOUT)
     return cfg.epochs * -(-learned // cfg.batch)
 
@@ -83,31 +82,37 @@ async def train(
     order = generator(seed, "warmup", "split").permutation(len(episodes)).tolist()
     held = round(len(episodes) * HELDOUT)
     test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
-    blocks: list[list[Episode]] = []
-    for epoch in range(cfg.epochs):
-        places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
-        blocks += [[learn[i] for i in places[at : at + cfg.batch]] for at in range(0, len(places), cfg.batch)]
+    size = -(-len(learn) // cfg.batch)  # updates of an epoch
     begun = saves.begun()
     if begun is not None:
         await learner.load(str(saves.out))
-    saved, before = begun or (0, await _measure(learner, test, cfg.batch))
-    asked = saved
+    saved, heldout = begun or (0, [await _measure(learner, test, cfg.batch)])
+    made, now = saved, heldout[-1]
     try:
-        for block in blocks[saved:]:
-            since, asked = time.monotonic(), asked + 1
-            figures = await learner.learn(_plan(block), block)
-            speed = tokens(block) / max(time.monotonic() - since, 1e-9)
-            show({"step": asked, "nll": figures["nll"], "tokens_per_second": speed})
-            if asked < len(blocks) and saves.due():
-                await saves.save(learner, before)
-                saved = asked
-        after = await _measure(learner, test, cfg.batch)
+        for epoch in range(len(heldout) - 1, cfg.epochs):
+            places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
+            for at in range(made - epoch * size, size):
+                block = [learn[i] for i in places[at * cfg.batch : (at + 1) * cfg.batch]]
+                since, made = time.monotonic(), made + 1
+                figures = await learner.learn(_plan(block), block)
+                speed = tokens(block) / max(time.monotonic() - since, 1e-9)
+                show({"step": made, "nll": figures["nll"], "tokens_per_second": speed})
+                if made < cfg.epochs * size and saves.due():
+                    await saves.save(learner, heldout)
+                    saved = made
+            now = await _measure(learner, test, cfg.batch)
+            if epoch and now is not None and not now < (heldout[-1] or 0.0):
+                saves.settle(epoch)
+                return Summary(made, len(learn), heldout[0], heldout[-1])
+            if epoch + 1 < cfg.epochs:
+                await saves.keep(learner, epoch + 1)
+                heldout = [*heldout, now]
         await saves.finish(learner)
     except (asyncio.CancelledError, KeyboardInterrupt):
-        if asked > saved:  # behind the update that is under way
-            await saves.save(learner, before)
+        if made > saved:  # behind the update that is under way
+            await saves.save(learner, heldout)
         raise
-    return Summary(len(blocks), len(learn), before, after)
+    return Summary(made, len(learn), heldout[0], now)
 
 
 def tokens(episodes: Sequence[Episode]) -> int:
@@ -115,7 +120,7 @@ def tokens(episodes: Sequence[Episode]) -> int:
     return sum(len(episode.log) for episode in episodes)
 
 
-async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> float | None:
+async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> Measured:
     """Mean over all tokens of `episodes`."""
     total = tokens = 0.0
     for at in range(0, len(episodes), size):
@@ -139,52 +144,76 @@ class Saves:
         self._last = time.monotonic()
         self._took = 0.0
 
-    def begun(self) -> tuple[int, float | None] | None:
-        """Updates that the warm start in the folder has made, held-out nats a token before the first; None where there
-        is no folder. InputError: another one's."""
+    def begun(self) -> tuple[int, list[Measured]] | None:
+        """Updates that the warm start in the folder has made, and what was measured before the first and after each
+        epoch; None where there is no folder. InputError: another one's."""
         if self._aside("old").exists() and not self.out.exists():  # of a process that was killed between two renamings
             self._aside("old").rename(self.out)
-        self._tidy()
         if not self.out.exists():
+            self._tidy()
             return None
+        self._tidy(0)
         step, entry = began(self.out)
         if entry.get("what") != self._what:
             rule = "an interrupted warm start goes on with the same data, model and settings"
             raise InputError(rule, f"{self.out} began with others", "type those, give another --out, or remove it")
-        return step, entry.get("before")
+        return step, entry["heldout"]
 
     def due(self) -> bool:
         """Whether to save now."""
         return time.monotonic() - self._last >= max(LEAST_SECONDS, self._took / SHARE)
 
-    async def save(self, learner: Taught, before: float | None) -> None:
+    async def save(self, learner: Taught, heldout: Sequence[Measured]) -> None:
         """Let the learner save what it has."""
         began = time.monotonic()
-        await self._written(learner.save, {**self._meta, ENTRY: {"what": self._what, "before": before}})
+        entry = {"what": self._what, "heldout": list(heldout)}
+        self._put(await self._written(learner.save, {**self._meta, ENTRY: entry}), self.out)
+        self._tidy(len(heldout) - 1)  # a save before this one, which may still have needed older ones, is gone
         self._last = time.monotonic()
         self._took = self._last - began
 
     async def finish(self, learner: Taught) -> None:
         """The policy alone, in place of what was saved."""
-        await self._written(learner.export, dict(self._meta))
+        self._put(await self._written(learner.export, dict(self._meta)), self.out)
+        self._tidy()
 
-    async def _written(self, write: Callable[[str, dict[str, Any]], Awaitable[None]], record: dict[str, Any]) -> None:
+    async def keep(self, learner: Taught, epoch: int) -> None:
+        """The policy after `epoch` (from 1), beside the folder."""
+        self._put(await self._written(learner.export, dict(self._meta)), self._aside(f"{_KEPT}{epoch}"))
+
+    def settle(self, epoch: int) -> None:
+        """What `keep` has of `epoch`, in place of what was saved."""
+        self._put(self._aside(f"{_KEPT}{epoch}"), self.out)
+        self._tidy()
+
+    async def _written(self, write: Callable[[str, dict[str, Any]], Awaitable[None]], record: dict[str, Any]) -> Path:
         """Written aside, under a name that no call before had: one that was cancelled may still be under way."""
         self._count += 1
         new = self._aside(str(self._count))
         await write(str(new), record)
-        if self.out.exists():
-            self.out.rename(self._aside("old"))
-        new.rename(self.out)
-        self._tidy()
+        return new
+
+    def _put(self, new: Path, place: Path) -> None:
+        if place.exists():
+            place.rename(self._aside("old"))
+        new.rename(place)
+        shutil.rmtree(self._aside("old"), ignore_errors=True)
 
     def _aside(self, name: str) -> Path:
         return self.out.with_name(f".{self.out.name}.ssp-{name}")
 
-    def _tidy(self) -> None:
+    def _tidy(self, since: float = math.inf) -> None:
+        """Remove what lies beside the folder, but for what is kept of the epochs from `since` on."""
         for left in self.out.parent.iterdir():
-            if left.name.startswith(self._aside("").name):
+            _, aside, name = left.name.partition(self._aside("").name)
+            epoch = name.removeprefix(_KEPT)
+            if aside and not (name != epoch and epoch.isdecimal() and int(epoch) >= since):
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def finished(out: Path) -> bool:
+    """Whether a warm start has left its policy in the folder `out`."""
+    return out.exists() and {ENTRY, "protocol"} & {*read_record(out)} == {"protocol"}
 
 
 def began(out: Path) -> tuple[int, dict[str, Any]]:
@@ -201,7 +230,7 @@ def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence
     """A digest of what is learned, from what and how; not of how much fits into memory."""
     block = cfg.block(role)
     learner = {**asdict(block.learner), "token_budget": None, "checkpointing": None}
-    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, asdict(course)]
+    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, asdict(replace(course, data=""))]
     found = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
     for episode in episodes:
         found.update(json.dumps([episode.log.ids, episode.log.mask.tolist()]).encode())

@@ -2,14 +2,15 @@
 
 A trace is one JSON object a line, {"role": "solver" (default) or "proposer", "fields": {"question": ...} or {"target":
 ...}, "turns": [text of each turn], "results": [documents of each query, in the order of the queries]}, a document as
-{"id", "contents"} (title line, text). Prompts, observations, stops and masks are those of the rollout (law 8), because
-a scripted engine speaks the turns there; a trace which play would not have ended with a final answer is refused by its
-line.
+{"id", "contents"} (title line, text). A verifier's is {"role": "verifier" or "quoting", "fields": {"question": ...},
+"documents": [what it reads], "turns": [its answer]}. Prompts, observations, stops and masks are those of the rollout
+and of the referee (law 8), because a scripted engine speaks the turns there; a trace which play would not have ended
+with a final answer is refused by its line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Document, Episode, Outcome, Task
 from ssp.base.errors import InputError
 from ssp.config.role import LimitsConfig
+from ssp.config.schema import RefereeConfig
 from ssp.data.rows import Row, rows, show
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee.referee import VERIFIERS, asked, speaks
 from ssp.game.rollout import Settings, rollout
 from ssp.record.runfolder import RunFolder
 
@@ -30,13 +33,15 @@ _STEP = "mend the line, or take it out"
 
 @dataclass
 class Trace:
-    """One line. `results`: documents of each query, in order; `line` counts from 1."""
+    """One line. `results`: documents of each query, in order; `read`: those of a verifier's prompt; `line` counts
+    from 1."""
 
     line: int
     role: str
     fields: dict[str, str]
     turns: list[str]
     results: list[list[Document]]
+    read: list[Document]
 
 
 def read(path: Path) -> list[Trace]:
@@ -49,18 +54,29 @@ def read(path: Path) -> list[Trace]:
     return traces
 
 
+def verifies(cfg: RefereeConfig) -> LimitsConfig:
+    """The limits of a verifier's one turn."""
+    prompt, answer = cfg.prompt_tokens, cfg.answer_tokens
+    return LimitsConfig(searches=0, turn_tokens=answer, prompt_tokens=prompt, total_tokens=prompt + answer)
+
+
 def episodes(traces: Sequence[Trace], renderer: Renderer, limits: LimitsConfig, topk: int) -> list[Episode]:
-    """The episodes of `traces` (all of one role), in order, as the rollout plays them; outcome scored.
+    """The episodes of `traces` (all of one role), in order, as the rollout plays them; outcome scored. `limits`: those
+    of the role, of a verifier `verifies`.
 
     InputError naming the line of a trace that has other results than queries, invalid turns, text after the end of a
     turn, or no final answer within `limits`.
     """
+    verifier = bool(traces) and traces[0].role in VERIFIERS
+    renderer = speaks(renderer, traces[0].role) if verifier else renderer
     spoken = [[_turn(renderer, trace.role, text) for text in trace.turns] for trace in traces]
     engine = ScriptedEngine(lambda ids, seed, turn: spoken[seed][turn] if turn < len(spoken[seed]) else [])
-    tasks = [
-        Task(f"trace-{trace.line}", f"trace-{trace.line}", trace.role, 0, place, trace.fields, str(place))
-        for place, trace in enumerate(traces)
-    ]
+    tasks = []
+    for place, trace in enumerate(traces):
+        id, fields = f"trace-{trace.line}", trace.fields
+        if verifier:
+            fields = asked(renderer.protocol, trace.read, fields["question"])
+        tasks.append(Task(id, id, trace.role, 0, place, fields, str(place)))
     most = max((len(ids) for turns in spoken for ids in turns), default=1)
     roomy = replace(limits, turn_tokens=max(limits.turn_tokens, most))
     played, _ = rollout(engine, renderer, _Given(traces), tasks, Settings(roomy, 0.0, topk))
@@ -93,6 +109,10 @@ def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
 
 
 def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: LimitsConfig) -> None:
+    prompt = len(episode.log) - int(episode.log.mask.sum())
+    if trace.role in VERIFIERS and (prompt > limits.prompt_tokens or len(turns[0]) > limits.turn_tokens):
+        rule = f"a verifier's prompt fits referee.prompt_tokens={limits.prompt_tokens}, its answer a twelfth"
+        raise _bad(trace.line, rule, f"{prompt} and {len(turns[0])} tokens", "raise it, or take it out")
     if len(episode.log) > limits.total_tokens or any(len(ids) > limits.turn_tokens for ids in turns):
         sizes = f"turn_tokens={limits.turn_tokens}, total_tokens={limits.total_tokens}"
         found = f"{len(episode.log)} tokens, the longest turn {max(map(len, turns))}"
@@ -110,31 +130,36 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
 
 def _trace(row: Row) -> Trace:
     role, fields = row.label("role") or SOLVER, row.inside("fields")
-    if role not in ROLES:
-        row.fail("role", f"role is one of {', '.join(ROLES)}", show(role), _STEP)
+    if role not in (*ROLES, *VERIFIERS):
+        row.fail("role", f"role is one of {', '.join((*ROLES, *VERIFIERS))}", show(role), _STEP)
     if not fields.fields:
         row.fail("fields", 'fields fill the prompt, e.g. {"question": "..."}', "none", _STEP)
     texts = {name: fields.text(name, empty=True) for name in fields.fields}
     results = row.fields.get("results", [])
     if not isinstance(results, list) or not all(isinstance(found, list) for found in results):
         row.fail("results", "results hold one list of documents a query", show(results), _STEP)
-    documents = [[_document(row, document) for document in found] for found in results]
-    return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents)
+    read = row.fields.get("documents", [])
+    if role in VERIFIERS and (not isinstance(read, list) or not read or "question" not in texts):
+        row.fail("documents", "a verifier is shown a list of documents, and a question", show(read), _STEP)
+    documents = [_documents(row, found) for found in results]
+    shown = _documents(row, read) if role in VERIFIERS else []
+    return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents, shown)
 
 
-def _document(row: Row, document: Any) -> Document:
-    if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
-        row.fail("results", 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
-    return Document(str(document.get("id", "")), document["contents"])
+def _documents(row: Row, found: list[Any]) -> list[Document]:
+    for document in found:
+        if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
+            row.fail("results", 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
+    return [Document(str(document.get("id", "")), document["contents"]) for document in found]
 
 
 def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
     return InputError(rule, f"line {line}: {found}", step)
 
 
-def of_run(folder: Path, role: str, renderer: Renderer) -> list[Episode]:
-    """The good episodes of `role` in the run `folder`, as they were played (rejection-sampling fine-tuning), in order
-    of their ids; outcome scored.
+def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
+    """The good episodes of the roles of `renderers` in the run `folder`, as they were played (rejection-sampling
+    fine-tuning), in order of their ids; outcome scored.
 
     InputError: no run, none that is good, or transcripts of another tokenizer.
     """
@@ -145,14 +170,14 @@ def of_run(folder: Path, role: str, renderer: Renderer) -> list[Episode]:
         raise InputError("--data is a jsonl file of traces, or a run's folder", folder, "give another path")
     reader = RunReader(run)
     with reader.ledger() as ledger:
-        rows = ledger.earned(role, 0.0 if role == PROPOSER else LEAST_REWARD)
+        rows = [row for role in renderers for row in ledger.earned(role, 0.0 if role == PROPOSER else LEAST_REWARD)]
     if not rows:
-        wanted = "accepted questions that an attempt answered" if role == PROPOSER else f"rewards >= {LEAST_REWARD:g}"
-        rule = f"the run holds episodes of the {role} to learn from"
-        raise InputError(rule, f"no {wanted} in {folder}", "take another")
+        good = {SOLVER: f"rewards >= {LEAST_REWARD:g}", PROPOSER: "accepted questions that an attempt answered"}
+        rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
+        raise InputError(rule, f"no {' and no '.join(good[role] for role in renderers)} in {folder}", "take another")
     chosen = [reader.episode(row) for row in sorted(rows, key=lambda row: row["file"] or "")]  # a file is read once
     for episode in chosen:
-        if renderer.decode(episode.log.ids) != episode.text:
+        if renderers[episode.role].decode(episode.log.ids) != episode.text:
             rule = "a run's episodes are in the tokens of the policy that learns from them"
             raise InputError(rule, f"episode {episode.id} reads otherwise", "take a run of this model's family")
     return [replace(episode, outcome=Outcome.SCORED) for episode in sorted(chosen, key=lambda e: e.id)]

@@ -14,6 +14,7 @@ from ssp.base import cache, models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError
 from ssp.base.services import ENGINE_KEY, SEALED, key_from
+from ssp.config.crews import warmed
 from ssp.config.role import RoleConfig
 from ssp.config.rules import hold, refused
 from ssp.config.schema import Config
@@ -99,11 +100,13 @@ def missing(cfg: Config) -> list[InputError]:
     return refused(cfg, (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss))
 
 
-def model_dir(cfg: Config, role: str) -> Path:
-    """The folder that `role` starts from; makes the tiny policy where none is cached. InputError for a folder of another
-    protocol, and for an embedded policy that is not as it was shipped."""
+def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) -> Path:
+    """The folder that `role` starts from, in `run` behind its warm start, if it has one; makes the tiny policy where none is
+    cached. InputError for a folder of another protocol, and for an embedded policy that is not as it was shipped."""
     block = cfg.block(role)
-    if block.model == COLDSTART:
+    if run is not None and cfg.warmup.data and role in warmed(cfg):
+        folder = run.start
+    elif block.model == COLDSTART:
         folder = coldstart.ARTEFACT
         check_files(folder, whole=True)
     elif block.model == tiny.MODEL:

@@ -110,7 +110,7 @@ class Forced:
         """The protocol in the words of the role's start model, which all its versions share."""
         if role not in self._renderers:
             cfg, kept = self._cfg, self._weights.kept(role)
-            folder = kept[max(kept)] if kept else build.model_dir(cfg, role)
+            folder = kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run)
             tokens = build.tokenizer(folder)
             self._renderers[role] = Renderer(protocols.get(cfg.protocol), tokens, cfg.block(role).template)
         return self._renderers[role]
@@ -202,7 +202,7 @@ class Verdicts:
             return None, "the documents that the verifier read are at a server"
         folder: Path | None = None
         if cfg.referee.verifier != "solver":
-            folder = build.model_dir(cfg, SOLVER)
+            folder = build.model_dir(cfg, SOLVER, self._records.run)
         elif len(live := self._live[found.entry["round"], found.entry["incarnation"]]) == 1:
             folder = self._weights.folder(SOLVER, *live)
         if folder is None:

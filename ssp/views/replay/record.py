@@ -177,7 +177,7 @@ class Weights:
             if step > min(other for life, other in given if life == incarnation):
                 return None  # it was learned; an incarnation's first publication is of what was loaded
             if step == 0:
-                return build.model_dir(self._cfg, learner)
+                return build.model_dir(self._cfg, learner, self._run)
             before = [(other, life) for life, other in given if life < incarnation and other <= step]
             at = max(before)[::-1] if before else None
         return None
