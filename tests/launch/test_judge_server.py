@@ -84,6 +84,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for folder in [*program.parents][:3]:
         (folder / "__init__.py").touch()
     program.write_text(FAKE)
+    monkeypatch.syspath_prepend(tmp_path / "path")  # here it is only looked for
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}:{ROOT}")
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log.json"))
     monkeypatch.delenv("VLLM_API_KEY", raising=False)
