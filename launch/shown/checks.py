@@ -26,7 +26,7 @@ from ssp.capacity.placement import machine, make, short
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import corpora
-from ssp.game.world.files import world_seed
+from ssp.game.world.files import is_world
 from ssp.record.ledger.home import file_system, shared
 from ssp.record.runfolder import START_BYTES
 from ssp.selfplay.workers import build
@@ -146,7 +146,7 @@ def needs(cfg: Config) -> Iterator[Check]:
         yield Check("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
     files = [*corpora.named(cfg).values(), Path(asked), *(Path(item.file) for item in cfg.data.eval)]
-    paths = [path for path in dict.fromkeys(map(str, files)) if path and world_seed(path) is None]
+    paths = [path for path in dict.fromkeys(map(str, files)) if path and not is_world(path)]
     named = {cfg.block(role).model: f"{role}.model" for role in cfg.roles}
     looks: dict[str, list[Callable[[], object]]] = {
         "data": [partial(_there, path) for path in paths],

@@ -21,7 +21,7 @@ def describe(cfg: Config) -> Iterator[str]:
     the nodes; `cfg` itself was checked.
     """
     for path in corpora.paths(cfg):
-        if path.exists() or files.world_seed(str(path)) is not None:
+        if path.exists() or files.is_world(str(path)):
             corpora.fits(path, cfg.retriever, cfg.retriever.shards)
     nodes = machine.nodes(cfg)
     yield f"# Configuration\n{to_yaml(cfg).rstrip()}"

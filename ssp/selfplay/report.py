@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome
-from ssp.game.world import World
+from ssp.game.world.files import Oracle
 from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.settle import Round, all_played
 from ssp.telemetry.clock import Clock
@@ -33,9 +33,9 @@ class Sink(Protocol):
 
 
 class Report:
-    """Collects a step's figures from round and learners. `oracle`: the generated world, which knows the truth."""
+    """Collects a step's figures from round and learners. `oracle`: the world, which knows the truth."""
 
-    def __init__(self, sink: Sink, oracle: World | None, workers: int, roles: Sequence[str]):
+    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
         self.say, self.span = sink.event, sink.span
         self._rounds: dict[int, tuple[dict[str, float], dict[str, dict[str, float]], Clock]] = {}
@@ -121,7 +121,7 @@ class Report:
         self._last += seconds
 
 
-def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: World | None) -> dict[str, float]:
+def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> dict[str, float]:
     """Figures of one round; those of proposals only where somebody proposed. Rates over proposals leave voids out; hops and
     junk are over accepted questions. The work of past versions counts in `game/played` only."""
     chosen = [*(game for game in games if game.chosen and game.frozen != SOLVER), *refills]

@@ -16,7 +16,7 @@ from ssp.data.readers import read_questions, read_targets
 from ssp.game import corpora, protocols
 from ssp.game.settings import natural
 from ssp.game.world import files
-from ssp.game.world.generator import World
+from ssp.game.world.files import Oracle
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.files import given
@@ -26,13 +26,13 @@ from ssp.selfplay.workers import build
 
 @dataclass(frozen=True)
 class Scene:
-    """`cfg` names every data file by its absolute path: workers may have another working folder. `oracle`: the generated
-    world that a proposer asks about, in that world's words."""
+    """`cfg` names every data file by its absolute path: workers may have another working folder. `oracle`: the world
+    that a proposer asks about, in that world's words."""
 
     cfg: Config
     items: list[Item]
     sets: list[QuestionSet]
-    oracle: World | None
+    oracle: Oracle | None
     models: dict[str, Path]
 
     def targets(self) -> Targets:
@@ -51,8 +51,8 @@ def read_scene(cfg: Config) -> Scene:
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
     for lack in build.missing(cfg):
         raise lack
-    worldly = PROPOSER in cfg.roles and not natural(cfg.protocol)
-    oracle = files.oracle(cfg.data.corpus) if worldly else None
+    proposed = PROPOSER in cfg.roles
+    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol)) if proposed else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)

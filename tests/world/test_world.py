@@ -87,8 +87,8 @@ def test_files_are_cached_and_an_altered_one_is_made_anew(tmp_path: Path) -> Non
 def test_resolve_names_worlds_and_leaves_paths_alone(tmp_path: Path) -> None:
     assert files.resolve("data/x.jsonl", "corpus", tmp_path) == "data/x.jsonl"
     assert files.resolve("world:train", "corpus", tmp_path) == str(files.ensure(11, tmp_path)["corpus"])
-    assert files.world_seed("world:heldout") == 12 and files.world_seed("world:77") == 77
-    assert files.oracle("data/x.jsonl") is None
+    assert files.is_world("world:heldout") and files.is_world("world:77") and not files.is_world("x.jsonl")
+    assert files.oracle("data/x.jsonl", False) is None and files.oracle("world:5", True) is None
     with pytest.raises(InputError, match="world:train"):
         files.resolve("world:tran", "corpus", tmp_path)
 

@@ -5,14 +5,18 @@ questions.jsonl (FlashRAG), which share no question. A cached folder is complete
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.base.files import digest
 from ssp.base.seeds import derive, generator
+from ssp.game.world import fanoutqa, sources
+from ssp.game.world.english import HELDOUT, TRAIN, English
 from ssp.game.world.generator import MAX_HOPS, Question, World
+from ssp.game.world.traces import Script
 
 FORMAT_VERSION = 1
 EVAL_PER_HOP = 512
@@ -23,44 +27,82 @@ SEEDS = {"train": 11, "heldout": 12}
 """Worlds that have a name."""
 KINDS = ("corpus", "targets", "eval", "questions")
 """What a world's folder holds, a file each."""
+ENGLISH = {"world:english": "eval", "world:english-train": "eval-train", "world:fanoutqa": "eval-fanoutqa"}
+"""Names of the English world → its file of evaluation questions: held out, of the training split, of FanOutQA."""
+ENGLISH_KINDS = (*KINDS, "eval-train", "traces")
+ENGLISH_PER_HOP = {"eval": {1: 256, 2: 256, 3: 256}, "eval-train": {1: 128, 2: 128, 3: 128}}
+ENGLISH_TRAIN_PER_HOP = {1: 900, 2: 3600, 3: 900}
 _MANIFEST = "world.json"
+
+
+class Oracle(Protocol):
+    """What a world knows of a question's text: for metrics, never for a reward."""
+
+    def hops(self, question: str) -> int: ...
+    def is_junk(self, question: str, target: str) -> bool: ...
 
 
 def ensure(seed: int, cache_root: Path | None = None) -> dict[str, Path]:
     """The files of a world by kind, made under `cache_root` (default: `ssp.base.cache.root()`) when absent or altered."""
-    folder = (cache_root or cache.root()) / "worlds" / f"v{FORMAT_VERSION}-{seed}"
+    return _ensure(f"v{FORMAT_VERSION}-{seed}", KINDS, lambda made: _write(made, World(seed)), cache_root)
+
+
+def english(cache_root: Path | None = None) -> dict[str, Path]:
+    """The files of the English world, as `ensure`; they hold what is installed. InputError where nothing is."""
+    found = {**sources.versions(), **fanoutqa.versions()}
+    kinds = (*ENGLISH_KINDS, *(["eval-fanoutqa"] if fanoutqa.versions() else []))
+    mark = derive(FORMAT_VERSION, *(f"{name} {version}" for name, version in found.items()))
+    return _ensure(f"v{FORMAT_VERSION}-english-{mark % 10**8:08d}", kinds, _write_english, cache_root)
+
+
+def _ensure(name: str, kinds: Iterable[str], write: Callable[[Path], None], cache_root: Path | None) -> dict[str, Path]:
+    folder = (cache_root or cache.root()) / "worlds" / name
     if not _sound(folder):
-        cache.put(folder, lambda made: _write(made, World(seed)), _sound)
-    return _files(folder)
+        cache.put(folder, write, _sound)
+    return {kind: folder / f"{kind}.jsonl" for kind in kinds}
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    return {kind: folder / f"{kind}.jsonl" for kind in KINDS}
+def is_world(path: str) -> bool:
+    """Whether `path` names a world: `world:train`, `world:heldout`, `world:<seed>`, or one of ENGLISH. InputError for a
+    world that has no such name."""
+    return path in ENGLISH or _seed(path) is not None
 
 
-def world_seed(path: str) -> int | None:
-    """Seed of the world that `path` names: `world:train`, `world:heldout` or `world:<seed>`; None for another path."""
+def _seed(path: str) -> int | None:
+    """Seed of the generated world that `path` names; None for another path."""
     if not path.startswith(PREFIX):
         return None
     name = path.removeprefix(PREFIX)
     if name not in SEEDS and not name.isdecimal():
-        rule = "a generated world is called world:train, world:heldout or world:<seed>"
+        rule = f"a world is called world:train, world:heldout or world:<seed>, or {', '.join(ENGLISH)}"
         raise InputError(rule, path, "use one of these names")
     return SEEDS[name] if name in SEEDS else int(name)
 
 
-def oracle(path: str) -> World | None:
-    """The world that `path` names; None for another path."""
-    seed = world_seed(path)
+def oracle(path: str, natural: bool) -> Oracle | None:
+    """The world that `path` names, when its questions are in `natural` language, or not, as asked; else None."""
+    if natural:
+        return English() if path in ENGLISH else None
+    seed = None if path in ENGLISH else _seed(path)
     return None if seed is None else World(seed)
 
 
 def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
-    """The file behind a data path. `kind`: corpus, targets, eval or questions. A path of no world comes back as is."""
-    seed = world_seed(path)
-    if seed is not None and kind not in KINDS:
-        raise InputError(f"a generated world has files of: {', '.join(KINDS)}", f"{path} for {kind}", "give a file")
-    return path if seed is None else str(ensure(seed, cache_root)[kind])
+    """The file behind a data path. `kind`: corpus, targets, eval, questions, or traces, which the English world has. A path
+    of no world comes back as is."""
+    if path in ENGLISH:
+        made, wanted = english(cache_root), ENGLISH[path] if kind == "eval" else kind
+        if wanted not in made:
+            raise InputError(
+                f"{path} needs the package {fanoutqa.PACKAGE}", "not installed", "bash launch/setup.sh english"
+            )
+        return str(made[wanted])
+    seed = _seed(path)
+    if seed is None:
+        return path
+    if kind not in KINDS:
+        raise InputError(f"a generated world has {', '.join(KINDS)}", f"{path} as {kind}", "name world:english")
+    return str(ensure(seed, cache_root)[kind])
 
 
 def _sound(folder: Path) -> bool:
@@ -69,7 +111,7 @@ def _sound(folder: Path) -> bool:
         sums = json.loads((folder / _MANIFEST).read_text())["sha256"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False  # none, or a torn or foreign one: the entry is made anew
-    return all(file.is_file() and digest(file) == sums.get(file.name) for file in _files(folder).values())
+    return bool(sums) and all((folder / name).is_file() and digest(folder / name) == sum for name, sum in sums.items())
 
 
 def _write(folder: Path, world: World) -> None:
@@ -79,12 +121,44 @@ def _write(folder: Path, world: World) -> None:
         drawn = world.questions(hops, EVAL_PER_HOP + TRAIN_PER_HOP[hops], derive(world.seed, "files"))
         kept += drawn[:EVAL_PER_HOP]
         spare += drawn[EVAL_PER_HOP:]
-    corpus = [{"id": document.id, "contents": document.contents} for document in world.documents()]
-    rows = (corpus, _targets(world), _questions(world, "eval", kept), _questions(world, "train", spare))
-    for file, lines in zip(_files(folder).values(), rows, strict=True):
+    rows = {"targets": _targets(world), "eval": _questions("eval", kept), "questions": _questions("train", spare)}
+    _save(folder, {"corpus": _corpus(world), **rows}, {"seed": world.seed})
+
+
+def _write_english(folder: Path) -> None:
+    world = English()
+
+    def drawn(part: str, prefix: str, per_hop: dict[int, int], seed: str) -> Iterable[dict[str, object]]:
+        draws = [world.questions(part, hops, n, derive(0, seed)) for hops, n in per_hop.items()]
+        return _questions(prefix, [question for draw in draws for question in draw], world.answers)
+
+    script = Script(world)
+    aims = [target for target in world.targets() if script.leads_somewhere(target)]
+    rows: dict[str, Iterable[dict[str, object]]] = {
+        "corpus": _corpus(world),
+        "targets": [{"ground_truth": target, "search_turns": "2", "sys_question_example": ""} for target in aims],
+        "eval": drawn(HELDOUT, "heldout", ENGLISH_PER_HOP["eval"], "eval"),
+        "eval-train": drawn(TRAIN, "train", ENGLISH_PER_HOP["eval-train"], "eval-train"),
+        "questions": drawn(TRAIN, "given", ENGLISH_TRAIN_PER_HOP, "given"),
+        "traces": script.traces(),
+    }
+    if foreign := fanoutqa.versions():
+        rows["eval-fanoutqa"] = fanoutqa.questions(world.sources)
+    _save(folder, rows, {**sources.versions(), **foreign})
+
+
+def _save(folder: Path, rows: dict[str, Iterable[dict[str, object]]], marks: dict[str, object]) -> None:
+    """A file each, and the manifest with their checksums."""
+    sums = {}
+    for kind, lines in rows.items():
+        file = folder / f"{kind}.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    sums = {file.name: digest(file) for file in _files(folder).values()}
-    (folder / _MANIFEST).write_text(json.dumps({"seed": world.seed, "format": FORMAT_VERSION, "sha256": sums}))
+        sums[file.name] = digest(file)
+    (folder / _MANIFEST).write_text(json.dumps({**marks, "format": FORMAT_VERSION, "sha256": sums}))
+
+
+def _corpus(world: World | English) -> Iterable[dict[str, object]]:
+    return ({"id": document.id, "contents": document.contents} for document in world.documents())
 
 
 def _targets(world: World) -> Iterable[dict[str, object]]:
@@ -101,11 +175,13 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
         }
 
 
-def _questions(world: World, prefix: str, questions: list[Question]) -> Iterable[dict[str, object]]:
+def _questions(
+    prefix: str, questions: list[Question], answers: Callable[[str], list[str]] = lambda answer: [answer]
+) -> Iterable[dict[str, object]]:
     for i, question in enumerate(questions):
         yield {
             "id": f"{prefix}-{question.hops}hop-{i}",
             "question": question.text,
-            "golden_answers": [question.answer],
+            "golden_answers": answers(question.answer),
             "metadata": {"hops": question.hops, "chain": [list(fact) for fact in question.chain]},
         }

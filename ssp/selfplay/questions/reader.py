@@ -25,7 +25,7 @@ from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Play,
 Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
 
-_WORLD = re.compile(r"worlds/v\d+-(\d+)/[^/]+$")
+_WORLD = re.compile(r"worlds/v\d+-(\d+|english)[^/]*/[^/]+$")
 _COLUMNS = ("id", "final", "queries", "documents")
 SPLIT = "train"
 """The split that exported questions are in."""
@@ -129,7 +129,8 @@ class _Sources:
             self._name, self._origin = before.name, ""
             if before.config.is_file() and RunReader(before).cfg.game.questions == "proposer":
                 self._origin = origin(RunReader(before).cfg.data.corpus)
-        self._license = "apache-2.0" if self._origin.startswith("world:") else "unknown"
+        ours = "cc-by-sa-4.0" if self._origin == "world:english" else "apache-2.0"  # its passages are others'
+        self._license = ours if self._origin.startswith("world:") else "unknown"
 
     def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""

@@ -1,0 +1,151 @@
+"""The English world: real passages, the facts that they state, questions of one to three hops, and an oracle that reads
+questions back. Places, and who or what no place is known of, are parted once for all: a question is held out when
+everything between its ends is, and learned from when nothing is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from ssp.base.episode import Document
+from ssp.base.seeds import generator
+from ssp.base.text import normalise
+from ssp.game.world.generator import Question
+from ssp.game.world.grammar import Chain, Hop, Reader, chains, write
+from ssp.game.world.sources import Fact, Sources, read
+
+HELD = 0.3
+"""Share of the places that is held out."""
+TRAIN, HELDOUT = "train", "heldout"
+MAX_HOPS = 3
+
+
+class English:
+    """One world, from what is installed."""
+
+    def __init__(self, sources: Sources | None = None) -> None:
+        self.sources = sources or read()
+        self._reader = Reader(self.sources)
+        self._homes = {fact.subject: fact.object for fact in self.sources.facts if fact.relation in ("home", "country")}
+
+    def documents(self) -> list[Document]:
+        """The corpus."""
+        return list(self.sources.documents)
+
+    def answer(self, question: str) -> str | None:
+        """The oracle: the one answer of a question's text; None when it cannot be read, or has several."""
+        found = {end for end, _ in self._reader.readings(question)}
+        return found.pop() if len(found) == 1 else None
+
+    def hops(self, question: str) -> int:
+        """Facts that a question's text names; 0 for a text that cannot be read."""
+        return max((hops for _, hops in self._reader.readings(question)), default=0)
+
+    def is_junk(self, question: str, target: str) -> bool:
+        """True when the question's true answer is not `target`, and when the question cannot be read: then nobody knows."""
+        answer = self.answer(question)
+        return answer is None or normalise(target) not in map(normalise, self.answers(answer))
+
+    def answers(self, name: str) -> list[str]:
+        """All right spellings of an answer, its own name first."""
+        return [name, *(alias for alias in self.sources.aliases.get(name, ()) if normalise(alias))]
+
+    def split(self, thing: str) -> str:
+        """The part that a place, or what no place is known of, belongs to."""
+        digest = hashlib.sha256(normalise(self._homes.get(thing, thing)).encode()).digest()
+        return HELDOUT if int.from_bytes(digest[:4]) < HELD * 2**32 else TRAIN
+
+    def part(self, chain: Chain) -> str | None:
+        """The split of a question: that of all things between its ends, of one hop that of the fact's subject. None when
+        these are of both."""
+        between = [hop.end for hop in chain[:-1]] or [chain[0].fact.subject]
+        found = {self.split(thing) for thing in between}
+        return found.pop() if len(found) == 1 else None
+
+    @cached_property
+    def _chains(self) -> dict[tuple[str, int], list[list[Chain]]]:
+        """(split, hops) → its chains, in a group for each run of relations."""
+        grouped: dict[tuple[str, int], dict[tuple[object, ...], list[Chain]]] = defaultdict(lambda: defaultdict(list))
+        for hops in range(1, MAX_HOPS + 1):
+            for chain in chains(self.sources.facts, hops):
+                if (part := self.part(chain)) is not None:
+                    grouped[part, hops][tuple(hop.key for hop in chain)].append(chain)
+        return {key: list(groups.values()) for key, groups in grouped.items()}
+
+    def drawn(self, part: str, hops: int, n: int, seed: int) -> Iterator[tuple[Chain, str]]:
+        """At most `n` distinct chains of the split with their questions. Each run of relations comes as often as any other
+        while it lasts. Only what the oracle reads as the one answer that the chain has."""
+        rng = generator(seed, "english", part, hops)
+        groups = [[group[i] for i in rng.permutation(len(group))] for group in self._chains.get((part, hops), ())]
+        turn = [
+            group[at]
+            for at in range(max(map(len, groups), default=0))
+            for group in _order(groups, rng)
+            if at < len(group)
+        ]
+        kept, texts = 0, set[str]()
+        for chain in turn:
+            text = write(chain, int(rng.integers(1 << 30)))
+            if kept < n and text not in texts and self.answer(text) == chain[-1].end and not _told(text, chain, self):
+                texts.add(text)
+                kept += 1
+                yield chain, text
+
+    def questions(self, part: str, hops: int, n: int, seed: int) -> list[Question]:
+        """Questions of a split: see `drawn`."""
+        return [
+            Question(text, chain[-1].end, hops, tuple((h.fact.subject, h.fact.relation, h.fact.object) for h in chain))
+            for chain, text in self.drawn(part, hops, n, seed)
+        ]
+
+    def owned(self, fact: Fact) -> bool:
+        """Whether a question can name the fact's subject by its object, which no other subject has."""
+        return fact in self._owned
+
+    @cached_property
+    def _owned(self) -> set[Fact]:
+        return {chain[0].fact for chain in chains(self.sources.facts, 1) if chain[0].back}
+
+    def leads(self, target: str) -> list[Fact]:
+        """Facts of the training split that say `target` of something, or something of it: what a question can end with."""
+        return [f for f in self._said.get(target, ()) if self.split(f.subject) == TRAIN]
+
+    @cached_property
+    def _said(self) -> dict[str, list[Fact]]:
+        found: dict[str, list[Fact]] = defaultdict(list)
+        for fact in self.sources.facts:
+            found[fact.object].append(fact)
+            found[fact.subject].append(fact)
+        return found
+
+    def targets(self) -> list[str]:
+        """What a question of the training split can have as its answer, in the order of the facts."""
+        train = [fact for fact in self.sources.facts if self.split(fact.subject) == TRAIN]
+        named = [name for fact in train for name in (fact.object, *_place(fact))]
+        return list(dict.fromkeys(named))
+
+
+def _place(fact: Fact) -> Iterable[str]:
+    """The subject of a fact that a question can lead back to."""
+    return [fact.subject] if fact.relation == "capital" else []
+
+
+def _order(groups: Sequence[list[Chain]], rng: np.random.Generator) -> list[list[Chain]]:
+    return [groups[i] for i in rng.permutation(len(groups))]
+
+
+def _told(text: str, chain: Chain, world: English) -> bool:
+    """Whether the question says its own answer: Kuwait City is the capital of Kuwait."""
+    said = normalise(text).split()
+    return any(
+        said[i : i + len(words)] == words
+        for words in (normalise(name).split() for name in world.answers(chain[-1].end))
+        for i in range(len(said))
+    )
+
+
+__all__ = ["English", "Hop", "HELDOUT", "TRAIN"]

@@ -1,0 +1,158 @@
+"""How the English world is played by a script that knows its facts: traces of the solver, the proposer and the referee's
+verifier for a warm start (docs/warmup.md has their format). Searches are real ones; a trace whose search does not find the
+passage that it needs is left out. Tags are those of the protocol `english`, which `search-r1` shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ssp.base.episode import Document
+from ssp.base.seeds import generator
+from ssp.base.text import normalise
+from ssp.game.world.english import TRAIN, English
+from ssp.game.world.grammar import Chain, Hop, write
+from ssp.game.world.sources import Fact, grammar
+from ssp.search.bm25 import build
+
+TOPK = 3
+"""Documents that a search of a trace shows."""
+SOLVER_PER_HOP = {1: 120, 2: 280, 3: 100}
+PROPOSER, QUOTING = 360, 160
+"""Traces of each kind at most."""
+UNANSWERABLE = 3
+"""Of so many verifier's traces one lacks the passage that settles the question."""
+NOISE = 2
+
+Trace = dict[str, Any]
+
+
+class Script:
+    """Plays `world` with a search engine of its own corpus. `seed`: of all draws."""
+
+    def __init__(self, world: English, seed: int = 0) -> None:
+        self._world, self._seed = world, seed
+        self._documents = world.documents()
+        self._rows = {document.id: row for row, document in enumerate(self._documents)}
+        self._index = build(document.contents for document in self._documents)
+
+    def found(self, query: str) -> list[Document]:
+        """What a search shows."""
+        (rows,) = self._index.search([query], TOPK).rows
+        return [self._documents[row] for row in rows if row >= 0]
+
+    def traces(self) -> list[Trace]:
+        """All traces, mixed. The proposer's targets and the verifier's questions are the proposer's traces' own."""
+        proposals = list(self._proposals())
+        kinds = [list(self._answers()), [trace for trace, _, _ in proposals], list(self._checks(proposals))]
+        rows = [trace for kind in kinds for trace in kind]
+        return [rows[i] for i in generator(self._seed, "english", "traces").permutation(len(rows))]
+
+    def solved(self, chain: Chain, question: str) -> Trace | None:
+        """A solver's trace: one search a hop, then the answer. None where a search does not find the hop's passage."""
+        return self._trace(
+            "solver", {"question": question}, chain, [_query(hop) for hop in chain], f"answer> {chain[-1].end} </answer"
+        )
+
+    def _trace(
+        self, role: str, fields: dict[str, str], chain: Sequence[Hop], queries: list[str], end: str
+    ) -> Trace | None:
+        results = [self.found(query) for query in queries]
+        if any(
+            hop.fact.passage not in {d.id for d in documents} for hop, documents in zip(chain, results, strict=True)
+        ):
+            return None
+        turns = [f"<search> {query} </search>" for query in queries]
+        return {
+            "role": role,
+            "fields": fields,
+            "turns": [*turns, f"<{end}>"],
+            "results": [_rows(found) for found in results],
+        }
+
+    def _answers(self) -> Iterator[Trace]:
+        for hops, n in SOLVER_PER_HOP.items():
+            made = (self.solved(*drawn) for drawn in self._world.drawn(TRAIN, hops, 4 * n, self._seed))
+            yield from _first(n, made)
+
+    def _proposals(self) -> Iterator[tuple[Trace, Chain, str]]:
+        """Proposer's traces with the chain and the text of their questions."""
+        rng = generator(self._seed, "english", "proposer")
+        targets = self._world.targets()
+        count = 0
+        for i in rng.permutation(len(targets)):
+            made = self.proposed(targets[i], rng)
+            if made is not None and count < PROPOSER:
+                count += 1
+                yield made
+
+    def proposed(self, target: str, rng: np.random.Generator) -> tuple[Trace, Chain, str] | None:
+        """A proposer's trace for `target`: it searches the target, then what else is known of the place that it found,
+        and asks by that. None where no search leads there."""
+        ahead = {hop.fact.passage: hop for hop in self._ends(target)}
+        hop = next((ahead[document.id] for document in self.found(target) if document.id in ahead), None)
+        if hop is None:
+            return None
+        clues = [Hop(fact, True) for fact in self._about(hop.start)] if not hop.back else []
+        for i in [*rng.permutation(len(clues))[:6], None]:
+            chain = (hop,) if i is None else (clues[i], hop)
+            if i is None and not hop.back:
+                return None
+            queries = [target, *(_query(Hop(clue.fact)) for clue in chain[:-1])]
+            text = write(chain, int(rng.integers(1 << 30)))
+            if self._world.answer(text) != target or normalise(target) in normalise(text):
+                continue
+            order = [chain[-1], *chain[:-1]]
+            trace = self._trace("proposer", {"target": target}, order, queries, f"question> {text} </question")
+            if trace is not None:
+                return trace, chain, text
+        return None
+
+    def leads_somewhere(self, target: str) -> bool:
+        """Whether a search for `target` finds a passage that a question can rest on."""
+        return self.proposed(target, generator(self._seed, "english", "target", target)) is not None
+
+    def _ends(self, target: str) -> list[Hop]:
+        """Last steps of questions that have `target` as their answer."""
+        return [
+            Hop(fact, back=fact.subject == target)
+            for fact in self._world.leads(target)
+            if fact.object == target or self._world.owned(fact)
+        ]
+
+    def _about(self, place: str) -> list[Fact]:
+        """Facts by which a question can name `place`."""
+        return [fact for fact in self._world.leads(place) if fact.subject == place and self._world.owned(fact)]
+
+    def _checks(self, proposals: Sequence[tuple[Trace, Chain, str]]) -> Iterator[Trace]:
+        """The verifier's traces: the proposer's documents with others, quotes and the answer."""
+        rng = generator(self._seed, "english", "verifier")
+        for number, (trace, chain, text) in enumerate(proposals[:QUOTING]):
+            own = {row["id"]: row for found in trace["results"] for row in found}
+            missing = number % UNANSWERABLE == 0
+            if missing:
+                own.pop(chain[-1].fact.passage)
+            noise = [self._documents[i] for i in rng.integers(len(self._documents), size=NOISE)]
+            shown = [*own.values(), *_rows(noise)]
+            quotes = [f'<quote id="{hop.fact.passage}">{hop.fact.quote}</quote>' for hop in chain]
+            turn = "<answer> none </answer>" if missing else f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>"
+            documents = [shown[i] for i in rng.permutation(len(shown))]
+            yield {"role": "quoting", "fields": {"question": text}, "documents": documents, "turns": [turn]}
+
+
+def _query(hop: Hop) -> str:
+    query: str = grammar()["relations"][hop.fact.relation]["query"]
+    return query.format(x=hop.start)
+
+
+def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
+    return [{"id": document.id, "contents": document.contents} for document in documents]
+
+
+def _first(n: int, traces: Iterator[Trace | None]) -> Iterator[Trace]:
+    for trace in traces:
+        if trace is not None and n > 0:
+            n -= 1
+            yield trace
