@@ -14,7 +14,19 @@ from ssp.game.protocols.template import lay_out
 from ssp.selfplay.scene import concrete
 from ssp.selfplay.settings import load
 
-SHIPPED = {"search-r1", "ssp", "qwen2p5", "llama3p1", "r-search", "research", "ssrl", "recall", "chat-tools", "mini"}
+SHIPPED = {
+    "search-r1",
+    "ssp",
+    "qwen2p5",
+    "llama3p1",
+    "r-search",
+    "research",
+    "ssrl",
+    "recall",
+    "chat-tools",
+    "mini",
+    "english",
+}
 VERSIONS = dict.fromkeys(("search-r1", "ssrl", "ssp", "qwen2p5", "llama3p1", "r-search"), 2)
 QUESTION = {"question": "who wrote Dead Souls"}
 
