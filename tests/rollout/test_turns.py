@@ -32,8 +32,8 @@ def test_the_mask_is_the_policys_text_and_nothing_else() -> None:
         ("model", turns[0]),
         ("observation", INFORMATION),
         ("model", turns[1]),
-        ("template", "\n<|im_start|>assistant"),  # the next token, two line ends, is part of both
-        ("observation", "\n" + RETRY),
+        ("template", "\n<|im_start|>assistant\n"),  # as in the prompt: its line end joins no other
+        ("observation", RETRY),
         ("model", turns[2]),
         ("observation", RETRY),
         ("model", turns[3]),

@@ -166,7 +166,8 @@ class Renderer:
             raise self._unfit("it does not show a tool's reply")
         if self.protocol.offers_tool and TOOL not in opened:
             rule = f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered"
-            raise InputError(rule, f"{self._name} with template={self.template}", _WAY_OUT)
+            step = f"take a protocol that shows searches as text (search-r1), or a model with tools and template={TOKENIZER}"
+            raise InputError(rule, f"{self._name} with template={self.template}", step)
         self._frame = before, after
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:

@@ -254,12 +254,11 @@ class Table:
 
     def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
         before, inner, after = self._renderer.framed(text, ended)
-        whole = before + inner + after
-        (ids,) = self._renderer.encode([whole])
-        begin, end = 0, len(ids)
-        if before or after:
-            begin, end = passages.tokens(self._places(ids), len(before), len(before + inner))
-        return Shown(results, ids, begin, end)
+        if not self._protocol.observation_form.as_turn:  # nothing joins the opened turn, as nothing joins the prompt
+            frame, ids = self._renderer.encode([before, inner])
+            return Shown(results, frame + ids, len(frame), len(frame) + len(ids))
+        (ids,) = self._renderer.encode([before + inner + after])
+        return Shown(results, ids, *passages.tokens(self._places(ids), len(before), len(before + inner)))
 
     def _places(self, ids: Sequence[int]) -> list[int]:
         return passages.ends(ids, self._renderer.decode)
