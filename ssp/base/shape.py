@@ -41,6 +41,14 @@ class Shape:
             qk_norm=kind == "qwen3",
         )
 
+    @classmethod
+    def known(cls, config: Mapping[str, Any]) -> Shape | None:
+        """As `of`; None where the config describes another kind of model."""
+        try:
+            return cls.of(config)
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+            return None
+
     @property
     def query(self) -> int:
         """Numbers in a token's queries."""

@@ -37,7 +37,8 @@ class EngineConfig:
     `dtype`: of the weights, and in which the role's learner computes.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
     For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take; on a CPU its KV
-    cache has 256 MB. `sequences`: most that run at once (simulated too).
+    cache holds `sequences` of the greatest length, within a sixteenth of the machine's memory. `sequences`: most that
+    run at once (simulated too).
     For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment variable SSP_ENGINE_KEY.
     """
 
@@ -47,6 +48,7 @@ class EngineConfig:
     tensor_parallel: int = number(1, 1, 64)
     memory: float = number(0.85, 0.01, 1)
     sequences: int = number(256, 1)
+    longest: ClassVar[int] = 0
     prefix_cache: ClassVar[bool] = True
     url: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
@@ -249,6 +251,8 @@ class RoleConfig:
     search: SourceConfig = field(default_factory=SourceConfig)
 
     def __post_init__(self) -> None:
-        """A role's learner computes in its engine's precision, and in simulated time at its pace."""
+        """A role's learner computes in its engine's precision, and in simulated time at its pace. Its engine has room for
+        its longest episode."""
+        self.engine.longest = self.limits.longest  # type: ignore[misc]
         self.learner.dtype = self.engine.dtype  # type: ignore[misc]
         self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600  # type: ignore[misc]

@@ -308,12 +308,15 @@ class Config:
 
     def __post_init__(self) -> None:
         """A start may take as long as a call, and a minute. Episodes of the torch engine run on their own where weights may
-        come within a turn."""
+        come within a turn. The solver's engine is also the verifier's, and on a shared base the proposer's."""
         self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)  # type: ignore[misc]
         for role, block in ((PROPOSER, self.proposer), (SOLVER, self.solver)):
             bound = getattr(self.schedule.max_staleness, role)
             if self.schedule.in_flight and bound > 0 and block.engine.kind == "torch":
                 block.engine.continuous = True  # type: ignore[misc]
+        proof, longest = self.referee.prompt_tokens + self.referee.answer_tokens, self.solver.limits.longest
+        if PROPOSER in self.roles:
+            self.solver.engine.longest = max(longest, proof, self.proposer.limits.longest)  # type: ignore[misc]
 
     @property
     def roles(self) -> tuple[str, ...]:

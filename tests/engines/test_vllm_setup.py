@@ -7,10 +7,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from suite_models import save
+from suite_models import CONTEXT, save
 from vllmfactory import model, needs_vllm
 
 from ssp.base.errors import Fault, InputError
+from ssp.capacity.memory.processes import processes
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.vllm import setup as vllm_setup
 from ssp.engines.vllm.worker import RESIDUAL_MB, check_residual
@@ -31,7 +32,7 @@ def test_without_vllm_a_run_is_refused_before_anything_starts(monkeypatch: pytes
 def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
     folder = save(model(1), tmp_path)
     cpu = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=True)
-    assert cpu["kv_cache_memory_bytes"] == 256 * MB and cpu["block_size"] == 32 and cpu["enforce_eager"]
+    assert cpu["max_model_len"] == CONTEXT and cpu["block_size"] == 32 and cpu["enforce_eager"]
     assert cpu["logprobs_mode"] == "processed_logprobs" and cpu["skip_tokenizer_init"] and not cpu["async_scheduling"]
     assert not cpu["enable_chunked_prefill"] and cpu["max_num_batched_tokens"] >= 512
     many = EngineConfig(kind="vllm", tensor_parallel=4, memory=0.4, sequences=9)
@@ -41,6 +42,26 @@ def test_arguments_of_a_cpu_and_of_gpus(tmp_path: Path) -> None:
     assert not gpu["enforce_eager"] and gpu["enable_prefix_caching"] and "block_size" not in gpu
     plain = vllm_setup.arguments(folder, EngineConfig(kind="vllm"), cpu=False)
     assert "kv_cache_memory_bytes" not in plain and "enable_lora" not in plain
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_cache_on_a_cpu_is_as_large_as_its_sequences_and_as_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """One sequence fits whatever the machine; vLLM refuses a model's whole context where the cache is smaller."""
+    folder = save(model(1), tmp_path)
+    token = 2 * 2 * 32 * (4 if dtype == "float32" else 2)  # keys and values of two layers, one head of 32 numbers
+    (tmp_path / "limit").write_text(f"{vllm_setup.CPU_SHARE * 8 * 224 * token}\n")
+    for sequences, limit, held in ((3, "none", 3), (99, "limit", 8), (1, "limit", 1)):
+        typed = [f"defaults.model={folder}", f"defaults.engine.dtype={dtype}", f"defaults.engine.sequences={sequences}"]
+        typed += ["defaults.engine.kind=vllm", "game.questions=dataset", "data.questions=world:train"]
+        cfg = load("quickstart", [*typed, "solver.limits.total_tokens=200", "solver.limits.overflow=drop"])
+        monkeypatch.setattr(vllm_setup, "LIMIT", tmp_path / limit)
+        made = vllm_setup.arguments(folder, cfg.solver.engine, cpu=True)
+        assert made["kv_cache_memory_bytes"] == (held * 224 + 32) * token  # whole blocks of 32, and one more
+        assert made["max_model_len"] == 200
+        (planned,) = [n.bytes for p in processes(cfg) if p.name == "solver" for n in p.needs if n.what == "KV cache"]
+        assert planned == made["kv_cache_memory_bytes"]
 
 
 def test_room_for_one_adapter_a_role(tmp_path: Path) -> None:

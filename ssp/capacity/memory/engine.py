@@ -6,10 +6,11 @@ import sys
 from dataclasses import dataclass
 
 from ssp.capacity.memory.learner import FLOAT32, width
-from ssp.capacity.memory.needs import GB, MB, Need, size
+from ssp.capacity.memory.needs import GB, Need, size
 from ssp.capacity.memory.shapes import Model
 from ssp.config.role import RoleConfig
 from ssp.config.tables import ACTED
+from ssp.engines.vllm.setup import cpu_cache
 
 BATCHED = 8192
 """Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
@@ -19,8 +20,6 @@ PREFILL = 512
 """Tokens that the embedded engine reads at a time."""
 RESIDUE = 2 * GB
 """What a sleeping engine may leave on its GPU (context, communicators): it refuses to sleep with more."""
-CPU_KV = 256 * MB
-"""vLLM's cache on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
         (
             Need("weights", packed),
             Need("next weights", max(packed, read * model.narrow) + copies, turn=True),
-            Need("KV cache", episodes * _full(model, role, FLOAT32)),
+            Need("KV cache", episodes * _full(model, role)),
             Need("workspace", playing, after=True),  # of a prefill's widest layer, or all logits in four copies
         )
     )
@@ -63,22 +62,22 @@ def fitting(model: Model, role: RoleConfig, room: int) -> int:
     Other engines have bounds of their own: as many as there are."""
     if role.engine.kind != "torch" or model.shape is None:
         return sys.maxsize
-    return max(1, room // (_full(model, role, FLOAT32) + 4 * FLOAT32 * model.shape.vocab))
+    return max(1, room // (_full(model, role) + 4 * FLOAT32 * model.shape.vocab))
 
 
-def _full(model: Model, role: RoleConfig, numbers: int) -> int:
-    """Bytes that one episode of the greatest length takes in the cache, `numbers` bytes each."""
-    return 0 if model.shape is None else model.shape.kv_numbers * role.limits.longest * numbers
+def _full(model: Model, role: RoleConfig) -> int:
+    """Bytes that one episode of the greatest length takes in the embedded engine's cache."""
+    return 0 if model.shape is None else model.shape.kv_numbers * role.limits.longest * FLOAT32
 
 
 def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
     cfg, ranks, each, shape = role.engine, role.engine.tensor_parallel, width(role.engine.dtype), model.shape
     weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
     if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
-        tokens = min(BATCHED, role.limits.longest * cfg.sequences)
+        tokens = min(BATCHED, cfg.longest * cfg.sequences)
         work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab
-    one = -(-_full(model, role, each) // ranks)
-    cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else CPU_KV
+    one = 0 if shape is None else -(-shape.kv_numbers * cfg.longest * each // ranks)
+    cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else cpu_cache(shape, cfg, cfg.longest)
     needs = [
         Need("weights", weights, turn=True),
         *([Need("adapters", beside, turn=True)] if beside else []),
@@ -87,5 +86,5 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     ]
     if gpu:
         needs += [Need("graphs", GRAPHS, turn=True), Need("context", RESIDUE)]
-    short = f"{size(cache)} of KV cache for {size(one)} of one episode of {role.limits.longest} tokens"
+    short = f"{size(cache)} of KV cache for {size(one)} of one episode of {cfg.longest} tokens"
     return EngineNeeds(tuple(needs), short if cache < one else "")

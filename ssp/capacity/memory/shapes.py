@@ -37,7 +37,8 @@ def find(name: str) -> Model:
     """The model that a setting names: one of ours, one that is here, or a public one. InputError for broken files."""
     folder = ARTEFACT if name in OWN else models.find(name, "model")
     if folder is not None:
-        shape = _config_shape(folder / "config.json")
+        config = folder / "config.json"
+        shape = Shape.known(models.read_json(config)) if config.is_file() else None
         counts = [_count(file) for file in folder.glob("*.safetensors")]
         count = sum(number for number, _ in counts) or (0 if shape is None else shape.parameters)
         return Model(name, count, shape, narrow=any(narrow for _, narrow in counts))
@@ -45,17 +46,6 @@ def find(name: str) -> Model:
         if re.fullmatch(rf"(Meta-)?{re.escape(public)}(-Instruct|-Base)?", name.rpartition("/")[2]):
             return Model(name, shape.parameters, shape, f"{name} is not here: its size is the published one.", True)
     return Model(name, 0, None, f"{name} is not here, and its size not known: its memory comes on top.")
-
-
-def _config_shape(path: Path) -> Shape | None:
-    """None when the file is not there or describes another kind of model."""
-    if not path.is_file():
-        return None
-    config = models.read_json(path)
-    try:
-        return Shape.of(config)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return None
 
 
 def _count(file: Path) -> tuple[int, bool]:

@@ -11,15 +11,19 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import InputError
 from ssp.base.models import read_json
+from ssp.base.shape import Shape
 from ssp.config.role import EngineConfig, LoraConfig
 
-CPU_KV_MB = 256
-"""KV cache on a CPU, where vLLM alone would take nearly all of the machine's memory."""
+CPU_SHARE = 16
+"""One part in so many of the machine's memory is what a KV cache takes on a CPU at most: vLLM alone would take nearly all,
+and a run has an engine for each player and for the verifier. What does not fit at once waits, or is read again."""
+LIMIT = Path("/sys/fs/cgroup/memory.max")
 CPU_BLOCK = 32
 """Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never found again."""
 CPU_TOKENS = 2048
@@ -79,8 +83,12 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
     read = read_json(model_dir / "config.json")
+    own = int(read.get("max_position_embeddings", 0))
+    longest = config.longest or own
     chosen: dict[str, Any] = {
         "model": str(model_dir),
+        # Of the model's own context no more than is used: vLLM wants a cache that holds it once.
+        "max_model_len": min(own or longest, longest) or None,
         "skip_tokenizer_init": True,
         "generation_config": "vllm",  # not the folder's own defaults for sampling
         "dtype": config.dtype,
@@ -109,13 +117,27 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
             "lora_target_modules": sorted(LoraConfig.targets),
         }
     if cpu:
-        chosen["kv_cache_memory_bytes"] = CPU_KV_MB * 2**20
+        chosen["kv_cache_memory_bytes"] = cpu_cache(Shape.known(read), config, longest)
         chosen["block_size"] = CPU_BLOCK
         # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's generator back, which
         # ends the engine with a RuntimeError where that is a CPU generator (0.32).
         chosen["enable_chunked_prefill"] = False
-        chosen["max_num_batched_tokens"] = max(CPU_TOKENS, int(read.get("max_position_embeddings", 0)))
+        chosen["max_num_batched_tokens"] = max(CPU_TOKENS, longest)
     return chosen
+
+
+def cpu_cache(shape: Shape | None, config: EngineConfig, longest: int) -> int:
+    """Bytes of KV cache on a CPU: for `config.sequences` of `longest` tokens, within its share of this machine's memory, but
+    for one of them at least. Of a model without a shape it is the share."""
+    most = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError, ValueError):  # no such file, or "max"
+        most.append(int(LIMIT.read_text()))
+    share = min(most) // CPU_SHARE
+    if shape is None:
+        return share
+    block = CPU_BLOCK * shape.kv_numbers * (2 if config.dtype == "bfloat16" else 4)
+    one = -(-longest // CPU_BLOCK) * block
+    return max(one, min(one * config.sequences, share)) + block  # vLLM keeps an empty one
 
 
 def room(adapters: Sequence[LoraConfig]) -> int:
