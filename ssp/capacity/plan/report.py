@@ -83,7 +83,7 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
             f"{cost.tokens:.0f} tokens, sigma {cost.sigma:g}, at most {cost.cap}; {least} to {most} searches ({how})"
         )
     values = replace(costs, judge_s=judge_seconds(cfg, costs))
-    shown = {"search_s", "judge_s", "sync_s"} | ({"valid"} if PROPOSER in cfg.roles else set())
+    shown = {"search_s", "judge_s", "sync_s", "spread"} | ({"valid"} if PROPOSER in cfg.roles else set())
     for item in fields(Costs):
         if item.name in shown:
             source = "an assumption" if getattr(costs, item.name) == item.default else "typed"
