@@ -40,6 +40,8 @@ def test_it_is_what_was_published(smollm2: Path, capsys: pytest.CaptureFixture[s
     assert [config[size] for size in sizes] == [30, 576, 9, 3, 49152]
     tokens = build.tokenizer(smollm2)
     assert tokens.convert_ids_to_tokens(tokens("in  1945,").input_ids) == ["in", "ĠĠ", *"1945,"]
+    with pytest.raises(InputError, match=r"shows the tools.*Next: take a protocol that shows searches as text"):
+        Renderer(protocols.get("chat-tools"), tokens)
     assert console(["download", "smollm2-135m"]) == 0 and "is there, checksums right" in capsys.readouterr().out
 
 
@@ -73,12 +75,7 @@ def test_a_protocol_in_its_words(smollm2: Path, name: str) -> None:
                 assert (*action.queries, action.final) == ((text, None) if tag == "search" else (text,))
 
 
-@pytest.mark.ray
-def test_it_has_no_tools(smollm2: Path) -> None:
-    with pytest.raises(InputError, match=r"shows the tools.*Next: take a protocol that shows searches as text"):
-        Renderer(protocols.get("chat-tools"), build.tokenizer(smollm2))
-
-
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("prompts", "most"),
     [pytest.param(16, 16, marks=pytest.mark.ray), pytest.param(64, 48, marks=pytest.mark.nightly)],
