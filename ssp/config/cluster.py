@@ -25,8 +25,8 @@ class PlacementConfig:
 
     `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner take turns
     on shared ones), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`,
-    `learner_gpus`: GPUs of an engine's rank, a learner's rank (0 = it computes on CPUs); a judge that verifies by vLLM has
-    one for each of `tensor_parallel`.
+    `learner_gpus`: GPUs of an engine's rank, a learner's rank (0 = it computes on CPUs); torch may have a part of one.
+    A judge that verifies has an engine's share too, of vLLM whole ones.
     `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the
     cluster)."""
 

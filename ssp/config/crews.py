@@ -46,10 +46,18 @@ def ranks(cfg: Config, learner: str) -> int:
     return 1 if own.kind == "simulated" else own.ranks
 
 
+def gpus(cfg: Config, role: str) -> tuple[float, float]:
+    """GPUs of a rank of an engine of `role`, and of its learner: none with engine.device=cpu."""
+    place = cfg.placement
+    return (0.0, 0.0) if cfg.block(role).engine.device == "cpu" else (place.engine_gpus, place.learner_gpus)
+
+
 def judge_gpus(cfg: Config) -> float:
-    """GPUs of each rank of a judge's engine: a whole one, where engines have GPUs and one verifies by vLLM."""
+    """GPUs of each rank of a judge's engine, where one verifies and engines have GPUs: a whole one of vLLM, a player's
+    share of the embedded one."""
     verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
-    return 1.0 if verifies and cfg.placement.engine_gpus and cfg.solver.engine.kind == "vllm" else 0.0
+    share = gpus(cfg, SOLVER)[0] if verifies else 0.0
+    return {"vllm": float(share > 0), "torch": share}.get(cfg.solver.engine.kind, 0.0)
 
 
 QUEUE_ITEMS = 65_536

@@ -35,6 +35,8 @@ class EngineConfig:
     everything else.
 
     `dtype`: of the weights, and in which the role's learner computes.
+    `device` (torch): where it computes, and the role's learner: cpu; cuda, a GPU; auto, a GPU where its process was
+    given one.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
     For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take; on a CPU its KV
     cache holds `sequences` of the greatest length, within a sixteenth of the machine's memory. `sequences`: most that
@@ -44,6 +46,7 @@ class EngineConfig:
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
     dtype: str = choice("float32", "float32 bfloat16")
+    device: str = choice("auto", "auto cpu cuda")
     continuous: ClassVar[bool] = False
     tensor_parallel: int = number(1, 1, 64)
     memory: float = number(0.85, 0.01, 1)
@@ -81,6 +84,7 @@ class LearnerConfig:
     kind: str = choice("torch", "torch deepspeed simulated")
     ranks: int = number(1, 1, 1024)
     dtype: ClassVar[str] = "float32"
+    device: ClassVar[str] = "auto"
     zero: int = number(2, 1, 3)
     offload: str = choice("none", "none optimizer all")
     packing: bool = False
@@ -251,8 +255,9 @@ class RoleConfig:
     search: SourceConfig = field(default_factory=SourceConfig)
 
     def __post_init__(self) -> None:
-        """A role's learner computes in its engine's precision, and in simulated time at its pace. Its engine has room for
-        its longest episode."""
+        """A role's learner computes in its engine's precision, on its device, and in simulated time at its pace. Its engine
+        has room for its longest episode."""
         self.engine.longest = self.limits.longest  # type: ignore[misc]
         self.learner.dtype = self.engine.dtype  # type: ignore[misc]
+        self.learner.device = self.engine.device  # type: ignore[misc]
         self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600  # type: ignore[misc]

@@ -18,7 +18,7 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
         from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
         kind = ContinuousEngine if config.continuous else TorchEngine
-        return kind(model_dir, config.dtype, prefix_cache=config.prefix_cache)
+        return kind(model_dir, config.dtype, config.prefix_cache, config.device)
     if config.kind == "vllm":
         from ssp.engines.vllm.engine import VllmEngine
 

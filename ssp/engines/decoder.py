@@ -1,9 +1,9 @@
 """The decoder of three families for inference: weights packed for speed, one forward over a KV cache. Llama (llama3 rope
 scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything else is an InputError.
 
-Promises the same function as the stock model (to float32 rounding). Rewrites, exact in real numbers: norm weights and
-1/sqrt(head_dim) are multiplied into what comes behind them, and without norms of queries and keys "rotate half" is a second
-projection.
+Promises the same function as the stock model (to float32 rounding), on a CPU or a GPU: every tensor of a forward is made on
+the decoder's device. Rewrites, exact in real numbers: norm weights and 1/sqrt(head_dim) are multiplied into what comes
+behind them, and without norms of queries and keys "rotate half" is a second projection.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor
 from ssp.base.errors import InputError
 from ssp.base.shape import Shape
 
+CPU = torch.device("cpu")
 FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
 
@@ -42,7 +44,7 @@ class Rope:
         A wave longer than `original` / `low` is `factor` times longer, one shorter than `original` / `high` as it was;
         the frequencies of those in between are a linear mix of both.
         """
-        plain: Tensor = 1.0 / self.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+        plain: Tensor = 1.0 / self.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32, device=CPU) / head_dim)
         if self.factor == 1.0:
             return plain
         turns = self.original * plain / (2 * math.pi)
@@ -144,8 +146,9 @@ _Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def _unseen(positions: Tensor, length: int) -> Tensor:
     """What to add to scores: -inf where a query at `positions[i]` must not see key j: [n, length]."""
-    mask = torch.zeros(len(positions), length)
-    return mask.masked_fill_(torch.arange(length) > positions[:, None], -torch.inf)
+    place = positions.device
+    mask = torch.zeros(len(positions), length, device=place)
+    return mask.masked_fill_(torch.arange(length, device=place) > positions[:, None], -torch.inf)
 
 
 class Cache:
@@ -154,8 +157,8 @@ class Cache:
 
     STEP = 64
 
-    def __init__(self, shape: Architecture) -> None:
-        self.shape = shape
+    def __init__(self, shape: Architecture, device: torch.device) -> None:
+        self.shape, self.device = shape, device
         self.rows = self.length = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -166,7 +169,7 @@ class Cache:
         old, self.keys, self.values = (self.keys, self.values), [], []
         for _ in range(self.shape.layers):
             for tensors, new in zip(old, (self.keys, self.values), strict=True):
-                fresh = torch.zeros(size)
+                fresh = torch.zeros(size, device=self.device)
                 if self.rows:
                     fresh[: self.rows, :, : self.length] = tensors.pop(0)  # and is gone: never two caches at a time
                 new.append(fresh)
@@ -182,6 +185,7 @@ class Cache:
 
     def copy(self, here: Tensor, there: Tensor, length: int) -> None:
         """Make rows `there[i]` what `here[i]` (int64) were before, positions below `length`."""
+        here, there = here.to(self.device), there.to(self.device)
         for tensor in (*self.keys, *self.values):
             used = tensor[:, :, :length]
             used[there] = used[here]
@@ -191,9 +195,13 @@ class Decoder:
     """Packed weights and the forward over a `Cache`."""
 
     def __init__(
-        self, shape: Architecture, weights: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float32
+        self,
+        shape: Architecture,
+        weights: Mapping[str, np.ndarray],
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = CPU,
     ) -> None:
-        self.shape, self.dtype = shape, dtype
+        self.shape, self.dtype, self.device = shape, dtype, device
         for name, size in shape.tensors().items():
             if name not in weights or tuple(weights[name].shape) != size:
                 found = tuple(weights[name].shape) if name in weights else "nothing"
@@ -201,13 +209,13 @@ class Decoder:
                 raise InputError(f"weights must hold {name} of shape {size}", found, step)
 
         def take(name: str) -> Tensor:
-            return torch.from_numpy(np.array(weights[name], dtype=np.float32))
+            return torch.from_numpy(np.array(weights[name], dtype=np.float32)).to(device)
 
         self.embed = take("model.embed_tokens.weight").to(dtype)
         self.layers = [self._pack(take, layer) for layer in range(shape.layers)]
         head = take("model.embed_tokens.weight" if shape.tied else "lm_head.weight")
         self.head = (head * take("model.norm.weight")).t().contiguous().to(dtype)
-        self._cos = self._sin = torch.zeros(0, shape.head_dim)
+        self._cos = self._sin = torch.zeros(0, shape.head_dim, device=device)
 
     def _pack(self, take: Callable[[str], Tensor], index: int) -> _Layer:
         prefix, shape = f"model.layers.{index}.", self.shape
@@ -217,7 +225,9 @@ class Decoder:
 
         def project(x: str) -> Tensor:  # weight and bias
             weight = take(f"{prefix}self_attn.{x}_proj.weight") * before
-            bias = take(f"{prefix}self_attn.{x}_proj.bias") if shape.bias else torch.zeros(len(weight))
+            bias = (
+                take(f"{prefix}self_attn.{x}_proj.bias") if shape.bias else torch.zeros(len(weight), device=self.device)
+            )
             return torch.cat([weight, bias[:, None]], 1)
 
         q, k, v = map(project, "qkv")
@@ -243,9 +253,9 @@ class Decoder:
 
     def _rotary(self, length: int) -> None:
         if len(self._cos) < length:
-            places = torch.arange(length, dtype=torch.float32)[:, None]
+            places = torch.arange(length, dtype=torch.float32, device=CPU)[:, None]
             angle = (places * self.shape.rope.frequencies(self.shape.head_dim)).repeat(1, 2)
-            self._cos, self._sin = angle.cos(), angle.sin()
+            self._cos, self._sin = angle.cos().to(self.device), angle.sin().to(self.device)
 
     def _unit(self, x: Tensor) -> Tensor:
         return x * (x.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()
@@ -265,7 +275,7 @@ class Decoder:
         self._rotary(cache.length)
         x = self.embed.index_select(0, ids)
         cos, sin = self._cos.index_select(0, positions)[:, None], self._sin.index_select(0, positions)[:, None]
-        heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads)
+        heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads, device=self.device)
         places = (heads * cache.length + positions[:, None]).view(-1)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             qk, v = self._project(layer, x, cos, sin)
@@ -293,10 +303,10 @@ class Decoder:
             rotated = torch.cat([-second, first], 2)
         return torch.addcmul(qk * cos, rotated, sin), v
 
-    def decode(self, cache: Cache, ids: Tensor, positions: Tensor) -> Tensor:
+    def decode(self, cache: Cache, ids: Tensor, positions: Tensor, length: int) -> Tensor:
         """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden]. All attend in
-        one product over the longest row's length."""
-        n, length = len(ids), int(positions.max()) + 1
+        one product over the longest row's `length`."""
+        n = len(ids)
         unseen = _unseen(positions, length)[:, None]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -306,17 +316,23 @@ class Decoder:
             scores.view(n, kv * groups, length).add_(unseen)
             return torch.bmm(torch.softmax(scores, -1), v)
 
-        return self._forward(cache, ids, torch.arange(n), positions, attend)
+        return self._forward(cache, ids, torch.arange(n, device=self.device), positions, attend)
 
     def prefill(self, cache: Cache, pieces: Sequence[Piece]) -> Tensor:
         """Feed pieces, packed without padding; hidden state of the last token of each that is `last`. A piece follows what
         its row holds, and earlier pieces of the same row in the same call."""
-        counts = torch.tensor([len(piece.ids) for piece in pieces])
-        rows = torch.tensor([piece.row for piece in pieces]).repeat_interleave(counts)
-        positions = torch.cat([torch.arange(piece.start, piece.end) for piece in pieces])
-        groups = self.shape.heads // self.shape.kv_heads
-        masks = [_unseen(torch.arange(p.start, p.end), p.end).repeat_interleave(groups, 0) for p in pieces]
-        cuts = [0, *(counts.cumsum(0) * groups).tolist()]
+        sizes, groups = [len(piece.ids) for piece in pieces], self.shape.heads // self.shape.kv_heads
+        cuts = [0, *(end * groups for end in accumulate(sizes))]
+        told = (
+            [id for piece in pieces for id in piece.ids],
+            [piece.row for piece in pieces for _ in piece.ids],
+            [place for piece in pieces for place in range(piece.start, piece.end)],
+            [end - 1 for piece, end in zip(pieces, accumulate(sizes), strict=True) if piece.last],
+        )
+        whole = torch.tensor([number for numbers in told for number in numbers], device=self.device)  # one transfer
+        ids, rows, positions, ends = whole.split([len(numbers) for numbers in told])
+        own = zip(pieces, positions.split(sizes), strict=True)
+        masks = [_unseen(places, piece.end).repeat_interleave(groups, 0) for piece, places in own]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             n, kv, _, d = q.shape
@@ -328,8 +344,6 @@ class Decoder:
                 mixed[:, start:end] = torch.bmm(torch.softmax(scores, -1), v)
             return mixed.view(kv, n, groups * d).transpose(0, 1).reshape(n, -1)
 
-        ids = torch.tensor([id for piece in pieces for id in piece.ids])
-        ends = (counts.cumsum(0) - 1)[torch.tensor([piece.last for piece in pieces])]
         return self._forward(cache, ids, rows, positions, attend, ends)
 
     def logits(self, x: Tensor) -> Tensor:

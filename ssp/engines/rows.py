@@ -15,20 +15,26 @@ import torch
 from torch import Tensor
 
 from ssp.base.models import read_json
-from ssp.engines.decoder import Architecture, Cache, Decoder, Piece
+from ssp.engines.decoder import CPU, Architecture, Cache, Decoder, Piece
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_PREFILL_TOKENS = 512  # tokens in one prefill call, about: large enough for the matrices, small enough for the cache
-_PIECE = 128  # tokens of one row in one product: longer ones waste work on keys that come later
+# Tokens in one prefill call, about: large enough for the matrices, small enough for the cache. Tokens of one row in one
+# product: longer ones waste work on keys that come later; shorter ones a GPU's time between two of them.
+_PREFILL = {"cpu": (512, 128), "cuda": (4096, 1024)}
 
 
 class Rows:
-    """`model`: an HF folder, or its configuration as a mapping. InputError for another architecture."""
+    """`model`: an HF folder, or its configuration as a mapping; `device`: where all tensors are, the books are the host's.
+    InputError for another architecture."""
 
-    def __init__(self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool) -> None:
+    def __init__(
+        self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU
+    ) -> None:
         self.shape = Architecture.of(model if isinstance(model, Mapping) else read_json(Path(model) / "config.json"))
         self.dtype, self.prefix = _DTYPES[dtype], prefix
-        self.cache = Cache(self.shape)
+        self.device = device
+        self._call, self._piece = _PREFILL.get(device.type, _PREFILL["cuda"])
+        self.cache = Cache(self.shape, device)
         self.model: Decoder | None = None
         self.forget()
 
@@ -130,7 +136,7 @@ class Rows:
             self.cache.copy(torch.tensor(origins), torch.tensor(copies), length)
             self.length[copies] = self.length[origins]
             place = {row: i for i, row in enumerate(read)}
-            hidden = hidden.index_select(0, torch.tensor([place[source] for source in sources]))
+            hidden = hidden.index_select(0, torch.tensor([place[source] for source in sources], device=self.device))
         return hidden, [ids[-1] for ids in feeds]
 
     def _shared(self, first: int, feeds: list[list[int]]) -> list[int]:
@@ -159,9 +165,10 @@ class Rows:
         call: list[Piece] = []
         for row, ids in zip(rows, feeds, strict=True):
             start = int(self.length[row])
-            for at in range(0, len(ids), _PIECE):
-                call.append(Piece(row, start + at, ids[at : at + _PIECE], at + _PIECE >= len(ids)))
-                if sum(len(piece.ids) for piece in call) >= _PREFILL_TOKENS:
+            for at in range(0, len(ids), self._piece):
+                end = at + self._piece
+                call.append(Piece(row, start + at, ids[at:end], end >= len(ids)))
+                if sum(len(piece.ids) for piece in call) >= self._call:
                     hidden.append(self.model.prefill(self.cache, call))
                     call = []
         if call:

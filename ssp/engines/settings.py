@@ -14,6 +14,7 @@ from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
 KEYS = {
+    "device": ("torch",),
     "tensor_parallel": ("vllm",),
     "memory": ("vllm",),
     "sequences": ("vllm", "simulated"),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssp.base import devices
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.decoder import Decoder
@@ -28,13 +29,17 @@ from ssp.engines.turns import Turn, Turns
 class TorchEngine:
     """Generates in lock step, deterministic on one build and thread count. `model`: an HF folder, or its configuration (then
     `load` comes first); InputError for another architecture, or a broken folder. `prefix_cache`: a prompt that several slots
-    share is read once."""
+    share is read once. `device`: see `ssp.base.devices`."""
 
     def __init__(
-        self, model: str | Path | Mapping[str, Any], dtype: str = "float32", prefix_cache: bool = True
+        self,
+        model: str | Path | Mapping[str, Any],
+        dtype: str = "float32",
+        prefix_cache: bool = True,
+        device: str = "auto",
     ) -> None:
         self.version = 0
-        self.rows = Rows(model, dtype, prefix_cache)
+        self.rows = Rows(model, dtype, prefix_cache, devices.find(device))
         self._turns = Turns(self.rows)
         self._new: list[Turn] = []
         self._futures: dict[int, Future[Generation]] = {}
@@ -50,7 +55,7 @@ class TorchEngine:
 
     def decoder(self, weights: dict[str, np.ndarray]) -> Decoder:
         """A decoder of these weights. InputError when a parameter is missing or has another shape."""
-        return Decoder(self.rows.shape, weights, self.rows.dtype)
+        return Decoder(self.rows.shape, weights, self.rows.dtype, self.rows.device)
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
@@ -150,10 +155,9 @@ class ContinuousEngine(LiveEngine):
     """A `TorchEngine` that runs by itself (`LiveEngine`), called from any thread, with one turn a slot at a time. An error
     of its thread reaches everybody who waits, as it is."""
 
-    def __init__(
-        self, model: str | Path | Mapping[str, Any], dtype: str = "float32", prefix_cache: bool = True
-    ) -> None:
-        self._inner = inner = TorchEngine(model, dtype, prefix_cache)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """As of `TorchEngine`."""
+        self._inner = inner = TorchEngine(*args, **options)
         self.version = 0
         self._thread = OrderThread("torch-engine", inner.busy, inner.advance, inner.end)
         threads = torch.get_num_threads()  # a thread's own setting

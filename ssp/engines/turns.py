@@ -1,12 +1,14 @@
 """Turns under way: rows are added, all advance by one token together, each finishes by itself.
 
 The decode batch is rows 0 .. n-1 of the cache, so that the hot loop reads views, never copies. Promises exact log-probs of
-what was drawn, the version that drew each token, and that a row which finished leaves the batch as soon as moving it pays.
+what was drawn, the version that drew each token, that a row which finished leaves the batch as soon as moving it pays, and
+that the host waits for a GPU once a token: what it must know of all rows comes in one transfer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,25 +42,32 @@ class Turns:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._stops: dict[tuple[int, ...], int] = {}  # stop ids → row of the table
-        self._table = torch.zeros(0, rows.shape.vocab, dtype=torch.bool)
+        self._device = rows.device
+        self._table = torch.zeros(0, rows.shape.vocab, dtype=torch.bool, device=self._device)
         self.clear()
 
     def clear(self) -> None:
         """Drop all turns."""
         self._turns: list[Turn] = []
-        none = torch.zeros(0, dtype=torch.int64)
-        self._alive = torch.zeros(0, dtype=torch.bool)
+        zeros = partial(torch.zeros, device=self._device)
+        none = zeros(0, dtype=torch.int64)
+        self._go([])
         # tokens sampled, most of them, place of the next in the cache, token fed last, row of the table of stop ids
         self._count = self._limit = self._place = self._fed = self._stop = none
-        self._temperature = torch.zeros(0)
-        self._numbers = self._logprobs = torch.zeros(0, 0)  # [n, width]
-        self._ids = torch.zeros(0, 0, dtype=torch.int64)
-        self._hidden = torch.zeros(0, self._rows.shape.hidden, dtype=self._rows.dtype)
+        self._temperature = zeros(0)
+        self._numbers = self._logprobs = zeros(0, 0)  # [n, width]
+        self._ids = zeros(0, 0, dtype=torch.int64)
+        self._hidden = zeros(0, self._rows.shape.hidden, dtype=self._rows.dtype)
         self._look()
 
     def __len__(self) -> int:
         """Turns that go on."""
-        return int(self._alive.sum())
+        return sum(self._goes)
+
+    def _go(self, goes: list[bool]) -> None:
+        """Which rows go on, for the host and, as numbers to add, for the device."""
+        self._goes = goes
+        self._step = torch.tensor(goes, dtype=torch.int64, device=self._device)
 
     def _look(self) -> None:
         """What the turns of the batch want, once for all their tokens."""
@@ -92,9 +101,9 @@ class Turns:
             blank,
         )
         for name, column in zip(_COLUMNS, new, strict=True):
-            setattr(self, f"_{name}", _stack(getattr(self, f"_{name}"), column))
+            setattr(self, f"_{name}", _stack(getattr(self, f"_{name}"), column.to(self._device)))
         self._turns = self._turns + turns
-        self._alive = torch.cat([self._alive, torch.ones(n, dtype=torch.bool)])
+        self._go([True] * len(self._turns))
         self._hidden = torch.cat([self._hidden, hidden])
         self._look()
 
@@ -103,7 +112,7 @@ class Turns:
             new = torch.zeros(1, self._rows.shape.vocab, dtype=torch.bool)
             new[0, list(sampling.stop_ids)] = True
             self._stops[sampling.stop_ids] = len(self._table)
-            self._table = torch.cat([self._table, new])
+            self._table = torch.cat([self._table, new.to(self._device)])
         return self._stops[sampling.stop_ids]
 
     def _longest(self) -> int:
@@ -114,50 +123,53 @@ class Turns:
         model, n = self._rows.model, len(self._turns)
         assert model is not None
         logits = model.logits(self._hidden)
-        at = torch.arange(n) * self._ids.shape[1] + self._count
+        at = torch.arange(n, device=self._device) * self._ids.shape[1] + self._count
         temperature = self._temperature[:, None] if self._alike is None else self._alike
         drawn, logprobs = draw(logits, temperature, self._numbers.view(-1).index_select(0, at))
         self._ids.view(-1).index_copy_(0, at, drawn)
         self._logprobs.view(-1).index_copy_(0, at, logprobs)
-        self._count = self._count + self._alive
+        self._count = self._count + self._step
         ended = self._table.view(-1).index_select(0, self._stop * self._table.shape[1] + drawn)
+        full = self._limit <= self._count
+        columns = (drawn, self._count, self._place, ended, full)
+        last, counts, places, stopped, spent = torch.stack([column.long() for column in columns]).tolist()
         if self._has_words:
-            ended = ended | self._said(drawn)
-        finished = (ended | (self._limit <= self._count)) & self._alive
+            stopped = [int(stop or self._said(row, last[row], counts[row])) for row, stop in enumerate(stopped)]
+        goes = [goes and not (stop or end) for goes, stop, end in zip(self._goes, stopped, spent, strict=True)]
+        rows = [row for row, went in enumerate(self._goes) if went and not goes[row]]
         done: list[tuple[Turn, Generation]] = []
-        if finished.any():
-            done = self._finish(torch.nonzero(finished)[:, 0], ended)
-            self._alive = self._alive & ~finished
+        if rows:
+            done = self._finish(rows, counts, stopped)
+            self._go(goes)
             left = len(self)
             if not left:
                 self.clear()
                 return done
             if n - left >= _COMPACT_SHARE * n:
-                drawn = drawn[self._compact(left)]
+                order = self._compact(left)
+                drawn, places = drawn[order.to(self._device)], [places[row] for row in order.tolist()]
         self._fed = drawn
-        self._hidden = model.decode(self._rows.cache, drawn, self._place)
-        self._place = self._place + self._alive
+        self._hidden = model.decode(self._rows.cache, drawn, self._place, max(places) + 1)
+        self._place = self._place + self._step
         return done
 
-    def _said(self, drawn: Tensor) -> Tensor:
-        """Which turns have just completed a stop string, bool [n]."""
-        said = torch.zeros(len(drawn), dtype=torch.bool)
-        rows = zip(self._turns, drawn.tolist(), self._count.tolist(), self._alive.tolist(), strict=True)
-        for row, (turn, last, count, alive) in enumerate(rows):
-            words = turn.sampling.stop_words
-            if alive and words is not None and words.may_end(last):
-                said[row] = words.hit(self._ids[row, max(0, count - words.window) : count].tolist())
-        return said
+    def _said(self, row: int, last: int, count: int) -> bool:
+        """Whether a turn that goes on has just completed a stop string with its `last` token, the `count`-th."""
+        words = self._turns[row].sampling.stop_words
+        if not self._goes[row] or words is None or not words.may_end(last):
+            return False
+        return words.hit(self._ids[row, max(0, count - words.window) : count].tolist())
 
-    def _finish(self, rows: Tensor, ended: Tensor) -> list[tuple[Turn, Generation]]:
+    def _finish(self, rows: list[int], counts: list[int], stopped: list[int]) -> list[tuple[Turn, Generation]]:
         """Cut each to what was sampled, and book it."""
-        ids, logprobs = (column.index_select(0, rows).tolist() for column in (self._ids, self._logprobs))
+        which = torch.tensor(rows, device=self._device)
+        ids, logprobs = (column.index_select(0, which).tolist() for column in (self._ids, self._logprobs))
         done = []
-        for i, row in enumerate(rows.tolist()):
-            turn, count = self._turns[row], int(self._count[row])
+        for i, row in enumerate(rows):
+            turn, count = self._turns[row], counts[row]
             self._rows.book(row, ids[i][:count])
             version, versions = drawn_by([(0, turn.version), *turn.switches], count)
-            said = Generation(ids[i][:count], logprobs[i][:count], version, bool(ended[row]), versions)
+            said = Generation(ids[i][:count], logprobs[i][:count], version, bool(stopped[row]), versions)
             done.append((turn, said))
         return done
 
@@ -167,28 +179,26 @@ class Turns:
         if not left:
             self.clear()
         elif left < len(self._turns):
-            self._hidden = self._hidden[self._compact(left)]
+            self._hidden = self._hidden[self._compact(left).to(self._device)]
 
     def _compact(self, left: int) -> Tensor:
-        """Bring the rows that go on to 0 .. left-1; returns the old place of each, int64 [left]."""
-        gaps = torch.nonzero(~self._alive[:left])[:, 0]
-        movers = left + torch.nonzero(self._alive[left:])[:, 0]
-        self._rows.swap(gaps.numpy(), movers.numpy(), self._longest())
-        order = torch.arange(left)
-        order[gaps] = movers
+        """Bring the rows that go on to 0 .. left-1; returns the old place of each, int64 [left] on the host."""
+        goes = np.array(self._goes)
+        gaps, movers = np.flatnonzero(~goes[:left]), left + np.flatnonzero(goes[left:])
+        self._rows.swap(gaps, movers, self._longest())
+        order = torch.arange(left, device="cpu")
+        order[torch.from_numpy(gaps)] = torch.from_numpy(movers)
         for name in _COLUMNS:
-            setattr(self, f"_{name}", getattr(self, f"_{name}")[order])
+            setattr(self, f"_{name}", getattr(self, f"_{name}")[order.to(self._device)])
         self._turns = [self._turns[row] for row in order.tolist()]
-        self._alive = torch.ones(left, dtype=torch.bool)
+        self._go([True] * left)
         self._look()
         return order
 
     @torch.inference_mode()
     def drop(self, slots: set[int]) -> None:
         """End the turns of these slots, which are closed next, without a result."""
-        for row, turn in enumerate(self._turns):
-            if turn.slot in slots:
-                self._alive[row] = False
+        self._go([goes and turn.slot not in slots for goes, turn in zip(self._goes, self._turns, strict=True)])
         self._squeeze()
 
     @torch.inference_mode()
@@ -199,7 +209,7 @@ class Turns:
         if not self._turns:
             return
         assert self._rows.model is not None
-        self._hidden = self._rows.model.decode(self._rows.cache, self._fed, self._place - 1)
+        self._hidden = self._rows.model.decode(self._rows.cache, self._fed, self._place - 1, self._longest())
         for turn, count in zip(self._turns, self._count.tolist(), strict=True):
             turn.switches.append((count, version))
 

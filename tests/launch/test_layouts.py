@@ -64,6 +64,16 @@ def ended(claims: Cluster, made: Run, roles: Sequence[str]) -> Counter[str]:
     return Counter(task.func_or_class_name for task in tasks)  # their names change with the actor
 
 
+def test_torch_shares_one_gpu_and_nobody_sleeps(claims: Cluster, tmp_path: Path) -> None:
+    """Without vLLM: two players, a verifier and two learners on one GPU, which is not there, so that torch takes the CPU."""
+    parts = "engine_gpus=0.2 learner_gpus=0.2 proposers=1 solvers=1 judges=1 nodes=1x2x80".split()
+    typed = [word for word in SMALL[:5] if not word.startswith("eval")] + [f"placement.{part}" for part in parts]
+    with run(tmp_path / "parts", *typed, "referee.verifier=frozen", env=claims.env) as made:
+        assert made.wait(300.0) == 0, made.text()
+        ledger_is_sound(made, ROLES)
+        assert "weights travel by object_store" in made.text() and "engines sleep" not in made.text()
+
+
 @pytest.mark.nightly
 def test_one_engine_plays_both_roles_with_an_adapter_each(claims: Cluster, tmp_path: Path) -> None:
     """DeepSpeed learns for the proposer, torch for the solver; what they publish is adapters, what they save is whole."""

@@ -174,6 +174,7 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
     ("typed", "rule"),
     [
         ("placement.engine_gpus=0.5", "are 0 or 1 where each has GPUs of its own"),
+        ("solver.engine.device=cpu", r"solver\.engine\.device belongs to engine\.kind=torch"),
         ("placement.layout=colocate", r"engine_gpus \+ learner_gpus is at most 1"),
         ("placement.layout=colocate placement.engine_gpus=0.5 placement.learner_gpus=0.5", "take turns"),
         ("placement.layout=shared-base", "adapter each"),
@@ -184,6 +185,22 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
 def test_shares_that_could_have_no_effect_are_refused(typed: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         load("gpu8", typed.split())
+
+
+def test_torch_alone_shares_a_gpu_and_knows_its_device() -> None:
+    """Everything that computes has a part of it, the verifier too, and all their bytes count: none takes turns."""
+    typed = "engine_gpus=0.2 learner_gpus=0.2 proposers=1 solvers=1 judges=1".split()
+    typed = [f"placement.{key}" for key in typed] + ["referee.verifier=frozen", "defaults.engine.dtype=bfloat16"]
+    plan = make(load("quickstart", [*typed, "defaults.engine.device=cuda"]), parse("1x1x80"))
+    five = ["proposer", "solver", "judge", "learner-proposer", "learner-solver"]
+    assert laid(plan) == [[[f"{name} 0/0" for name in five]]]
+    assert plan.used()[Slot(0, 0)] == sum(plan.known[name].device() for name in five)
+    assert {need.what for need in plan.known["solver"].needs if need.host} == {"process", "read weights"}
+    mixed = make(load("quickstart", [*typed, "proposer.engine.device=cpu"]), parse("1x1x80"))
+    assert laid(mixed) == [[["solver 0/0", "judge 0/0", "learner-solver 0/0"]]]
+    assert published(load("quickstart", typed)) == published(load("quickstart")) > 0  # arrays, by the host
+    with pytest.raises(InputError, match=r"device=cuda needs GPUs .*engine_gpus=0 .*docs/placement\.md"):
+        make(load("quickstart", ["solver.engine.device=cuda"]), parse("1x1x80"))
 
 
 def test_the_fleet_has_one_base_and_one_way_to_run() -> None:

@@ -16,8 +16,8 @@ BATCHED = 8192
 """Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
 GRAPHS = GB
 """CUDA graphs, which vLLM captures beside its share of the memory."""
-PREFILL = 512
-"""Tokens that the embedded engine reads at a time."""
+PREFILL, GPU_PREFILL = 512, 4096
+"""Tokens that the embedded engine reads at a time on a CPU and on a GPU."""
 RESIDUE = 2 * GB
 """What a sleeping engine may leave on its GPU (context, communicators): it refuses to sleep with more."""
 
@@ -46,11 +46,16 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     packed = (model.parameters + twice) * width(role.engine.dtype)
     # The output matrix passes through float32 copies. Weights are mapped, but narrow files are read into float32.
     copies = (2 if role.engine.dtype == "float32" else 3) * FLOAT32 * shape.vocab * shape.hidden
-    playing = FLOAT32 * max(PREFILL * (3 * shape.mlp + 4 * shape.hidden), 4 * episodes * shape.vocab)
+    logits, layer = 4 * episodes * shape.vocab, 3 * shape.mlp + 4 * shape.hidden
+    playing = FLOAT32 * max(PREFILL * layer, logits)
+    coming = [Need("next weights", max(packed, read * model.narrow) + copies, turn=True)]
+    if gpu:  # masks and scores count here; weights come over the host and are packed on the GPU
+        playing = FLOAT32 * max(GPU_PREFILL * (layer + shape.heads * role.limits.longest), logits)
+        coming = [Need("next weights", packed + copies, turn=True), Need("read weights", read, host=True, turn=True)]
     return EngineNeeds(
         (
             Need("weights", packed),
-            Need("next weights", max(packed, read * model.narrow) + copies, turn=True),
+            *coming,
             Need("KV cache", episodes * _full(model, role)),
             Need("workspace", playing, after=True),  # of a prefill's widest layer, or all logits in four copies
         )

@@ -87,7 +87,7 @@ def _fleet(cfg: Config, gpu: int) -> Process:
 def _players(cfg: Config, name: str, role: str, gpu: int, at_once: int, adapters: int = 0) -> Process:
     """Players with an engine of `role`."""
     block, place = cfg.block(role), cfg.placement
-    gpus, model = place.engine_gpus, find(block.model)
+    gpus, model = crews.gpus(cfg, role)[0], find(block.model)
     found = engine.engine(model, block, at_once, gpu if gpus else 0, adapters)
     needs = [*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs]
     if block.engine.kind == "torch" and cfg.transfer.kind == "broadcast":
@@ -131,7 +131,7 @@ def _encoder(cfg: Config) -> tuple[Need, ...]:
 
 
 def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
-    blocks, gpus = [cfg.block(role) for role in roles], cfg.placement.learner_gpus
+    blocks, gpus = [cfg.block(role) for role in roles], crews.gpus(cfg, roles[0])[1]
     model, needs = find(blocks[0].model), tuple[Need, ...]()
     if blocks[0].policy == "frozen":
         needs, gpus = (Need("weights", model.parameters * learner.FLOAT32),), 0.0
@@ -149,6 +149,7 @@ def published(cfg: Config) -> int:
     place, kind = cfg.placement, cfg.transfer.kind
     shared = place.layout == "shared-base"
     gpus = kind == "auto" and place.engine_gpus and place.learner_gpus and not shared and not crews.takes_turns(cfg)
+    gpus = gpus and all(cfg.block(role).engine.kind == "vllm" for role in cfg.roles)  # the embedded one takes arrays
     if kind == "broadcast" or gpus:
         return 0
     total = 0

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from ssp.base.errors import InputError
 from ssp.capacity.memory import MB, Process, learners, processes
 from ssp.capacity.memory.processes import BASE_MB, FLEET, object_store
+from ssp.config.crews import gpus
 from ssp.config.nodes import Node, smallest_gpu
+from ssp.config.rules import hold
 from ssp.config.schema import Config
 
 SLACK = 1e-6
@@ -155,6 +157,10 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
 
 def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     """The plan of a run of `cfg` on `nodes`, whether or not their memory suffices. InputError when GPUs do not."""
+    for role in cfg.roles:
+        asked, rule = cfg.block(role).engine.device == "cuda", f"{role}.engine.device=cuda needs GPUs in a run"
+        shares = f"placement.engine_gpus={cfg.placement.engine_gpus:g} learner_gpus={cfg.placement.learner_gpus:g}"
+        hold(not asked or min(gpus(cfg, role)) > 0, rule, shares, "set both as docs/placement.md says, or device=auto")
     found = processes(cfg, smallest_gpu(nodes))
     wanted = units(cfg, found)
     slots = assign(wanted, [node.gpus for node in nodes])

@@ -18,9 +18,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from ssp.base import devices
 from ssp.base.errors import InvariantError
 from ssp.config.role import LearnerConfig
-from ssp.learning.backends.ranks import SOLO, Ranks, device
+from ssp.learning.backends.ranks import SOLO, Ranks
 
 WEIGHTS = "weights.safetensors"
 
@@ -34,14 +35,14 @@ class Backend:
     """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every
     method but `layout` is collective.
 
-    `device`: the GPU where there is one, else the CPU. `shards`: `write` writes the weights too, every rank its own
+    `device`: where the weights are (`engine.device`). `shards`: `write` writes the weights too, every rank its own
     part. `parted`: a rank keeps only a part of each weight.
     """
 
     shards = parted = False
 
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
-        self.device, self.ranks = device(), ranks
+        self.device, self.ranks = devices.find(config.device), ranks
         self.module, self.config, self._lr = module.to(self.device), config, lr
         self.optimizer = self._adamw(fused=self.device.type == "cuda")
 

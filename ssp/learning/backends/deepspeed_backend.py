@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ssp.base import devices
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LearnerConfig
 from ssp.learning.backends.backend import Backend
-from ssp.learning.backends.ranks import SOLO, Ranks, device, join, listen
+from ssp.learning.backends.ranks import SOLO, Ranks, join, listen
 
 SHARDS = "shards"
 BUCKET = 200_000_000  # numbers that are communicated at a time, at most
@@ -34,7 +35,7 @@ class DeepSpeedBackend(Backend):
 
     def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
         """InputError where DeepSpeed is not installed."""
-        self.ranks, self.device = ranks, device()
+        self.ranks, self.device = ranks, devices.find(config.device)
         self.module, self.config, self._lr = module, config, lr
         self.parted = config.zero == 3
         self._pending = self._spoiled = False

@@ -67,11 +67,6 @@ class Ranks:
 SOLO = Ranks()
 
 
-def device() -> torch.device:
-    """Where this process computes: the GPU that it was given, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def listen(host: str = LOOPBACK) -> socket.socket:
     """A listening socket at a free port of `host`, for rank 0 of a group to be."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

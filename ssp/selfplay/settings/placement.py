@@ -17,15 +17,18 @@ def nodes_are_readable(cfg: Config) -> None:
 
 
 def shares_fit_the_layout(cfg: Config) -> None:
-    """Who shares a GPU takes a part of it, and who has one of its own takes it whole."""
+    """Who shares a GPU takes a part of it, and who has one of its own takes it whole. Torch alone takes only the memory that
+    it needs, so it may share one without taking turns."""
     place = cfg.placement
     engines, learners = place.engine_gpus, place.learner_gpus
     found = f"layout={place.layout} engine_gpus={engines:g} learner_gpus={learners:g}"
     both = 2 if place.layout == "shared-base" else 1
     shared = 0 < engines and 0 < learners and engines + both * learners <= 1
     if place.layout == "separate":
-        rule = "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own"
-        hold({engines, learners} <= {0.0, 1.0}, rule, found, "set them to 1, or placement.layout=colocate")
+        rule = "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own; parts of one are for "
+        rule += "engine.kind=torch with learner.kind=torch"
+        alone = all({cfg.block(role).engine.kind, cfg.block(role).learner.kind} == {"torch"} for role in cfg.roles)
+        hold(alone or {engines, learners} <= {0.0, 1.0}, rule, found, "set them to 1, or placement.layout=colocate")
     elif place.layout == "colocate":
         rule = "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1, both above 0"
         hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")

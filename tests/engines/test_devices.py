@@ -1,0 +1,53 @@
+"""The embedded engine on another device than the host: the same bits there, one wait a token, and what a device is called."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from elsewhere import NAME, Device, there
+from suite_models import STOP, arrays, network
+
+from ssp.base import devices
+from ssp.base.errors import InputError
+from ssp.engines import Generation, Sampling, StopWords
+from ssp.engines.torch_engine import TorchEngine
+
+PROMPTS = [[10, 11] * 80, [12] * 9, [12] * 9, [13], [14, 15]]
+WORDS = StopWords(["ab"], lambda ids: "".join(chr(id) for id in ids))
+
+
+def talk(name: str, device: str, seen: Device | None = None) -> tuple[list[list[Generation]], list[int]]:
+    """Three turns of some slots, the cache grown and a switch of weights between them, and the waits of each turn."""
+    net, other = network(name), network(name, 1)
+    engine = TorchEngine(net.config.to_dict(), device=device)
+    engine.load(arrays(net), 1)
+    found, waits = [], []
+    for sampling in (Sampling(0.7, 12, (STOP,)), Sampling(0.0, 30), Sampling(1.0, 40, (STOP,), WORDS)):
+        before = seen.waits if seen else 0
+        slots = engine.open([1, 2, 3, 4, 5])
+        found.append(engine.step(slots, [[*prompt] for prompt in PROMPTS], sampling))
+        found.append(engine.step(slots[:3], [[20, 21], [22], []], Sampling(sampling.temperature, 5)))
+        waits.append((seen.waits if seen else 0) - before)
+        engine.load(arrays(other), 2)
+    return found, waits
+
+
+@pytest.mark.parametrize("name", ["llama-own", "qwen2-tied", "qwen3-tied"])
+def test_the_same_bits_elsewhere_and_a_wait_a_token(name: str) -> None:
+    here, _ = talk(name, "cpu")
+    with there() as device:
+        away, (_, plain, _) = talk(name, NAME, device)
+    assert away == here
+    # Of the turn in which all rows end together: a token each, what they said, and where the longest row was.
+    assert plain <= 30 + 5 + 2 * 5
+
+
+def test_a_device_is_found_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices.find("auto") == devices.find("cpu") == torch.device("cpu")
+    with pytest.raises(InputError, match=r"engine.device=cuda needs a GPU .* engine.device=auto"):
+        TorchEngine(network("qwen2-tied").config.to_dict(), device="cuda")
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.cuda, "is_available", lambda: True)
+        assert devices.find("auto") == devices.find("cuda") == torch.device("cuda")
+        assert devices.find("cpu") == torch.device("cpu")
