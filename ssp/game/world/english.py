@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-
-import numpy as np
 
 from ssp.base.episode import Document
 from ssp.base.seeds import generator
@@ -77,16 +75,15 @@ class English:
         return {key: list(groups.values()) for key, groups in grouped.items()}
 
     def drawn(self, part: str, hops: int, n: int, seed: int) -> Iterator[tuple[Chain, str]]:
-        """At most `n` distinct chains of the split with their questions. Each run of relations comes as often as any other
-        while it lasts. Only what the oracle reads as the one answer that the chain has."""
+        """At most `n` distinct chains of the split with their questions. A run of relations comes the more often the more
+        chains it has, by the square root, so that no relation and no place fills the set. Only what the oracle reads as
+        the one answer that the chain has."""
         rng = generator(seed, "english", part, hops)
-        groups = [[group[i] for i in rng.permutation(len(group))] for group in self._chains.get((part, hops), ())]
-        turn = [
-            group[at]
-            for at in range(max(map(len, groups), default=0))
-            for group in _order(groups, rng)
-            if at < len(group)
-        ]
+        turns: list[tuple[float, Chain]] = []
+        for group in self._chains.get((part, hops), ()):
+            places = (rng.permutation(len(group)) + rng.random(len(group))) / len(group) ** 0.5
+            turns += zip(places.tolist(), group, strict=True)
+        turn = [chain for _, chain in sorted(turns, key=lambda pair: pair[0])]
         kept, texts = 0, set[str]()
         for chain in turn:
             text = write(chain, int(rng.integers(1 << 30)))
@@ -132,10 +129,6 @@ class English:
 def _place(fact: Fact) -> Iterable[str]:
     """The subject of a fact that a question can lead back to."""
     return [fact.subject] if fact.relation == "capital" else []
-
-
-def _order(groups: Sequence[list[Chain]], rng: np.random.Generator) -> list[list[Chain]]:
-    return [groups[i] for i in rng.permutation(len(groups))]
 
 
 def _told(text: str, chain: Chain, world: English) -> bool:

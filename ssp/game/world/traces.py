@@ -19,8 +19,8 @@ from ssp.search.bm25 import build
 
 TOPK = 3
 """Documents that a search of a trace shows."""
-SOLVER_PER_HOP = {1: 120, 2: 280, 3: 100}
-PROPOSER, QUOTING = 360, 160
+SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
+PROPOSER, QUOTING = 300, 120
 """Traces of each kind at most."""
 UNANSWERABLE = 3
 """Of so many verifier's traces one lacks the passage that settles the question."""
