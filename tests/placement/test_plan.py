@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,8 @@ from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 from ssp.selfplay.settings import placement as placement_rules
+
+ROOT = Path(__file__).parents[2] / "configs"
 
 
 def laid(plan: Plan) -> list[list[list[str]]]:
@@ -80,6 +84,20 @@ def test_gpu32_by_hand() -> None:
     pairs = [gpu for node in plan[1:] for gpu in node if gpu[0].startswith("solver")]
     assert pairs == [[f"solver {engine}/{rank}"] for engine in range(8) for rank in range(2)]
     assert plan[3][4:] == [[f"proposer {engine}/0"] for engine in range(4)]
+
+
+def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
+    """What the game is, and how it learns, is the recipe's for two cores."""
+    here, there = (yaml.safe_load((ROOT / f"{name}.yaml").read_text()) for name in ("english", "english-gpu1"))
+    assert laid(make(load("english-gpu1"), parse("1x1x80")))[0][0][2] == "judge 0/0"
+    for own in (here, there):
+        own["defaults"]["engine"].pop("device", None)
+        own["defaults"]["learner"].pop("token_budget")
+        own["game"].pop("attempts")
+        own.pop("placement")
+        own["proposer"].pop("batch")
+        own["solver"].pop("batch")
+    assert here == there
 
 
 @pytest.mark.parametrize("name", ["gpu1", "gpu8", "gpu32"])
