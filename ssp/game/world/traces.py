@@ -20,13 +20,15 @@ from ssp.search.bm25 import build
 TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
-PROPOSER, QUOTING = 300, 120
+PROPOSER, QUOTING = 300, 240
 """Traces of each kind at most."""
-UNANSWERABLE = 3
-"""Of so many verifier's traces one lacks the passage that settles the question."""
+UNSETTLED = 5
+"""Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
 
 Trace = dict[str, Any]
+Proposal = tuple[Trace, Chain, str]
+"""A proposer's trace, and the chain and the text of its question."""
 
 
 class Script:
@@ -77,7 +79,7 @@ class Script:
             made = (self.solved(*drawn) for drawn in self._world.drawn(TRAIN, hops, 4 * n, self._seed))
             yield from _first(n, made)
 
-    def _proposals(self) -> Iterator[tuple[Trace, Chain, str]]:
+    def _proposals(self) -> Iterator[Proposal]:
         """Proposer's traces with the chain and the text of their questions."""
         rng = generator(self._seed, "english", "proposer")
         targets = self._world.targets()
@@ -88,7 +90,7 @@ class Script:
                 count += 1
                 yield made
 
-    def proposed(self, target: str, rng: np.random.Generator) -> tuple[Trace, Chain, str] | None:
+    def proposed(self, target: str, rng: np.random.Generator) -> Proposal | None:
         """A proposer's trace for `target`: it searches the target, then what else is known of the place that it found,
         and asks by that. None where no search leads there."""
         ahead = {hop.fact.passage: hop for hop in self._ends(target)}
@@ -126,20 +128,28 @@ class Script:
         """Facts by which a question can name `place`."""
         return [fact for fact in self._world.leads(place) if fact.subject == place and self._world.owned(fact)]
 
-    def _checks(self, proposals: Sequence[tuple[Trace, Chain, str]]) -> Iterator[Trace]:
-        """The verifier's traces: the proposer's documents with others, quotes and the answer."""
+    def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
+        """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these
+        documents do not settle."""
         rng = generator(self._seed, "english", "verifier")
         for number, (trace, chain, text) in enumerate(proposals[:QUOTING]):
             own = {row["id"]: row for found in trace["results"] for row in found}
-            missing = number % UNANSWERABLE == 0
-            if missing:
-                own.pop(chain[-1].fact.passage)
+            settled = number % UNSETTLED != 0
+            if not settled:
+                text = self._other(chain, proposals, number)
             noise = [self._documents[i] for i in rng.integers(len(self._documents), size=NOISE)]
             shown = [*own.values(), *_rows(noise)]
             quotes = [f'<quote id="{hop.fact.passage}">{hop.fact.quote}</quote>' for hop in chain]
-            turn = "<answer> none </answer>" if missing else f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>"
+            turn = f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>" if settled else "<answer> none </answer>"
             documents = [shown[i] for i in rng.permutation(len(shown))]
             yield {"role": "quoting", "fields": {"question": text}, "documents": documents, "turns": [turn]}
+
+    def _other(self, chain: Chain, proposals: Sequence[Proposal], number: int) -> str:
+        """The question of `chain` asked by the clue of another proposal, which its documents say nothing of."""
+        clues = [other[0] for _, other, _ in (*proposals[number + 1 :], *proposals) if len(other) > 1]
+        asked = chain[-1].fact
+        clue = next(hop for hop in clues if hop.end != asked.subject and hop.fact.relation != asked.relation)
+        return write((clue, Hop(asked)), number)
 
 
 def _query(hop: Hop) -> str:
