@@ -19,6 +19,8 @@ from ssp.game.world.generator import MAX_HOPS, Question, World
 from ssp.game.world.traces import Script
 
 FORMAT_VERSION = 1
+ENGLISH_VERSION = 2
+"""Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
 """Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than enough."""
@@ -51,8 +53,9 @@ def english(cache_root: Path | None = None) -> dict[str, Path]:
     """The files of the English world, as `ensure`; they hold what is installed. InputError where nothing is."""
     found = {**sources.versions(), **fanoutqa.versions()}
     kinds = (*ENGLISH_KINDS, *(["eval-fanoutqa"] if fanoutqa.versions() else []))
-    mark = derive(FORMAT_VERSION, *(f"{name} {version}" for name, version in found.items()))
-    return _ensure(f"v{FORMAT_VERSION}-english-{mark % 10**8:08d}", kinds, _write_english, cache_root)
+    # What the packages and the phrasings say; what is done with them is ENGLISH_VERSION.
+    mark = derive(ENGLISH_VERSION, *(f"{name} {version}" for name, version in found.items()), sources.grammar())
+    return _ensure(f"v{ENGLISH_VERSION}-english-{mark % 10**8:08d}", kinds, _write_english, cache_root)
 
 
 def _ensure(name: str, kinds: Iterable[str], write: Callable[[Path], None], cache_root: Path | None) -> dict[str, Path]:
