@@ -142,7 +142,9 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle 
         "game/valid_rate": len(valid) / len(judged) if judged else 0.0,
     }
     if valid and oracle is not None:
-        values["game/hops_mean"] = sum(oracle.hops(game.question) for game in valid) / len(valid)
+        hops = [oracle.hops(game.question) for game in valid]
+        values["game/hops_mean"] = sum(hops) / len(valid)
+        values["game/unread_rate"] = hops.count(0) / len(valid)
         values["game/junk_rate"] = sum(oracle.is_junk(game.question, game.target) for game in valid) / len(valid)
     elif valid:
         values["game/hops_mean"] = sum(g.proposal.searches for g in valid if g.proposal) / len(valid)
