@@ -160,7 +160,7 @@ def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) ->
 
 def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, asked: Tensor | None) -> Tensor:
     """One decoder layer over x [T, H]; with `asked` only those places of its result, [M, H]."""
-    attention, normed = layer.self_attn, layer.input_layernorm(x)
+    attention, normed = layer.self_attn, narrow(layer.input_layernorm(x))
     size = (len(x), -1, attention.head_dim)
     query, key, value = (getattr(attention, f"{name}_proj")(normed).view(size) for name in "qkv")
     if hasattr(attention, "q_norm"):
@@ -170,8 +170,14 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, 
     if asked is not None:
         mixed, x = mixed.index_select(0, asked), x.index_select(0, asked)
     x = x + attention.o_proj(mixed)
-    out: Tensor = x + layer.mlp(layer.post_attention_layernorm(x))
+    out: Tensor = x + layer.mlp(narrow(layer.post_attention_layernorm(x)))
     return out
+
+
+def narrow(x: Tensor) -> Tensor:
+    """`x` in the type of autocast, which would else make, and keep, a copy for each product that reads it."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

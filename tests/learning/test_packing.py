@@ -96,6 +96,23 @@ def test_packed_is_padded(name, kind):
     same(outcome(padded, ids, mask, *against[padded]), outcome(packed, ids, mask, *against[packed]))
 
 
+def test_in_bfloat16_what_several_products_read_is_kept_once():
+    """Of the whole line: two inputs of products and what attention gave in each layer, of the last one's the first."""
+    _, packed = pair("llama")
+    ids, mask = ragged()
+    line, kept = len(lay_out(ids, mask).ids), set()
+
+    def keep(tensor):
+        if tensor.dtype is torch.bfloat16 and tensor.shape == (line, SIZES["hidden_size"]):
+            kept.add(tensor.data_ptr())
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with hooks, torch.autocast("cpu", torch.bfloat16):
+        scores = score(packed, ids, mask, 1.0)
+    assert len(kept) == 3 + 3 + 1 and scores.logprobs.requires_grad
+
+
 @pytest.mark.covers("SR-10")
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_do_not_see_each_other(name):
