@@ -40,6 +40,12 @@ def at_once(cfg: Config, role: str) -> int:
     return bound + 2 if cfg.schedule.in_flight and bound > 0 else 1
 
 
+def evaluated(cfg: Config) -> int:
+    """Questions of an evaluation that one solver plays at a time, at most: two of its shares of a training batch, so that
+    an evaluation takes little more memory than training."""
+    return 2 * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+
+
 def ranks(cfg: Config, learner: str) -> int:
     """Processes of a learner; one that only waits is one, whatever its ranks."""
     own = cfg.block(learner).learner

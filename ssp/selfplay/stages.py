@@ -30,6 +30,7 @@ from ssp.base.episode import (
 )
 from ssp.base.errors import Fault, SspError
 from ssp.base.seeds import derive
+from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
@@ -113,7 +114,10 @@ class Stages:
     ) -> list[Brief]:
         """Play evaluation tasks within the limits of update `step`; one brief a task, in order. They end kept, or voided."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
-        briefs = await self._play(EVALUATION, tasks, order, weights, clock)
+        briefs, size = list[Brief](), crews.evaluated(self._cfg) * self._cast.players[SOLVER].size
+        for part in split(tasks, -(-len(tasks) // size)):
+            told = replace(order, stem=f"{stem}.{len(briefs)}") if briefs else order
+            briefs += await self._play(EVALUATION, part, told, weights, clock)
         rows = []
         for brief in briefs:
             end = (Outcome.SCORED, "") if brief.final is not None else (Outcome.REJECTED, brief.stopped)

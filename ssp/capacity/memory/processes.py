@@ -61,7 +61,10 @@ def episodes(cfg: Config, role: str) -> int:
     blocks = crews.at_once(cfg, role)
     if role == PROPOSER:
         return blocks * -(-cfg.proposer.batch // cfg.placement.proposers)
-    return blocks * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+    share = -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+    asked = len(cfg.eval.hops) * cfg.eval.final_questions_per_hop if cfg.data.eval else 0
+    evaluated = min(-(-asked // cfg.placement.solvers), crews.evaluated(cfg))  # in turn with training, lock step
+    return max(blocks * share, evaluated if cfg.solver.engine.kind == "torch" else 0)
 
 
 def notes(cfg: Config) -> list[str]:
