@@ -233,7 +233,7 @@ def test_an_evaluation_is_played_in_parts_of_two_training_shares(tmp_path: Path)
     table = Table(tmp_path, config(solver__batch=1, game__attempts=2))
     tasks = [Task(f"eval/x/{i}", "eval/x", SOLVER, 0, i, {"question": "a b ?"}) for i in range(11)]
     briefs = table.run(table.stages.evaluate(1, "eval-x-1", tasks, WEIGHTS, Clock()))
-    assert [b.id for b in briefs] == [task.id for task in tasks]
+    assert [b.final for b in briefs] == [f"e {i} ?" for i in range(11)]
     played = [args for _, method, args in table.solvers.calls if method == "play"]
     assert max(len(args[0]) for args in played) == 2 and len(played) == 6
     assert len({args[1].stem for args in played}) == 6
