@@ -58,6 +58,16 @@ def test_auto_continues_the_newest_run_with_a_checkpoint(home):
     assert "steps: 200" in again.config.read_text()
 
 
+def test_auto_goes_on_with_the_newest_runs_warm_start(home):
+    """Which is no checkpoint of the game; its settings count as a checkpoint's do."""
+    cfg = Config(resume="auto")
+    open_run(cfg, "q").start.mkdir()
+    again = locate(cfg, "q")
+    assert (again.name, again.resumed) == ("q-001", False)
+    with pytest.raises(InputError, match="seed was 0 and is now 3"):
+        locate(Config(resume="auto", seed=3), "q")
+
+
 def test_auto_with_a_folder_starts_it_or_continues_it(home):
     cfg = Config(resume="auto", run=RunConfig(dir="x"))
     first = open_run(cfg, "q")
