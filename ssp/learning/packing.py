@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import accumulate, groupby
 from types import MethodType
 from typing import Any
@@ -225,14 +226,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     if segments.seen is not None:  # the keys of a prompt before each piece that continues it
         key, value = (x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value))
     if fast:
-        from torch.nn.attention.varlen import varlen_attn
-
-        # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces need it.
-        sizes = (segments.own, segments.ends, *segments.longest)
-        grouped = query.shape[1] > key.shape[1]
-        out = varlen_attn(query, key, value, *sizes, scale=scale, window_size=(-1, 0), enable_gqa=grouped)
-        assert isinstance(out, Tensor)  # a pair only when more is asked for
-        return out
+        return in_one_call(query, key, value, segments, scale)
     with torch.autocast(query.device.type, enabled=False):
         own = [count * size for count, size, _ in segments.runs]
         total = [count * size for count, _, size in segments.runs]
@@ -243,6 +237,24 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
                 q, k, v = (x.view(count, -1, *x.shape[1:]) for x in (q, k, v))
                 mixed.append(_run(q, k, v, scale))
         return torch.cat(mixed).to(dtype)
+
+
+def in_one_call(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
+    """`attend` by torch's kernel for pieces of unequal sizes, all of one type of half precision; keys and values lie as the
+    pieces see them."""
+    from torch.nn.attention import varlen
+
+    more: dict[str, Any] = {}
+    if query.shape[1] > key.shape[1]:
+        if "enable_gqa" in signature(varlen.varlen_attn).parameters:
+            more = {"enable_gqa": True}
+        else:  # torch before 2.12
+            key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces need it.
+    sizes = (segments.own, segments.ends, *segments.longest)
+    out = varlen.varlen_attn(query, key, value, *sizes, scale=scale, window_size=(-1, 0), **more)
+    assert isinstance(out, Tensor)  # a pair only when more is asked for
+    return out
 
 
 def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

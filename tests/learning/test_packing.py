@@ -6,13 +6,15 @@ import copy
 
 import pytest
 import torch
+import torch.nn.attention.varlen
+import torch.nn.functional as F
 from solo import compare
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ssp.base.errors import InputError
 from ssp.learning.batch import lengths, micro_batches
 from ssp.learning.forward import score
-from ssp.learning.packing import Segments, attend, enable_packing, lay_out, packs, rotate
+from ssp.learning.packing import Segments, attend, enable_packing, in_one_call, lay_out, packs, rotate
 
 VOCAB = 50
 SIZES = {
@@ -205,6 +207,35 @@ def test_attention_by_hand():
         for head in range(4):
             weight = torch.softmax(0.5 * key[places, head // 2] @ query[token, head], 0)
             torch.testing.assert_close(got[token, head], weight @ value[places, head // 2], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("groups", [{"enable_gqa": True}, {}], ids=["torch 2.13", "torch 2.11"])
+def test_one_call_for_all_pieces_says_the_same(monkeypatch, groups):
+    """With what torch's kernel promises in its place: sequences of q and k, the causal mask aligned at their last tokens."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(7, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
+    segments = Segments.of([3, 2, 2], [-1, 0, 0], torch.device("cpu"))
+
+    def kernel(q, k, v, own, ends, most_q, most_k, *, scale, window_size, **more):
+        assert more == groups and window_size == (-1, 0) and (most_q, most_k) == (3, 5)
+        out = []
+        for a, b, c, d in zip(own, own[1:], ends, ends[1:], strict=False):
+            (x, y, z), m, n = (t.transpose(0, 1) for t in (q[a:b], k[c:d], v[c:d])), int(b - a), int(d - c)
+            seen = torch.ones(m, n, dtype=torch.bool).tril(n - m)
+            mixed = F.scaled_dot_product_attention(x, y, z, seen, scale=scale, enable_gqa="enable_gqa" in more)
+            out.append(mixed.transpose(0, 1))
+        return torch.cat(out)
+
+    def newer(q, k, v, own, ends, most_q, most_k, *, scale, window_size, enable_gqa):
+        return kernel(q, k, v, own, ends, most_q, most_k, scale=scale, window_size=window_size, enable_gqa=enable_gqa)
+
+    def older(q, k, v, own, ends, most_q, most_k, *, scale, window_size):
+        return kernel(q, k, v, own, ends, most_q, most_k, scale=scale, window_size=window_size)
+
+    monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", newer if groups else older)
+    seen = [x.index_select(0, segments.seen) for x in (key, value)]
+    got = in_one_call(query, *seen, segments, 0.5)
+    torch.testing.assert_close(got, attend(query, key, value, segments, 0.5), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("budget", [1, 30, 45, 100, 10_000])
