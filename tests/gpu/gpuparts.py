@@ -1,4 +1,4 @@
-"""The parts of check.py: each makes its model, measures, and returns its figures and the targets that it missed.
+"""The steps of kit.py: each makes its model, measures, and returns its figures and the targets that it missed.
 Not yet run on a GPU."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ssp.base import models
 from ssp.base.shape import Shape
 from ssp.capacity.memory.learner import rank
 from ssp.capacity.memory.shapes import PUBLIC, find
@@ -30,9 +31,19 @@ norm. The first step of Adam is the sign of the gradient, so small gradients tha
 TINY = Shape(layers=2, hidden=64, heads=2, kv_heads=1, head_dim=32, mlp=128, vocab=512, tied=True, bias=True)
 
 
-def run(part: str, folder: Path, dry: bool) -> dict[str, Any]:
-    """One part's row."""
+def run(part: str, folder: Path, dry: bool, seconds: float = 0.0) -> dict[str, Any]:
+    """One step's row. `seconds`: of the game, in this call."""
     name, _, size = part.partition("-")
+    if name in ("english", "machine"):
+        import gpugame
+
+        return {"english": gpugame.play, "english-after": gpugame.after, "machine": gpugame.machine}[part](
+            folder, dry, seconds
+        )
+    if name in ("engine", "greedy"):
+        import gpuengine
+
+        return {"engine": gpuengine.speed, "greedy": gpuengine.greedy}[name](model(folder, "smollm2", dry), dry)
     if name == "learner":
         return learner(model(folder, size, dry), dry, bounded=size == "3B" and not dry)
     if name == "zero":
@@ -43,9 +54,11 @@ def run(part: str, folder: Path, dry: bool) -> dict[str, Any]:
 
 
 def model(folder: Path, size: str, dry: bool) -> Path:
-    """A model folder of that shape with random weights, bfloat16 on disk; made once."""
+    """A model folder of that shape with random weights, bfloat16 on disk, made once; smollm2 is the real one."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
+    if size == "smollm2" and not dry:
+        return models.folder("smollm2-135m", "the model")
     shape = TINY if dry else PUBLIC[f"Qwen2.5-{size}"]
     made = folder / ("tiny" if dry else size)
     if (made / "ssp.json").is_file():
@@ -63,7 +76,7 @@ def model(folder: Path, size: str, dry: bool) -> Path:
     torch.manual_seed(0)
     with torch.device("cpu" if dry else "cuda"):
         network = Qwen2ForCausalLM(config).to(torch.bfloat16)
-    network.save_pretrained(made)
+    network.save_pretrained(made)  # and only then the mark that it is whole
     (made / "ssp.json").write_text(json.dumps({"protocol": "mini"}))
     del network
     gc.collect()
