@@ -158,12 +158,14 @@ def main() -> None:
     words += ["--episodes", str(args.episodes), "--groups", str(args.groups)]
     arms = {name: Arm(name, words) for name in args.arms}
     try:
-        for arm in arms.values():
-            arm.round(0)
-        took = [{name: arm.round(seed) for name, arm in arms.items()} for seed in range(1, args.rounds + 1)]
+        took = []
+        for seed in range(args.rounds + 1):
+            took.append({name: arm.round(seed) for name, arm in arms.items()})
+            print(seed, took[-1], file=sys.stderr, flush=True)
     finally:
         for arm in arms.values():
             arm.end()
+    del took[0]  # the first round is for getting warm
     tokens, first = args.episodes * TURNS * NEW, args.arms[0]
     figures: dict[str, Any] = {**vars(args), "model": folder.name, "tokens": tokens}
     del figures["serve"]
