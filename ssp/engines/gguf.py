@@ -98,11 +98,11 @@ def _write(path: Path, folder: Path, found: str, split: Any) -> None:
 
     logging.set_verbosity_error()
     given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
-    told = {"dtype": torch.bfloat16, "output_loading_info": True}
+    told: dict[str, Any] = {"dtype": torch.bfloat16, "output_loading_info": True}
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # bars that no setting turns off
-            model, info = AutoModelForCausalLM.from_pretrained(path.parent, **told, **given)
-            tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, **given)
+            model, info = AutoModelForCausalLM.from_pretrained(path.parent, trust_remote_code=False, **told, **given)
+            tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False, **given)
     except Exception as error:  # the library raises bare Exceptions too
         raise InputError("transformers can read the GGUF file", f"{path}: {error}", _OTHER) from error
     config = {key: value for key, value in model.config.to_dict().items() if key not in _LEFT}
