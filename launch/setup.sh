@@ -19,24 +19,24 @@ ssp_fail() {
     exit 2
 }
 
-# Prints the first interpreter that is Python 3.11 or 3.12 and can make environments.
+# Prints the first interpreter that is Python 3.11, 3.12 or 3.13 and can make environments.
 ssp_python() {
     local name
-    for name in python3 python3.11 python3.12 python; do
-        if "$name" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+    for name in python3 python3.11 python3.12 python3.13 python; do
+        if "$name" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
             >/dev/null 2>&1; then
             command -v "$name"
             return
         fi
     done
-    ssp_fail "Python 3.11 or 3.12 with the venv module is needed. Found: $(python3 --version 2>/dev/null || echo none)." \
+    ssp_fail "Python 3.11, 3.12 or 3.13 with the venv module is needed. Found: $(python3 --version 2>/dev/null || echo none)." \
         "Next: install it (Debian, Ubuntu: apt-get install python3 python3-venv), then run this command again."
 }
 
 # ssp_setup run|english|test: .venv with the package, and with what English or the tests need as well; tests need both.
 ssp_setup() {
     local kind="$1" wanted python stamp
-    if ! "$ssp_venv/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+    if ! "$ssp_venv/bin/python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
         >/dev/null 2>&1; then
         python="$(ssp_python)"
         echo "ssp: making $ssp_venv with $("$python" --version)"

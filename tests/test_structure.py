@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from ssp.base.published import PUBLISHED
 
@@ -190,6 +191,16 @@ def test_the_scripts_install_what_is_pinned() -> None:
     model = PUBLISHED["smollm2-135m"]
     assert f"{model.repo}=={model.revision}" in bare[0].split()
     assert {*extras["english"].split()} <= {*extras["test"].split()}, "tests read these packages"
+
+
+def test_the_scripts_take_the_pythons_that_are_named() -> None:
+    parsed = setup_cfg()
+    named = re.findall(r":: (3\.\d+)", parsed["metadata"]["classifiers"])
+    allowed = SpecifierSet(parsed["options"]["python_requires"])
+    assert named == [one for one in (f"3.{minor}" for minor in range(30)) if one in allowed]
+    first, last = (one.replace(".", ", ") for one in (named[0], named[-1]))
+    asked = f"not ({first}) <= sys.version_info[:2] <= ({last})"
+    assert (ROOT / "launch" / "setup.sh").read_text(encoding="utf-8").count(asked) == 2
 
 
 def test_pyproject_names_the_build_backend_and_nothing_else() -> None:

@@ -61,9 +61,9 @@ def examine(cfg: Config) -> Iterator[Check]:
 
 def packages() -> Iterator[Check]:
     """Python, and the packages that setup.cfg asks for which are not there in that version."""
-    good = (3, 11) <= sys.version_info[:2] < (3, 13)
+    good = (3, 11) <= sys.version_info[:2] < (3, 14)
     yield Check(
-        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11 or 3.12"
+        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11, 3.12 or 3.13"
     )
     try:
         listed = [Requirement(line) for line in metadata.requires("ssp") or []]
