@@ -6,7 +6,7 @@ python tests/gpu/kit.py --cpu                       # the same in small on a CPU
 **Not yet run on a GPU.** Needs one CUDA GPU of 80 GB, Python 3.12, torch 2.11, transformers 5.17, peft, pyarrow; 64 GB of host
 memory, 30 GB of disk, 16 GB of /dev/shm. A call does what fits into --minutes and leaves everything in --folder, where
 the next one goes on; it may be killed at any moment. Each step is a process of its own: one that fails, or was killed
-twice, is a row that says so, and the next one runs. The table, its rows, the run's figures and the ends of the logs are in
+four times, is a row that says so, and the next one runs. The table, its rows, the run's figures and the ends of the logs are in
 --out after every step. Exits 0 when all is done, 3 when something is left, 1 when all is done and a step failed or missed a
 target.
 """
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK, TRIES, SPARE, MOST, SLOWER = "ROW ", 2, 20.0, 200_000, 10
+MARK, TRIES, SPARE, MOST, SLOWER = "ROW ", 4, 20.0, 200_000, 10
 """Before a row; how often a step is tried; seconds of a call for its end; bytes of a log that are kept; times that a CPU,
 which others use too, may take longer."""
 
@@ -124,7 +124,7 @@ class Kit:
         if lacks or (self.cpu and step.name == "unpack" and not list((self.folder / "parts").iterdir())):
             found = {"not_run": lacks or "no parts are here: what is installed does"}
         elif tried >= TRIES and not before:
-            found = {"failed": f"ended {tried} times without a word: see logs/{step.name}.log"}
+            found = {"failed": f"was killed {tried} times; without tries/{step.name} and its row it is tried again"}
         elif left < (60 if step.goes_on else step.seconds):
             return False
         else:

@@ -77,11 +77,11 @@ def test_a_step_that_fails_or_dies_is_a_row_and_the_next_one_runs(
     for name in ("machine", "engine", "english", "learner-3B"):
         assert made.do(steps[name], out) is (name not in ("english", "learner-3B")), "150 seconds are not left"
     assert made.do(steps["greedy"]._replace(seconds=1), out)
-    (made.folder / "tries" / "learner-0.5B").write_text("2")  # killed with the kit itself, twice
+    (made.folder / "tries" / "learner-0.5B").write_text("4")  # killed with the kit itself
     assert made.do(steps["learner-0.5B"], out) and made.do(steps["learner-3B"]._replace(seconds=9), out)
     rows = {row["step"]: row for row in json.loads((out / "rows.json").read_text())}
     assert rows["machine"] == {"step": "machine", "failed": "exit code 7: what is wrong"}
-    assert rows["greedy"]["failed"].startswith("not done within 1 s") and "2 times" in rows["learner-0.5B"]["failed"]
+    assert rows["greedy"]["failed"].startswith("not done within 1 s") and "4 times" in rows["learner-0.5B"]["failed"]
     text = (out / "table.txt").read_text()
     assert "speed 1.235" in text and "MFU" in text and "unfinished seconds_so_far 50" in text
     assert (out / "machine.log").read_text() == "what is wrong\n"
