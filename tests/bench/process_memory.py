@@ -37,7 +37,9 @@ def main() -> int:
     """Print a line a process: measured, planned, their ratio."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--kinds", nargs="+", choices=("learner", "engine"), default=["learner", "engine"])
+    parser.add_argument(
+        "--kinds", nargs="+", choices=("learner", "engine", "vllm"), default=["learner", "engine", "vllm"]
+    )
     parser.add_argument("--dtypes", nargs="+", choices=("float32", "bfloat16"), default=["float32", "bfloat16"])
     parser.add_argument("--budget", type=int, default=2048)
     parser.add_argument("--checkpointing", action="store_true")
@@ -66,7 +68,7 @@ def main() -> int:
 
 def amount(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     """How much work the process gets."""
-    if kind == "engine":
+    if kind != "learner":
         return {"episodes": options.episodes, "tokens": 960}
     return {"tokens": options.budget, "checkpointing": options.checkpointing}
 
@@ -90,15 +92,26 @@ def plan(asked: dict[str, Any]) -> int:
 
     size = shape(asked["model"])
     block, model = RoleConfig(), Model(asked["model"], size.parameters, size)
-    if asked["kind"] == "engine":
-        block.engine.dtype, block.limits.total_tokens = asked["dtype"], asked["tokens"]
-        needs = (*base("policy"), *engine.engine(model, block, asked["episodes"]).needs)
+    if asked["kind"] != "learner":
+        block.engine, block.limits.total_tokens = settings(asked), asked["tokens"]
+        process = "vllm" if block.engine.kind == "vllm" else "policy"
+        needs = (*base(process), *engine.engine(model, block, asked["episodes"]).needs)
     else:
         block.learner.dtype, block.learner.token_budget = asked["dtype"], asked["tokens"]
         block.learner.checkpointing = asked["checkpointing"]
         block.limits.total_tokens = min(asked["tokens"], 512)
         needs = (*base("learner"), *learner.rank(model, [block]))
     return round(Process("one", 1, 0, needs).on_host / MB) - WORKER
+
+
+def settings(asked: dict[str, Any]) -> Any:
+    """Of the engine: vLLM or the embedded one."""
+    from ssp.config.role import EngineConfig
+
+    kind = "vllm" if asked["kind"] == "vllm" else "torch"
+    made = EngineConfig(kind=kind, dtype=asked["dtype"], sequences=asked["episodes"])
+    made.longest = asked["tokens"]  # type: ignore[misc]
+    return made
 
 
 def make(name: str, folder: str) -> None:
@@ -182,12 +195,13 @@ def play(asked: dict[str, Any]) -> None:
     """All episodes to their last token, under the second version."""
     import numpy as np
 
+    from ssp.engines import create
     from ssp.engines.base import Sampling
     from ssp.engines.folder import read_weights
-    from ssp.engines.torch_engine import TorchEngine
 
-    engine = TorchEngine(asked["folder"], asked["dtype"])
-    engine.load(read_weights(Path(asked["folder"])), 1)
+    engine: Any = create(settings(asked), asked["folder"])
+    if asked["kind"] == "engine":  # vLLM has its weights already, and takes those that arrive one by one
+        engine.load(read_weights(Path(asked["folder"])), 1)
     slots = engine.open(list(range(asked["episodes"])))
     half = asked["tokens"] // 2
     ids = np.random.default_rng(0).integers(0, 300, (len(slots), half)).tolist()

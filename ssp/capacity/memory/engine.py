@@ -78,6 +78,8 @@ def _full(model: Model, role: RoleConfig) -> int:
 def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
     cfg, ranks, each, shape = role.engine, role.engine.tensor_parallel, width(role.engine.dtype), model.shape
     weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
+    if shape is not None and not gpu:  # a CPU computes the logits from a packed copy
+        weights += shape.vocab * shape.hidden * each
     if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
         tokens = min(BATCHED, cfg.longest * cfg.sequences)
         work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab

@@ -16,10 +16,10 @@ from ssp.search.index import store
 
 FLEET = "engine"
 """Process name of the players of both roles, which have one engine (placement.layout=shared-base)."""
-BASE_MB = {"ray": 345, "dashboard": 200, "driver": 160, "policy": 215, "learner": 310, "search": 85, "plain": 76}
+BASE_MB = dict(ray=345, dashboard=200, driver=160, policy=215, vllm=590, learner=310, search=85, plain=76)
 """Megabytes of one process before its data that no file backs: Ray's own together, its dashboard's, the coordinator, an
-actor with torch, one with transformers' models too, one with numpy, one with none of these. Measured in a quickstart on a
-2-core Linux machine without optional packages."""
+actor with torch, one with vLLM, one with transformers' models too, one with numpy, one with none of these. Measured in a
+quickstart on a 2-core Linux machine, without optional packages but for vLLM."""
 CUDA_MB, CONTEXT_MB = 2500, 600
 """Megabytes that each process on a GPU takes of its host for CUDA's libraries, and of the GPU for its context."""
 SMALL_OBJECTS = 80_000_000
@@ -92,7 +92,8 @@ def _players(cfg: Config, name: str, role: str, gpu: int, at_once: int, adapters
     block, place = cfg.block(role), cfg.placement
     gpus, model = crews.gpus(cfg, role)[0], find(block.model)
     found = engine.engine(model, block, at_once, gpu if gpus else 0, adapters)
-    needs = [*base("policy", gpus)[: 1 if block.engine.kind == "vllm" else 2], *found.needs]
+    vllm = block.engine.kind == "vllm"  # whose context is among its own needs
+    needs = [*base("vllm" if vllm else "policy", gpus)[: 1 if vllm else 2], *found.needs]
     if block.engine.kind == "torch" and cfg.transfer.kind == "broadcast":
         needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
     count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
@@ -106,8 +107,9 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
     if cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles:
         at_once = -(-cfg.proposer.batch // cfg.placement.judges)
         found = engine.engine(find(cfg.solver.model), cfg.solver, at_once, gpu)
+    kind = "vllm" if found.needs and cfg.solver.engine.kind == "vllm" else "policy"
     named = (replace(need, what=f"verifier's {need.what}") for need in found.needs)
-    return replace(found, needs=(*base("policy", crews.judge_gpus(cfg)), *named))
+    return replace(found, needs=(*base(kind, crews.judge_gpus(cfg)), *named))
 
 
 def shard(cfg: Config) -> tuple[Need, ...]:
