@@ -14,6 +14,7 @@ target.
 from __future__ import annotations
 
 import argparse
+import compileall
 import hashlib
 import importlib.util
 import json
@@ -195,7 +196,7 @@ class Kit:
     def _environment(self) -> dict[str, str]:
         site, cache = self.folder / "unpacked" / "site", self.folder / "unpacked" / "cache"
         found = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)]), "SSP_HOME": str(self.folder)}
-        found |= {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
+        found |= {"HF_HUB_OFFLINE": "1"}
         if cache.is_dir():
             found["SSP_CACHE"] = str(cache)
         return found | ({"CUDA_VISIBLE_DEVICES": ""} if self.cpu else {})
@@ -237,6 +238,8 @@ def unpack(folder: Path) -> dict[str, Any]:
     wheels = sorted((aside / "wheels").glob("*.whl"))
     for wheel in wheels:
         install(wheel, aside / "site")
+    # Ray's processes must start within seconds, too fast to compile what they import.
+    compileall.compile_dir(aside / "site", quiet=2, workers=0)
     os.replace(aside, made)
     whole.unlink()
     return {"parts": len(parts), "wheels": len(wheels), "missed": []}
