@@ -20,8 +20,9 @@ from ssp.selfplay.settings.tiny import shrunk
 from ssp.selfplay.workers import build
 
 GPUS = ("gpu1", "gpu8", "gpu32")
-"""Recipes of ours for so many GPUs (tests/placement/test_plan.py plans them)."""
-RECIPES = [name for name in names() if name not in ("quickstart", "simulated", *GPUS)]
+OURS = ("quickstart", "simulated", "english", "english-gpu1", *GPUS)
+"""Recipes of ours; the last ones for so many GPUs (tests/placement/test_plan.py plans them)."""
+RECIPES = [name for name in names() if name not in OURS]
 
 SSP = {"referee.min_words": 10, "judge.model": "Qwen/Qwen2.5-32B-Instruct"}
 SSRL = {"protocol": "ssrl", "solver.search.kind": "self", "solver.reward_options": {"answer_weight": 0.9}}

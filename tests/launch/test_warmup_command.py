@@ -153,7 +153,7 @@ def test_what_it_refuses_before_anything_starts(
         ([*CHEAP, *out], "warmup.data"),
         ([*CHEAP, *out, "--data", str(data), "--epochs", "2"], "takes warmup.epochs=N"),
         ([*CHEAP, *out, f"warmup.data={tmp_path}"], "a run's folder"),
-        ([*CHEAP, *out, "warmup.data=world:train"], "a generated world has files of"),
+        ([*CHEAP, *out, "warmup.data=world:train"], "a generated world has corpus, targets"),
         ([*CHEAP, *out, f"warmup.data={alone}", "--role", "proposer"], "only of: solver"),
         ([*settings, *out, "--role", "judge"], "invalid choice"),
     ):

@@ -118,7 +118,7 @@ def test_activations_are_as_planned(family: str, dtype: str, checkpointing: bool
         forward.states(module, ids, mask)
     shape = model_of(module).shape
     assert shape is not None
-    way = learner.Way(stream, product, copies=packed)
+    way = learner.Way(stream, product, packed=packed, copies=packed)
     planned = learner.kept(shape, 4 * 128, way, checkpointing)
     if checkpointing:  # the layer that is computed again is not there yet
         planned -= 4 * 128 * learner.per_layer(shape, way)

@@ -78,8 +78,6 @@ def _full(model: Model, role: RoleConfig) -> int:
 def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
     cfg, ranks, each, shape = role.engine, role.engine.tensor_parallel, width(role.engine.dtype), model.shape
     weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
-    if shape is not None and not gpu:  # a CPU computes the logits from a packed copy
-        weights += shape.vocab * shape.hidden * each
     if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
         tokens = min(BATCHED, cfg.longest * cfg.sequences)
         work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab
@@ -87,6 +85,8 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else cpu_cache(shape, cfg, cfg.longest)
     needs = [
         Need("weights", weights, turn=True),
+        # A CPU computes the logits from a packed copy.
+        *([] if gpu or shape is None else [Need("packed output matrix", shape.vocab * shape.hidden * each, turn=True)]),
         *([Need("adapters", beside, turn=True)] if beside else []),
         Need("KV cache", cache, turn=True),
         Need("workspace", work, turn=True),

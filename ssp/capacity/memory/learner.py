@@ -116,7 +116,8 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Itera
         return
     # An episode that is longer than the budget is a micro-batch of its own.
     tokens = max(max(block.learner.token_budget, block.limits.total_tokens) for block in blocks)
-    way = Way(stored(learner), width(learner.dtype), copies=learner.packing and not gpu)
+    packed = learner.packing
+    way = Way(stored(learner), width(learner.dtype), packed=packed, copies=packed and not gpu)
     passing = tokens * way.product * (2 * shape.mlp + 2 * shape.hidden)  # comes and goes in the widest layer
     yield Need("activations", kept(shape, tokens, way, learner.checkpointing) + passing, turn=True)
     yield Need("logits", CELL_BYTES * min(CELLS, tokens * shape.vocab), turn=True)
@@ -127,10 +128,12 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Itera
 @dataclass(frozen=True)
 class Way:
     """How a learner computes: bytes of a number between layers (`stream`) and in matrix products (smaller under
-    autocast); `copies`: attention works on float32 copies and its result is copied (packed rows on a CPU)."""
+    autocast); `packed`: rows lie side by side; `copies`: attention works on float32 copies and its result is copied
+    (packed rows on a CPU)."""
 
     stream: int
     product: int
+    packed: bool = False
     copies: bool = False
 
 
@@ -145,8 +148,8 @@ def kept(shape: Shape, tokens: int, way: Way, checkpointing: bool) -> int:
 def per_layer(shape: Shape, way: Way) -> int:
     """Bytes a token of one layer."""
     heads, product = shape.query + shape.key, way.product
-    # Under autocast each of the five products behind a norm has a copy of its own of the norm's result.
-    inputs = (5 if product < way.stream else 2) * shape.hidden * product
+    # Under autocast each of the five products behind a norm has a copy of its own of the norm's result; not where packed.
+    inputs = (5 if product < way.stream and not way.packed else 2) * shape.hidden * product
     norms = 2 * _norm(shape.hidden, way.stream) + inputs
     if shape.qk_norm:
         norms += heads * (4 + product) + 4 * (shape.heads + shape.kv_heads)
