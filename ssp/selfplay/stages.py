@@ -115,7 +115,8 @@ class Stages:
         """Play evaluation tasks within the limits of update `step`; one brief a task, in order. They end kept, or voided."""
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
         briefs, size = list[Brief](), crews.evaluated(self._cfg) * self._cast.players[SOLVER].size
-        for part in split(tasks, -(-len(tasks) // size)):
+        bounded = self._cfg.solver.engine.kind == "torch"  # vLLM lets those wait that its cache has no room for
+        for part in split(tasks, -(-len(tasks) // size) if bounded else 1):
             told = replace(order, stem=f"{stem}.{len(briefs)}") if briefs else order
             briefs += await self._play(EVALUATION, part, told, weights, clock)
         rows = []

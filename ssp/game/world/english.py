@@ -13,7 +13,7 @@ from ssp.base.episode import Document
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.game.world.generator import Question
-from ssp.game.world.grammar import Chain, Hop, Reader, chains, write
+from ssp.game.world.grammar import Chain, Reader, chains, write
 from ssp.game.world.sources import Fact, Sources, read
 
 HELD = 0.3
@@ -139,6 +139,3 @@ def _told(text: str, chain: Chain, world: English) -> bool:
         for words in (normalise(name).split() for name in world.answers(chain[-1].end))
         for i in range(len(said))
     )
-
-
-__all__ = ["English", "Hop", "HELDOUT", "TRAIN"]

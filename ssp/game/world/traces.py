@@ -5,6 +5,7 @@ passage that it needs is left out. Tags are those of the protocol `english`, whi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ class Script:
     def __init__(self, world: English, seed: int = 0) -> None:
         self._world, self._seed = world, seed
         self._documents = world.documents()
-        self._rows = {document.id: row for row, document in enumerate(self._documents)}
         self._index = build(document.contents for document in self._documents)
 
     def found(self, query: str) -> list[Document]:
@@ -54,13 +54,13 @@ class Script:
 
     def solved(self, chain: Chain, question: str) -> Trace | None:
         """A solver's trace: one search a hop, then the answer. None where a search does not find the hop's passage."""
-        return self._trace(
-            "solver", {"question": question}, chain, [_query(hop) for hop in chain], f"answer> {chain[-1].end} </answer"
-        )
+        queries = [_query(hop) for hop in chain]
+        return self._trace("solver", {"question": question}, chain, queries, "answer", chain[-1].end)
 
     def _trace(
-        self, role: str, fields: dict[str, str], chain: Sequence[Hop], queries: list[str], end: str
+        self, role: str, fields: dict[str, str], chain: Sequence[Hop], queries: list[str], tag: str, result: str
     ) -> Trace | None:
+        """Searches, then the result between its tags. None where a search does not find the passage of its hop."""
         results = [self.found(query) for query in queries]
         if any(
             hop.fact.passage not in {d.id for d in documents} for hop, documents in zip(chain, results, strict=True)
@@ -70,25 +70,21 @@ class Script:
         return {
             "role": role,
             "fields": fields,
-            "turns": [*turns, f"<{end}>"],
+            "turns": [*turns, f"<{tag}> {result} </{tag}>"],
             "results": [_rows(found) for found in results],
         }
 
     def _answers(self) -> Iterator[Trace]:
         for hops, n in SOLVER_PER_HOP.items():
             made = (self.solved(*drawn) for drawn in self._world.drawn(TRAIN, hops, 4 * n, self._seed))
-            yield from _first(n, made)
+            yield from islice((trace for trace in made if trace is not None), n)
 
     def _proposals(self) -> Iterator[Proposal]:
         """Proposer's traces with the chain and the text of their questions."""
         rng = generator(self._seed, "english", "proposer")
         targets = self._world.targets()
-        count = 0
-        for i in rng.permutation(len(targets)):
-            made = self.proposed(targets[i], rng)
-            if made is not None and count < PROPOSER:
-                count += 1
-                yield made
+        made = (self.proposed(targets[i], rng) for i in rng.permutation(len(targets)))
+        yield from islice((proposal for proposal in made if proposal is not None), PROPOSER)
 
     def proposed(self, target: str, rng: np.random.Generator) -> Proposal | None:
         """A proposer's trace for `target`: it searches the target, then what else is known of the place that it found,
@@ -107,7 +103,7 @@ class Script:
             if self._world.answer(text) != target or normalise(target) in normalise(text):
                 continue
             order = [chain[-1], *chain[:-1]]
-            trace = self._trace("proposer", {"target": target}, order, queries, f"question> {text} </question")
+            trace = self._trace("proposer", {"target": target}, order, queries, "question", text)
             if trace is not None:
                 return trace, chain, text
         return None
@@ -159,10 +155,3 @@ def _query(hop: Hop) -> str:
 
 def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
     return [{"id": document.id, "contents": document.contents} for document in documents]
-
-
-def _first(n: int, traces: Iterator[Trace | None]) -> Iterator[Trace]:
-    for trace in traces:
-        if trace is not None and n > 0:
-            n -= 1
-            yield trace
