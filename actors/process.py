@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import ray
 
 from actors import keeper
+from ssp.base import devices
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.engines import orders
@@ -66,6 +67,7 @@ class Calm(Alive):
     def __init__(self, *args: Any) -> None:
         if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        devices.frugal()
         self._threads = self.share(*args)
         threads.use(self._threads)
         super().__init__(*args)

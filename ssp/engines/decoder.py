@@ -151,14 +151,20 @@ def _unseen(positions: Tensor, length: int) -> Tensor:
     return mask.masked_fill_(torch.arange(length, device=place) > positions[:, None], -torch.inf)
 
 
+def _fused(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor) -> Tensor:
+    """Attention in a narrow type, with scores and sums in float32 (four axes: torch is slow with three). Query [b, heads, n,
+    head_dim], key and value [b, kv_heads, length, head_dim], `unseen` [n, length] or [b, 1, n, length] → as the query."""
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=unseen, scale=1.0, enable_gqa=True)
+
+
 class Cache:
-    """Keys and values, a layer each: float32 [rows, kv_heads, length, head_dim], whatever the weights are in. It only grows;
-    unused places are finite."""
+    """Keys and values, a layer each: [rows, kv_heads, length, head_dim], in the type of the weights. It only grows; unused
+    places are finite."""
 
     STEP = 64
 
-    def __init__(self, shape: Architecture, device: torch.device) -> None:
-        self.shape, self.device = shape, device
+    def __init__(self, shape: Architecture, dtype: torch.dtype, device: torch.device) -> None:
+        self.shape, self.dtype, self.device = shape, dtype, device
         self.rows = self.length = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -169,7 +175,7 @@ class Cache:
         old, self.keys, self.values = (self.keys, self.values), [], []
         for _ in range(self.shape.layers):
             for tensors, new in zip(old, (self.keys, self.values), strict=True):
-                fresh = torch.zeros(size, device=self.device)
+                fresh = torch.zeros(size, dtype=self.dtype, device=self.device)
                 if self.rows:
                     fresh[: self.rows, :, : self.length] = tensors.pop(0)  # and is gone: never two caches at a time
                 new.append(fresh)
@@ -278,11 +284,10 @@ class Decoder:
         heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads, device=self.device)
         places = (heads * cache.length + positions[:, None]).view(-1)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
-            qk, v = self._project(layer, x, cos, sin)
+            qk, v = (part.to(self.dtype) for part in self._project(layer, x, cos, sin))
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
             mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).view(n, shape.heads * d)
-            mixed = mixed.to(self.dtype)
             if ends is not None and layer is self.layers[-1]:
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = torch.addmm(x, mixed, layer.out)
@@ -307,11 +312,15 @@ class Decoder:
         """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden]. All attend in
         one product over the longest row's `length`."""
         n = len(ids)
-        unseen = _unseen(positions, length)[:, None]
+        unseen = _unseen(positions, length)[:, None].to(self.dtype)
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             kv, groups, d = q.shape[1:]
             k, v = (x.view(-1, cache.length, d)[: n * kv, :length] for x in (keys, values))
+            if self.dtype != torch.float32:
+                return _fused(
+                    q.view(n, kv * groups, 1, d), keys[:n, :, :length], values[:n, :, :length], unseen[:, None]
+                )
             scores = torch.bmm(q.reshape(n * kv, groups, d), k.transpose(1, 2))
             scores.view(n, kv * groups, length).add_(unseen)
             return torch.bmm(torch.softmax(scores, -1), v)
@@ -332,10 +341,19 @@ class Decoder:
         whole = torch.tensor([number for numbers in told for number in numbers], device=self.device)  # one transfer
         ids, rows, positions, ends = whole.split([len(numbers) for numbers in told])
         own = zip(pieces, positions.split(sizes), strict=True)
-        masks = [_unseen(places, piece.end).repeat_interleave(groups, 0) for piece, places in own]
+        masks = [_unseen(places, piece.end).to(self.dtype) for piece, places in own]
+        if self.dtype == torch.float32:
+            masks = [mask.repeat_interleave(groups, 0) for mask in masks]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             n, kv, _, d = q.shape
+            if self.dtype != torch.float32:
+                parts = zip(pieces, q.view(1, n, kv * groups, d).transpose(1, 2).split(sizes, 2), masks, strict=True)
+                seen = (
+                    (own, keys[p.row, None, :, : p.end], values[p.row, None, :, : p.end], mask)
+                    for p, own, mask in parts
+                )
+                return torch.cat([_fused(*part) for part in seen], 2).transpose(1, 2).reshape(n, -1)
             q = q.transpose(0, 1).reshape(kv, n * groups, d)
             mixed = torch.empty_like(q)
             for piece, mask, start, end in zip(pieces, masks, cuts, cuts[1:], strict=False):

@@ -34,7 +34,7 @@ class Rows:
         self.dtype, self.prefix = _DTYPES[dtype], prefix
         self.device = device
         self._call, self._piece = _PREFILL.get(device.type, _PREFILL["cuda"])
-        self.cache = Cache(self.shape, device)
+        self.cache = Cache(self.shape, self.dtype, device)
         self.model: Decoder | None = None
         self.forget()
 

@@ -129,6 +129,7 @@ class TorchEngine:
         if not keep:
             self._abort(list(self._futures))
         self.rows.replace(model, keep)
+        devices.give_back()
         self.version = version
         for turn in self._new:
             turn.version = version

@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
+from ssp.base import devices
 from ssp.learning.batch import Batch
 from ssp.learning.figures import Figures
 from ssp.learning.memory import Job, gradient
@@ -46,6 +47,7 @@ class Learner(Stored):
         for role, found in figures.items():
             found["seconds"] = time.perf_counter() - started
             found["mfu"] = updates[role].figures.work / (found["seconds"] * self.rate)
+        devices.give_back()
         return figures
 
     def measure(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:

@@ -267,7 +267,7 @@ def test_processes_take_what_is_planned(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_an_embedded_engine_holds_what_is_planned(dtype: str, kind: str, tied: bool) -> None:
-    """Weights to the biases, which are few; the cache to the byte, float32 whatever the weights are."""
+    """Weights to the biases, which are few; the cache to the byte, as wide as the weights."""
     config = {
         "model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"], "num_attention_heads": 4,
         "num_key_value_heads": 2, "hidden_size": 64, "head_dim": 16, "num_hidden_layers": 3, "intermediate_size": 176,
@@ -284,5 +284,5 @@ def test_an_embedded_engine_holds_what_is_planned(dtype: str, kind: str, tied: b
     needs = {n.what: n.bytes for n in engine.engine(Model("m", shape.parameters, shape), block, 5).needs}
     assert sum(t.nbytes for t in tensors) == pytest.approx(needs["weights"], rel=0.02)
     cache.reserve(5, block.limits.longest)
-    assert cache.length == block.limits.longest and cache.keys[0].dtype is torch.float32
+    assert cache.length == block.limits.longest and cache.keys[0].dtype is getattr(torch, dtype)
     assert sum(t.nbytes for t in (*cache.keys, *cache.values)) == needs["KV cache"]

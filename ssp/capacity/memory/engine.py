@@ -72,7 +72,7 @@ def fitting(model: Model, role: RoleConfig, room: int) -> int:
 
 def _full(model: Model, role: RoleConfig) -> int:
     """Bytes that one episode of the greatest length takes in the embedded engine's cache."""
-    return 0 if model.shape is None else model.shape.kv_numbers * role.limits.longest * FLOAT32
+    return 0 if model.shape is None else model.shape.kv_numbers * role.limits.longest * width(role.engine.dtype)
 
 
 def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
