@@ -141,7 +141,7 @@ def teach(course: Course, saves: Saves, console: Console, again: str) -> None:
     except (KeyboardInterrupt, asyncio.CancelledError):
         if saves.out.exists():
             say(f"! the policy so far is {saves.out}; {again} goes on from there")
-        raise
+        raise KeyboardInterrupt from None
     end_politely()  # the loop that has ended took its handlers along
     heldout = "" if made.before is None else f"; held-out {made.before:.4f} -> {made.after:.4f} nats a token"
     say(f"{made.steps} updates on {made.learned} episodes{heldout}")
@@ -151,9 +151,11 @@ async def _taught(course: Course, saves: Saves, console: Console, done: int) -> 
     from actors import learners
     from actors.crew import Patience
 
-    # SIGTERM, and a closed terminal, are Ctrl-C, which cancels this task.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os.kill, os.getpid(), signal.SIGINT)
-    on_hangup(lambda: os.kill(os.getpid(), signal.SIGINT))
+    # SIGTERM, and a closed terminal, are Ctrl-C, which cancels this task. (A shell has its background jobs ignore SIGINT.)
+    task, own = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    own.add_signal_handler(signal.SIGTERM, task.cancel)
+    on_hangup(lambda: own.call_soon_threadsafe(task.cancel))
     cfg, role = course.cfg, course.role
     name, gpus = f"warmup-{os.getpid()}-learner-{role}", math.ceil(cfg.placement.learner_gpus)
 
