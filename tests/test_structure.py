@@ -26,8 +26,6 @@ FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if
 SCRIPTS = [*sorted((ROOT / "launch").glob("*.sh")), ROOT / ".ci" / "run"]
 FILE_LINES, FUNCTION_LINES, ROOM_LINES, PACKAGE_LINES = 400, 60, 3000, 38_000
 """Nobody raises these."""
-WINGS = 12 + 3
-"""The twelve of `ssp/`, `ssp` itself for its version, `actors`, `launch`."""
 SOMEBODYS_MACHINE = re.compile(r"/(home|Users|root|work)/\w")
 
 DOORS = {"ssp/base/printable.py", "ssp/telemetry/terminal.py"}
@@ -78,11 +76,8 @@ def wing(path: Path) -> str:
     return "/".join(parts[:2]) if parts[0] == "ssp" and len(parts) > 2 else parts[0]
 
 
-def test_rooms_know_only_what_they_may() -> None:
-    """ssp knows neither Ray nor the other rooms; actors do not know launch."""
-    forbidden = {"ssp": {"ray", "actors", "launch"}, "actors": {"launch"}, "launch": set()}
-    found = {named(path): forbidden[room(path).split("/")[0]] & set(imports(path)) for path in FILES}
-    assert {name: modules for name, modules in found.items() if modules} == {}
+def test_ssp_does_not_know_ray() -> None:
+    assert [named(path) for path in FILES if named(path).startswith("ssp/") and "ray" in imports(path)] == []
 
 
 def test_files_and_functions_are_short() -> None:
@@ -105,7 +100,6 @@ def test_the_package_can_be_held_in_the_head() -> None:
     assert rooms.total() < PACKAGE_LINES
     assert {name: size for name, size in rooms.items() if size >= ROOM_LINES} == {}
     assert {name: size for name, size in wings.items() if size > rooms.total() / 5} == {}
-    assert len(wings) <= WINGS
 
 
 def test_every_module_and_every_public_name_has_a_docstring() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InvariantError
 from ssp.config.tables import SAID, choices
 from ssp.game.rewards import proposer
 from ssp.learning import algorithms, kl, losses
@@ -119,9 +119,3 @@ def test_what_rules_read_without_torch_is_what_the_code_says(attribute):
     assert {name for name, value in said.items() if value in wanted} == {
         name for name, entry in SAID.items() if attribute in entry
     }
-
-
-@pytest.mark.covers("SR-03")
-def test_unknown_name_lists_the_known_ones():
-    with pytest.raises(InputError, match="dr_grpo, gae, grpo, rae, reinforce, reinforce_none, reinforce_pp"):
-        algorithms.get("grop")

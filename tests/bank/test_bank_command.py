@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,13 @@ from ssp.base.errors import InputError
 from ssp.base.models import called
 from ssp.data.readers import read_questions
 from ssp.selfplay.questions import files, reader
-from tests.bank.banked import played
+from tests.board.boarded import played
 from tests.selfplay import fakes
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        yield played(tmp_path_factory.mktemp("bank") / "run", steps=4, proposer__batch=6)
+def stage(tmp_path_factory: pytest.TempPathFactory) -> fakes.Stage:
+    return played(tmp_path_factory.mktemp("bank") / "run")
 
 
 @pytest.fixture

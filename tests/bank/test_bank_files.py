@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.files import answered, given
 from ssp.selfplay.questions.records import Record
 from ssp.selfplay.scene import read_items
-from tests.bank.banked import played
+from tests.board.boarded import played
 from tests.selfplay import fakes
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        yield played(tmp_path_factory.mktemp("bank") / "run")
+def run(tmp_path_factory: pytest.TempPathFactory) -> fakes.Stage:
+    return played(tmp_path_factory.mktemp("bank") / "run", steps=8)
 
 
 @pytest.fixture(scope="module")

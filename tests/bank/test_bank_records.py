@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,16 @@ from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.selfplay.questions.records import Filter, Play, Record, identify
-from tests.bank.banked import played
+from tests.board.boarded import played
 from tests.selfplay import fakes
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> fakes.Stage:
     """Each seventh call of search fails, so that there are voids too."""
     count = iter(range(10**6))
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        broken = fakes.BrokenSearch(lambda queries: next(count) % 7 == 5)
-        yield played(tmp_path_factory.mktemp("bank") / "run", broken)
+    broken = fakes.BrokenSearch(lambda queries: next(count) % 7 == 5)
+    return played(tmp_path_factory.mktemp("bank") / "run", searcher=broken, steps=8)
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +178,8 @@ def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:
         reader.read(RunFolder(tmp_path))
 
 
-def test_games_in_play_are_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_games_in_play_are_left_for_later(tmp_path: Path) -> None:
     """Read while it is written: a round that is not settled yet is not half in the bank."""
-    fakes.scripted(monkeypatch)
     stage = played(tmp_path / "run", steps=1)
     before = reader.read(stage.folder)
     ledger = Ledger(stage.folder.ledger)
@@ -194,10 +190,7 @@ def test_games_in_play_are_left_for_later(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("harm", ["gone", "torn", "of another run"])
-def test_a_file_of_episodes_that_is_not_the_ledgers_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
-) -> None:
-    fakes.scripted(monkeypatch)
+def test_a_file_of_episodes_that_is_not_the_ledgers_is_refused(tmp_path: Path, harm: str) -> None:
     folder = played(tmp_path / "run", steps=1).folder
     first, second, *_ = sorted(folder.episodes.glob("solver-*.parquet"))
     if harm == "gone":
@@ -213,10 +206,7 @@ def test_a_file_of_episodes_that_is_not_the_ledgers_is_refused(
 # other runs
 
 
-def test_the_bank_of_a_data_set_has_its_answers_and_no_proposer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fakes.scripted(monkeypatch)
+def test_the_bank_of_a_data_set_has_its_answers_and_no_proposer(tmp_path: Path) -> None:
     rows = [f'{{"id": "{i}", "question": "{q.text}", "answers": ["else", "{q.answer}"], "data_source": "nq"}}\n'
             for i, q in enumerate(fakes.world().questions(1, 40, 7))]  # fmt: skip
     (tmp_path / "given.jsonl").write_text("".join(rows))

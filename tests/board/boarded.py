@@ -51,16 +51,26 @@ class Recorder(fakes.Sink):
         self._timeline.close()
 
 
-def played(folder: Path, seen: Any = None, **changes: Any) -> fakes.Stage:
-    """A finished run in `folder`. `seen(board)` after each row that it writes, as a page would ask while it plays."""
+def played(folder: Path, seen: Any = None, searcher: Any = None, **changes: Any) -> fakes.Stage:
+    """A finished run of scripted policies in `folder`. `seen(board)` after each row that it writes, as a page would ask while it plays."""
     settings = {"steps": 4, "proposer__batch": 6, "game__batch": "replay", "eval__every": 2, **changes}
-    stage = fakes.Stage(fakes.config(**settings), folder)
-    stage.folder.config.write_text(to_yaml(stage.cfg))
-    board = Board(stage.folder) if seen is not None else None
-    stage.sink = Recorder(stage.folder, None if seen is None else lambda: seen(board))
-    stage.play()
-    stage.sink.close()
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.scripted(patch)
+        stage = fakes.Stage(fakes.config(**settings), folder, searcher)
+        stage.folder.config.write_text(to_yaml(stage.cfg))
+        board = Board(stage.folder) if seen is not None else None
+        stage.sink = Recorder(stage.folder, None if seen is None else lambda: seen(board))
+        stage.play()
+        stage.sink.close()
     return stage
+
+
+ASYNC: dict[str, Any] = {
+    "schedule__max_staleness__proposer": 2,
+    "schedule__max_staleness__solver": 1,
+    "proposer__loss": "ppo_clip",
+    "solver__loss": "ppo_clip",
+}
 
 
 def rows(board: Board, since: int = 0, most: int | None = None) -> dict[tuple[str, str], Any]:
@@ -130,8 +140,7 @@ def serving(board: Board) -> Iterator[str]:
 
 def main() -> None:
     """Write the golden document."""
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
+    with tempfile.TemporaryDirectory() as folder:
         run = played(Path(folder) / "run").folder
         lines = ",\n".join(json.dumps(row) for row in scrubbed(looked(run)))
     GOLDEN.write_text(f"[\n{lines}\n]\n")

@@ -12,10 +12,8 @@ from tests.selfplay import fakes
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fakes.Stage]:
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        yield played(tmp_path_factory.mktemp("board") / "run")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> fakes.Stage:
+    return played(tmp_path_factory.mktemp("board") / "run")
 
 
 @pytest.fixture(scope="module")

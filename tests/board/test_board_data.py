@@ -19,7 +19,7 @@ from ssp.selfplay.league import payoff
 from ssp.selfplay.questions import reader
 from ssp.views.board import parts
 from ssp.views.board.data import Board, details, pieces
-from tests.board.boarded import GOLDEN, by_hand, looked, played, rows, scrubbed
+from tests.board.boarded import ASYNC, GOLDEN, by_hand, looked, played, rows, scrubbed
 from tests.selfplay import fakes
 
 
@@ -44,20 +44,9 @@ def test_the_document_is_the_golden_one(stage: fakes.Stage) -> None:
     same(scrubbed(looked(stage.folder)), json.loads(GOLDEN.read_text()))
 
 
-ASYNC = {
-    "schedule__max_staleness__proposer": 2,
-    "schedule__max_staleness__solver": 1,
-    "proposer__loss": "ppo_clip",
-    "solver__loss": "ppo_clip",
-}
-
-
 @pytest.mark.parametrize("changes", [{}, ASYNC], ids=["sync", "async"])
-def test_who_asked_all_the_time_knows_what_a_newcomer_knows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
+def test_who_asked_all_the_time_knows_what_a_newcomer_knows(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Asked after each row of figures while it plays, in parts of three rows; rounds overlap in the second run."""
-    fakes.scripted(monkeypatch)
     known: dict[tuple[str, str], Any] = {}
     boards: list[Board] = []
     seq, looks = 0, 0
@@ -99,10 +88,9 @@ def test_the_ledger_reads_some_games_as_it_reads_all(stage: fakes.Stage) -> None
     assert ledger.of_games([]) == ([], [])
 
 
-def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path) -> None:
     """In step, whoever plays for a learner is the newest; past opponents are those whose episodes end as kept, and who wrote
     a question that is replayed plays nothing."""
-    fakes.scripted(monkeypatch)
     stage = played(tmp_path / "run", steps=8, league__match="mix", league__every=2, league__size=3)
     found = {key: value for (kind, key), value in rows(looked(stage.folder)).items() if kind == "rounds"}
     own: dict[tuple[int, str], set[int]] = {}

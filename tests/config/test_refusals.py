@@ -17,6 +17,8 @@ STALE = f"schedule.max_staleness.solver=1 {LIVE}"
 TURNS = "placement.layout=colocate placement.engine_gpus=0.5 placement.learner_gpus=0.5 defaults.engine.kind=vllm"
 KL = "solver.kl.coef=0.1"
 DROP = "solver.limits.overflow=drop"
+LLM = "judge.kind=llm judge.url=http://127.0.0.1:5000/v1 judge.model=m"
+BY_JUDGE = "referee.verifier=judge referee.evidence=none"
 PARTS = "prompt_tokens=10 turn_tokens=20 observation_tokens=30 searches=2 retries=4".split()
 LIMITS = " ".join(f"solver.limits.{part}" for part in PARTS)
 """Of episodes of at most 10 + 20 * 3 + 30 * 2 = 130 tokens: an invalid turn counts as a search."""
@@ -90,6 +92,7 @@ REFUSED = {
         (f"transfer.kind=broadcast {TURNS}", "an engine sleeps meanwhile"),
     ],
     "an engine's kind": [
+        ("solver.engine.kind=endpoint", "http(s) base address"),
         ("solver.engine.tensor_parallel=2", "solver.engine.tensor_parallel belongs to engine.kind=vllm"),
         ("defaults.engine.memory=0.5", "proposer.engine.memory belongs to engine.kind=vllm"),
         ("solver.engine.kind=vllm solver.engine.url=http://h/v1", "solver.engine.url belongs to engine.kind=endpoint"),
@@ -103,6 +106,19 @@ REFUSED = {
         ("referee.rules=[no_search] proposer.limits.searches=1", "proposer.limits.searches is at least 2"),
         ("referee.rules=[malformed,leakge]", "Found: leakge. Next: use some of malformed, empty"),
         ("referee.rules=[leakage,leakage]", "Found: leakage, leakage. Next: remove the repeated one"),
+    ],
+    "a judge": [
+        ("judge.kind=llm judge.url=http://127.0.0.1:5000/v1", "judge.model"),
+        (BY_JUDGE, "judge.model"),
+        ("judge.kind=llm judge.model=m", "judge.url"),
+        (f"{BY_JUDGE} judge.model=m", "judge.url"),
+        (f"{LLM} judge.url=127.0.0.1:5000", "judge.url"),
+        (f"{LLM} judge.url=http://[1/v1", "judge.url"),
+        (f"{LLM} judge.url=http://h:port/v1", "judge.url"),
+        (f"{LLM} judge.url=ftp://h/v1", "judge.url"),
+        (f"{LLM} judge.format=prose", "judge.format"),
+        (f"{LLM} judge.format=json judge.max_tokens=63", "judge.max_tokens"),
+        ("judge.kind=oracle", "judge.kind"),
     ],
     "an episode, an evaluation, a run": [
         (f"{LIMITS} solver.limits.total_tokens=129", "129 against 10 + 60 + 60 = 130"),
@@ -147,6 +163,10 @@ ALLOWED = [
     "transfer.kind=object_store referee.verifier=solver",
     "referee.verifier=none referee.evidence=none",
     "referee.verifier=solver",
+    f"{LLM} judge.url=https://judge.example/v1",
+    f"{LLM} judge.format=json",
+    f"{LLM} {BY_JUDGE}",
+    "judge.url= judge.format=json",
     "proposer.reward=format_only",
     "data.eval=[] eval.every=0",
     f"{LIMITS} solver.limits.total_tokens=130",

@@ -18,21 +18,16 @@ from ssp.selfplay.curriculum import figures as records
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.curriculum.yardstick import chosen
 from ssp.telemetry.figures import find
-from tests.board.boarded import played
+from tests.board.boarded import ASYNC, played
 from tests.selfplay import fakes
 
-ASYNC = {
-    "schedule__max_staleness__proposer": 2,
-    "schedule__max_staleness__solver": 1,
-    "proposer__loss": "ppo_clip",
-    "solver__loss": "ppo_clip",
-}
 GIVEN = {"game__questions": "dataset", "data__questions": "world:train", "game__batch": "dummy"}
 
 
 @pytest.fixture(autouse=True)
 def short_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "WINDOW", 2)
+    fakes.scripted(monkeypatch)
 
 
 def logged(stage: fakes.Stage) -> dict[int, dict[str, float]]:
@@ -41,13 +36,8 @@ def logged(stage: fakes.Stage) -> dict[int, dict[str, float]]:
     return {step: {name: v for name, v in row.items() if name.startswith("curriculum/")} for step, row in rows}
 
 
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.scripted(monkeypatch)
-
-
 @pytest.mark.parametrize("changes", [{}, ASYNC, GIVEN], ids=["sync", "async", "given"])
-def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, scripted: None, changes: dict[str, Any]) -> None:
+def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, changes: dict[str, Any]) -> None:
     stage = played(tmp_path / "run", steps=5, **changes)
     wanted = logged(stage)
     assert sorted(wanted) == [1, 2, 3, 4, 5]
@@ -57,7 +47,7 @@ def test_the_files_give_the_figures_that_were_logged(tmp_path: Path, scripted: N
     assert ("curriculum/searches" in names) is ("game__questions" not in changes)
 
 
-def test_a_resumed_run_remembers_its_rounds(tmp_path: Path, scripted: None) -> None:
+def test_a_resumed_run_remembers_its_rounds(tmp_path: Path) -> None:
     """Played to step 3, then by another process to step 6: as if it had been one."""
     whole = played(tmp_path / "whole", steps=6, save__every=1)
     stage = played(tmp_path / "parts", steps=3, save__every=1)
@@ -69,7 +59,7 @@ def test_a_resumed_run_remembers_its_rounds(tmp_path: Path, scripted: None) -> N
     assert min(logged(later)) == 4
 
 
-def test_a_round_that_was_played_again_counts_once(tmp_path: Path, scripted: None) -> None:
+def test_a_round_that_was_played_again_counts_once(tmp_path: Path) -> None:
     """A learner dies, and again while it comes back: the run goes back to step 2, and the rounds after it are played by another incarnation."""
     stage = fakes.Stage(fakes.config(steps=5, save__every=2), tmp_path / "run")
     stage.folder.config.write_text(to_yaml(stage.cfg))
@@ -80,7 +70,7 @@ def test_a_round_that_was_played_again_counts_once(tmp_path: Path, scripted: Non
     assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
 
 
-def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path, scripted: None) -> None:
+def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path) -> None:
     """Killed at step 6 with a checkpoint of step 2, then played to step 3 by another process: 4 to 6 are of no lineage."""
     stage = played(tmp_path / "run", steps=2, save__every=2, eval__every=0)
     shutil.copytree(stage.folder.checkpoints, tmp_path / "checkpoints")
@@ -96,7 +86,7 @@ def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path, scripted:
 
 
 @pytest.mark.parametrize("match", ["prioritised", "mix"])
-def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, scripted: None, match: str) -> None:
+def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, match: str) -> None:
     """Its game has no rate of the newest; that is in the further game in which this one tries the same question."""
     stage = played(tmp_path / "run", steps=6, save__every=2, league__match=match, league__every=2)
     rounds = dict(records.read(stage.folder))
@@ -115,7 +105,7 @@ def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, scri
     }
 
 
-def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path, scripted: None) -> None:
+def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path) -> None:
     stage = played(tmp_path / "run", steps=2)
     for file in stage.folder.episodes.glob("proposer-*"):
         file.unlink()

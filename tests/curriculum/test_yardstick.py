@@ -21,7 +21,6 @@ from ssp.selfplay.curriculum.figures import Asked
 from ssp.selfplay.curriculum.yardstick import FILE, chosen, measure
 from ssp.views.board.data import Board
 from tests.board.boarded import by_hand, looked, played, rows
-from tests.selfplay import fakes
 
 
 def asked(at: int, rate: float | None = 0.5, kind: str = PROPOSED) -> Asked:
@@ -69,10 +68,7 @@ def test_questions_of_a_data_set_keep_all_their_answers() -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of scripted policies that names the real start policy."""
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.scripted(patch)
-        stage = played(tmp_path_factory.mktemp("yardstick") / "run", steps=4, game__batch="dummy")
-    return stage.folder
+    return played(tmp_path_factory.mktemp("yardstick") / "run", game__batch="dummy").folder
 
 
 @pytest.mark.slow

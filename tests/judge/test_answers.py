@@ -8,7 +8,7 @@ import pytest
 
 from ssp.base.episode import Grade
 from ssp.base.errors import InputError
-from ssp.game.judge import AnswerJudge, Item, normalise
+from ssp.game.judge import AnswerJudge, Item
 
 
 class Asked:
@@ -84,21 +84,3 @@ def test_the_oldest_use_leaves_the_cache_first() -> None:
     none.decide([item("yes")])
     none.decide([item("yes")])
     assert len(asked.batches) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("The Paris.", "paris"),
-        ("  A   cat, an owl; THE theatre ", "cat owl theatre"),
-        ("U.S.A", "usa"),
-        ("the", ""),
-        ("the-end", "theend"),
-        ("caf\u00e9 \u00ab Le Th\u00e9 \u00bb", "caf\u00e9 \u00ab le th\u00e9 \u00bb"),
-        ("a.", ""),
-        ("line\none\ttwo", "line one two"),
-    ],
-)
-def test_normalise_follows_the_written_rule(text: str, wanted: str) -> None:
-    assert normalise(text) == wanted
-    assert normalise(normalise(text)) == normalise(text)

@@ -85,18 +85,6 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str
     assert run.rows(f"SELECT id FROM episodes WHERE role = '{SOLVER}' AND outcome = 'scored'")
 
 
-@pytest.mark.covers("SP-06")
-def test_search_self_play_trains_one_policy_in_both_roles(play: Callable[..., Played]) -> None:
-    run = play("ssp-qwen2.5-7b", "defaults.policy=shared")
-    assert run.checkpoint(PROPOSER) == run.checkpoint(SOLVER)
-    assert 0 < changed(run.models[SOLVER], run.checkpoint(SOLVER)) < 0.1
-    for role in (PROPOSER, SOLVER):
-        assert [row["version"] for row in run.figures(role)] == [2, 3]
-        assert all(row["grad_norm"] > 0 for row in run.figures(role))
-    found = run.rows("SELECT role, step FROM commits ORDER BY step, role")
-    assert [(row["role"], row["step"]) for row in found] == [(r, s) for s in (1, 2) for r in (PROPOSER, SOLVER)]
-
-
 @pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
 @pytest.mark.covers("SP-01", "SP-08")
 def test_the_duel_needs_no_question_and_no_pair(play: Callable[[str], Played], name: str) -> None:

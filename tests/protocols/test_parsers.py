@@ -143,9 +143,10 @@ BARE = '{"name": "search", "parameters": "{\\"query\\": \\"q\\"}"}'
         ("search-r1", "<answer> x", (), None),
         ("search-r1", "<answer> </answer>", (), None),
         ("search-r1", "<answer> <|im_end|> </answer>", (), None),
+        ("ssp", "<search> [x </search>", ("[x",), None),
         ("ssp", '<search>["a", " b "]</search>', ("a", "b"), None),
         ("ssp", '<search>["a", ""]</search>', ('["a", ""]',), None),
-        ("ssp", "<search>[1]</search>", ("[1]",), None),
+        ("ssp", '<search>["a", 1]</search>', ('["a", 1]',), None),
         ("research", "<answer> so \\boxed{x {y}} </answer>", (), "x {y}"),
         ("research", "<answer> \\boxed{a} \\boxed{b </answer>", (), None),
         ("research", "<answer> x </answer>", (), None),
@@ -177,20 +178,6 @@ def test_places_of_segments() -> None:
                     assert block.startswith(f"<{segment.kind}>")
                     assert block.endswith(f"</{segment.kind}>") == segment.closed or not segment.closed
                 at = segment.end
-
-
-@pytest.mark.parametrize(
-    ("text", "form", "queries"),
-    [
-        (" a b ", "text", (" a b ",)),
-        ('["a", " b "]', "list", ("a", "b")),
-        ('["a", 1]', "list", ('["a", 1]',)),
-        ("[1999]", "list", ("[1999]",)),
-        ("plain words", "list", ("plain words",)),
-    ],
-)
-def test_forms_of_a_query(text: str, form: str, queries: tuple[str, ...]) -> None:
-    assert calls.split(text, form) == queries
 
 
 LONG = {

@@ -33,6 +33,7 @@ LABELLED = [
     ("Saint-Étienne", ["saintétienne"], 1, 1, 1),
     ("Saint-Etienne", ["Saint-Étienne"], 0, 0, 0),
     ("ＡＢＣ", ["abc"], 0, 0, 0),
+    ("café «Le Thé»", ["café le thé"], 0, 0, 1 / 3),
     ("Straße", ["strasse"], 0, 0, 0),
     ("中国 北京", ["北京"], 0, 1, 2 / 3),
     ("İstanbul", ["istanbul"], 0, 0, 0),

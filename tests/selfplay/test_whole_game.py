@@ -72,9 +72,6 @@ def test_rules_are_counted_and_oracle_sees_no_junk(tmp_path: Path) -> None:
     figures = [values for _, role, values in stage.sink.rows if role == "game"]
     assert sum(f.get("reject/leakage", 0) for f in figures) > 0
     assert all(f["game/junk_rate"] == 0.0 and f["game/hops_mean"] == 1.0 for f in figures if f["game/accepted"])
-    for f in figures:
-        parts = ["generate", "search", "verify", "judge", "learn", "overhead"]
-        assert sum(f[f"time/{part}"] for part in parts) == pytest.approx(f["time/step"], rel=0.01)
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (2, 2)])
