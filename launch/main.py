@@ -24,7 +24,7 @@ COMMANDS = {
     "bank": "search, show and export the questions of a run",
     "board": "show a run in the browser, or as one HTML file",
     "index": "build a search index from a corpus",
-    "serve": "answer searches over HTTP, or serve a judge",
+    "serve": "answer searches over HTTP, or serve a judge or a policy",
     "migrate": "turn a launch script of Search-R1, SSP, EMA-PG, ReSearch or SSRL into a config",
     "data": "convert and merge question files",
     "download": "fetch published data sets, indexes and models",

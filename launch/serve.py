@@ -41,10 +41,15 @@ FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port included."""
     argv = sys.argv[1:] if argv is None else argv
-    if any(word == "--judge" or word.startswith("--judge=") for word in argv):
+    names = {word.partition("=")[0] for word in argv}
+    if "--judge" in names:
         from launch import judgeserver
 
         return judgeserver.main(argv)
+    if "--policy" in names:
+        from launch import policyserver
+
+        return policyserver.main(argv)
     args = _parser().parse_args(argv)
     cfg = configured(args)
     block = cfg.retriever
@@ -187,6 +192,7 @@ def _parser() -> Parser:
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
     source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also compressed), indexed in memory with BM25")
     source.add_argument("--judge", metavar="MODEL", help="a judge model instead; see ssp serve --judge MODEL --help")
+    source.add_argument("--policy", metavar="RUN", help="a policy instead; see ssp serve --policy RUN --help")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)")
     parser.add_argument("--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)")

@@ -1,0 +1,235 @@
+"""`ssp serve --policy RUN`: what was trained, for use. The solver with its search answers questions at an OpenAI-compatible
+endpoint and as the tool `answer` of an MCP server (Model Context Protocol), each with the documents that it read.
+
+Promises that a question is played as an evaluation plays it, and that questions which come together are played together.
+Refuses what a policy that was trained on single questions would have to leave out of account: other messages, tools, n > 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+import time
+import uuid
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from launch import policy
+from launch.cli import Parser, address, bind, end_politely, parse, temperature, whole
+from ssp.base.episode import SOLVER, Document, Episode, Outcome, Task
+from ssp.base.errors import InputError, SspError
+from ssp.base.printable import say
+from ssp.base.seeds import derive
+from ssp.base.tokenlog import Kind
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+    from ssp.config.schema import Config
+
+TOGETHER = 32
+"""Questions that are played in one batch at most."""
+LONGEST = 65_536
+"""Characters of a question, at most."""
+MOST = 2**20
+"""Bytes of a request, at most."""
+TAKEN = ("model", "messages", "temperature", "seed", "n", "stream", "user")
+"""What the body of a chat request may have."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until interrupted. InputError for bad arguments, a policy that is none, a taken port, or without mcp."""
+    parsed = parse(argv, "serve", "Serve a policy with its search: POST /v1/chat/completions, and MCP at /mcp.", _flags)
+    args = parsed.flags
+    if importlib.util.find_spec("mcp") is None:
+        raise InputError("ssp serve --policy needs the package mcp", "not installed", "pip install 'ssp[agents]'")
+    end_politely()
+    with redirect_stdout(sys.stderr):  # on stdio nothing but the protocol is written
+        named = policy.parse(args)
+        cfg = named.config(args.config, parsed.overrides)
+        heat = cfg.eval.temperature if args.temperature is None else args.temperature
+        solver = Solver(cfg, named, args.corpus, heat)
+        server = _tool(solver)
+    if args.stdio:
+        server.run("stdio")
+        return 0
+    import uvicorn
+
+    _routes(server, solver, args.name or named.shown(named.folder(cfg)))
+    with bind(args.host, args.port) as listener:
+        host, port = listener.getsockname()[:2]
+        say(f"answering with {named.shown(named.folder(cfg))} on {address(host, port)}/v1, and /mcp")
+        app = server.streamable_http_app(stateless_http=True, json_response=True, host=args.host)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+    solver.close()
+    return 0
+
+
+class Solver:
+    """The policy that `named` names, and its search in `corpus` (None: as `ssp ask` takes it). `heat`: the temperature of a
+    question that names none."""
+
+    def __init__(self, cfg: Config, named: policy.Policy, corpus: str | None, heat: float) -> None:
+        from ssp.capacity.memory import threads
+        from ssp.game import corpora
+        from ssp.search.batcher import Batcher
+        from ssp.selfplay.workers import build
+
+        threads.use(threads.alone(cfg))
+        folder = named.folder(cfg)
+        self._cfg, self.heat = cfg, heat
+        self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
+        search = corpora.search(cfg, [self._corpus])
+        self._parts = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder), search
+        self._tokenizer, self._check = build.tokenizer(folder), build.check_words
+        self._settings = lambda heat: build.settings(cfg, SOLVER, heat)
+        self._batch: Batcher[tuple[str, int], Episode, None] = Batcher(self._play, TOGETHER)
+
+    def close(self) -> None:
+        """End its thread; who waits gets an error."""
+        self._batch.close()
+
+    async def ask(self, question: str, heat: float | None = None, seed: int = 0) -> Episode:
+        """The episode of a question: the same for the same question, temperature and seed, where the engine repeats itself.
+        InputError for a question that cannot be asked; SspError for one that could not be played."""
+        if not question.split() or len(question) > LONGEST:
+            raise InputError(
+                f"a question has a word, and at most {LONGEST} characters", len(question), "ask another one"
+            )
+        self._check(self._tokenizer, [question])
+        asked = self._batch.submit(self.heat if heat is None else heat, [(question, seed)])
+        (episode,), _ = await asyncio.wrap_future(asked)
+        if episode.outcome is Outcome.VOID:
+            raise SspError(f"the question could not be played: {episode.cause}")
+        return episode
+
+    def _play(self, heat: Hashable, asked: list[tuple[str, int]]) -> tuple[list[Episode], None]:
+        from ssp.game.rollout import rollout
+
+        tasks = [
+            Task(
+                f"ask-{i}",
+                "ask",
+                SOLVER,
+                i,
+                derive(self._cfg.seed, "ask", text, seed),
+                {"question": text},
+                self._corpus,
+            )
+            for i, (text, seed) in enumerate(asked)
+        ]
+        return rollout(*self._parts, tasks, self._settings(heat))[0], None
+
+
+def searches(episode: Episode) -> list[dict[str, Any]]:
+    """Each search that was carried out, with what it showed."""
+    shown, out = iter(episode.documents), []
+    for query, hits in zip(episode.queries, episode.hits, strict=True):
+        out.append({"query": query, "documents": [_row(next(shown)) for _ in range(hits)]})
+    return out
+
+
+def _row(document: Document) -> dict[str, str]:
+    return {"id": document.id, "title": document.title, "text": document.text}
+
+
+def question(body: Any) -> tuple[str, float | None, int]:
+    """Question, temperature (None: the server's) and seed of a chat request. InputError for what cannot be done."""
+    if not isinstance(body, dict):
+        raise InputError("a chat request is a JSON object", type(body).__name__, "send one with messages")
+    odd = sorted(name for name in body if name not in TAKEN)
+    if odd or body.get("n") not in (None, 1) or body.get("stream"):
+        found = ", ".join(odd) or f"n={body.get('n')}, stream={body.get('stream')}"
+        raise InputError(f"a chat request has {', '.join(TAKEN)}; n is 1 and stream is false", found, "leave it out")
+    messages = body.get("messages")
+    one = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
+    if not isinstance(one, dict) or one.get("role") != "user" or not isinstance(one.get("content"), str):
+        rule = "messages is one message of the user with a text, since the policy was trained on single questions"
+        raise InputError(rule, str(messages)[:200], "ask each question by itself")
+    heat, seed = body.get("temperature"), body.get("seed") or 0
+    if heat is not None and not (isinstance(heat, (int, float)) and 0 <= heat <= 2) or not isinstance(seed, int):
+        raise InputError("temperature is from 0 to 2, and seed whole", f"{heat}, {seed}", "leave them out")
+    return one["content"], None if heat is None else float(heat), seed
+
+
+def _tool(solver: Solver) -> MCPServer[Any]:
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    server: MCPServer[Any] = MCPServer("ssp", log_level="WARNING")
+
+    @server.tool()
+    async def answer(question: str) -> dict[str, Any]:
+        """Answer a question that takes searches, with the documents that were read."""
+        try:
+            episode = await solver.ask(question)
+        except SspError as error:
+            raise ToolError(str(error)) from error
+        return {"answer": episode.final or "", "ended": episode.stopped, "searches": searches(episode)}
+
+    return server
+
+
+def _routes(server: MCPServer[Any], solver: Solver, name: str) -> None:
+    """The chat endpoint, beside the MCP server's own."""
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+
+    def refused(status: int, kind: str, error: BaseException) -> JSONResponse:
+        return JSONResponse({"error": {"message": str(error), "type": kind, "param": None, "code": None}}, status)
+
+    @server.custom_route("/v1/chat/completions", methods=["POST"])
+    async def chat(request: Request) -> JSONResponse:
+        try:
+            read = bytearray()
+            async for part in request.stream():
+                read += part
+                if len(read) > MOST:
+                    raise InputError(f"a chat request has at most {MOST} bytes", "more", "ask a shorter question")
+            try:
+                body = orjson.loads(read)
+            except ValueError as error:
+                raise InputError("a chat request is JSON", str(error), "send application/json") from error
+            text, heat, seed = question(body)
+            if body.get("model") not in (None, name):
+                raise InputError("model is what GET /v1/models names", body["model"], f"take {name}")
+            return JSONResponse(completion(await solver.ask(text, heat, seed), name))
+        except InputError as error:
+            return refused(400, "invalid_request_error", error)
+        except SspError as error:
+            return refused(503, "server_error", error)
+
+    @server.custom_route("/v1/models", methods=["GET"])
+    async def models(request: Request) -> JSONResponse:
+        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "ssp"}]})
+
+
+def completion(episode: Episode, name: str) -> Mapping[str, Any]:
+    """The reply of OpenAI's API, with one field more: `ssp`, why the episode ended and what was searched and read."""
+    whole, written = len(episode.log), episode.log.kinds.count(Kind.MODEL)
+    usage = {"prompt_tokens": whole - written, "completion_tokens": written, "total_tokens": whole}
+    message = {"role": "assistant", "content": episode.final or ""}
+    reason = "stop" if episode.final is not None else "length"
+    return {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": name,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": usage,
+        "ssp": {"ended": episode.stopped, "searches": searches(episode)},
+    }
+
+
+def _flags(parser: Parser) -> None:
+    policy.add_flags(parser)
+    parser.add_argument("--corpus", help="to search in; default: that of the first evaluation set, else data.corpus")
+    parser.add_argument("--temperature", type=temperature, help="0 is greedy; default: eval.temperature")
+    parser.add_argument("--name", default="", help="the model's name for clients (default: the policy's)")
+    parser.add_argument("--stdio", action="store_true", help="be an MCP server on stdin and stdout, without a port")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=whole(0, 65535), default=8001, help="0 takes a free port (default 8001)")
