@@ -8,7 +8,6 @@ B = TypeVar("B")
 
 
 def made(block: type[B], **values: Any) -> B:
-    """A block whose keys and constants have these values."""
     found = block()
     for name, value in values.items():
         assert hasattr(found, name), name

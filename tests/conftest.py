@@ -88,7 +88,6 @@ def smollm2(_own_folders: None) -> Path:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """The loop that tests which are coroutines run in."""
     return "asyncio"
 
 

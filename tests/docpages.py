@@ -29,7 +29,6 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Where it stands."""
         inside = self.page.is_relative_to(ROOT)
         return f"{self.page.relative_to(ROOT) if inside else self.page.name}:{self.line}"
 
@@ -46,7 +45,6 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """README.md, then docs/*.md in order of names."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -22,8 +22,6 @@ MOVES = ("aten::_to_copy", "aten::copy_")
 
 
 class Box(torch.Tensor):
-    """`raw`: the numbers."""
-
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> Box:
         made: Box = torch.Tensor._make_wrapper_subclass(

@@ -78,7 +78,6 @@ def item_of(body: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def serving(answer: Callable[[dict[str, Any], int], Reply | str]) -> Iterator[FakeJudge]:
-    """The judge, listening; `judge.url` is its base address."""
     judge = FakeJudge(answer)
 
     def reply(asked: httpfakes.Asked) -> tuple[int, dict[str, str], bytes]:

@@ -45,7 +45,6 @@ class Fault:
 
 
 def deaths(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's deaths.jsonl."""
     file = folder / "deaths.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -37,7 +37,6 @@ def marks() -> dict[str, list[str]]:
 
 
 def table() -> str:
-    """docs/features.md."""
     found = marks()
     lines = [
         "# Features of the reference systems, and the tests that show them",

@@ -11,7 +11,6 @@ MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figur
 
 
 def tables() -> str:
-    """The tables of docs/metrics.md, as Markdown."""
     lines: list[str] = []
     for title, figures in sections():
         lines += [f"### {title}", "", "| figure | unit | series | what it is |", "|---|---|---|---|"]

@@ -30,12 +30,10 @@ class Encode:
 
 
 def corpus(path, rows):
-    """A corpus of `rows` passages at `path`."""
     lines = [{"id": f"d{i}", "contents": f'"Title {i}"\nword{i % 7} town é{i % 13} row{i}'} for i in range(rows)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
 
 
 def dense(factory="Flat", **settings):
-    """A plan with the counting encoder."""
     return IndexPlan(**{"kind": "hybrid", "encoder": SPEC, "factory": factory, "batch": 32, **settings})

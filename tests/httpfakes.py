@@ -16,8 +16,6 @@ Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
 @dataclass(frozen=True)
 class Asked:
-    """A request."""
-
     method: str
     path: str
     headers: Mapping[str, str]

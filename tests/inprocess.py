@@ -29,8 +29,6 @@ SECONDS = 250
 
 @dataclass
 class Counting:
-    """A search that counts its queries."""
-
     inner: Search
     queries: int = 0
 
@@ -62,7 +60,6 @@ class Played:
 
 
 def play(cfg: Config, name: str) -> Played:
-    """To its end."""
     torch.set_num_threads(1)
     scene = read_scene(cfg)
     folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(corpora.search(scene.cfg))

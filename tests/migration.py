@@ -24,13 +24,11 @@ def tables() -> str:
 
 
 def page(text: str) -> str:
-    """The page with its tables made anew."""
     before, _, rest = text.partition(MARKS[0])
     return f"{before}{MARKS[0]}\n\n{tables()}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
 
 
 def main() -> int:
-    """Write the page. Returns the exit code."""
     path = Path(__file__).parent.parent / PAGE
     path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0

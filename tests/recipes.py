@@ -63,7 +63,6 @@ PLACES = re.compile(
 
 @functools.cache
 def recipe(name: str) -> dict[str, object]:
-    """A shipped config, whole, by dotted keys."""
     return dotted(load(name))
 
 
@@ -111,7 +110,6 @@ def told() -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def main() -> int:
-    """Print a line a difference."""
     for name in SCRIPTS:
         for key, (theirs, ours) in differences(name).items():
             print(f"| `{name}` | `{key}` | {theirs} | {ours} |")

@@ -44,7 +44,6 @@ class Down:
 
 
 def tiny(shards: int = 2, **parts: Any) -> Router:
-    """A router over the tiny corpus."""
     return local(CORPUS, in_memory(DOCUMENTS, shards=shards), **parts)
 
 

@@ -83,7 +83,6 @@ class Block:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """Its keys that are no blocks, in full, and their types."""
         found = get_type_hints(self.schema)
         start = f"{self.path}." if self.path else ""
         return {
@@ -92,7 +91,6 @@ class Block:
 
     @property
     def text(self) -> str:
-        """Its docstring."""
         return cleandoc(self.schema.__doc__ or "")
 
 
@@ -121,7 +119,6 @@ def unexplained() -> list[str]:
 
 
 def page() -> str:
-    """docs/settings.md."""
     found, start = list(blocks()), "# Settings"
     anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in MAY_CHANGE)
     index = filled(" · ".join(f"[{heading(block)}](#{anchor(heading(block))})" for block in found))
@@ -130,7 +127,6 @@ def page() -> str:
 
 
 def heading(block: Block) -> str:
-    """Of a block's section."""
     return f"`{block.path}`" if block.path else "The run as a whole"
 
 
@@ -297,7 +293,6 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
 

@@ -77,15 +77,12 @@ def shards(cfg: Config, run: str) -> Iterator[dict[tuple[int, int], Any]]:
 
 
 class Truth:
-    """What the shards must answer to BM25 queries."""
-
     def __init__(self, cfg: Config) -> None:
         path, n = corpora.named(cfg)["train"], cfg.retriever.shards
         self._shards = [corpora.shard(path, cfg.retriever, i, n) for i in range(n)]
         self._known: dict[str, list[Document]] = {}
 
     def answer(self, query: str) -> list[Document]:
-        """The documents, with scores."""
         if query not in self._known:
             hits = merge([shard.search([query], None, K, Knobs(), "bm25")[0] for shard in self._shards], K)
             self._known[query] = [self._document(row, score, self._shards) for row, score in hits.lists()[0]]

@@ -15,7 +15,6 @@ from ssp.selfplay.settings import load
 
 
 def made(home: Path, factory: str, parts: int = 1) -> Path:
-    """A folder with BM25 and a dense index."""
     plan = folders.dense(factory, parts=parts)
     build_index(folders.corpus(home / "c.jsonl", 60), home / "index", plan, encode=folders.Encode())
     return home / "index"

@@ -24,7 +24,6 @@ def home(tmp_path, monkeypatch):
 
 
 def with_state(folder: RunFolder, version: int = 1) -> RunFolder:
-    """The folder with one saved pair."""
     paths = {role: folder.checkpoint(role, version) for role in ("proposer", "solver")}
     for path in paths.values():
         path.mkdir(parents=True)

@@ -61,7 +61,6 @@ def every_file() -> list[Path]:
 
 
 def tracked() -> list[Path]:
-    """Those that are text."""
     return [path for path in every_file() if path.suffix not in (".safetensors", ".png", ".gz", ".pt")]
 
 

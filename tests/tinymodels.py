@@ -96,7 +96,6 @@ def sentence_transformer(folder: Path, pooling: dict[str, Any], normalise: bool 
 
 
 def write(path: Path, value: Any) -> None:
-    """`value` as JSON."""
     path.write_text(json.dumps(value), encoding="utf-8")
 
 

@@ -69,7 +69,6 @@ def _is_line(track: str, actor: str) -> bool:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The events of a timeline, also of one whose writer was killed."""
     text = path.read_text(encoding="utf-8")
     assert text.startswith("["), "an array of events"
 

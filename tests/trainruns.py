@@ -100,7 +100,6 @@ class Left:
         return [row for row in map(json.loads, lines) if row["role"] == role]
 
     def steps(self) -> int:
-        """The newest step with a row."""
         return max((row["step"] for row in self.rows("solver")), default=0)
 
     def saved(self) -> int:
@@ -109,7 +108,6 @@ class Left:
         return int(json.loads(file.read_text())["step"]) if file.exists() else -1
 
     def sql(self, query: str) -> list[tuple[Any, ...]]:
-        """Rows of the ledger file; none while there is no such table yet."""
         file = self.folder / "ledger.db"
         if not file.exists():
             return []
@@ -160,7 +158,6 @@ class Run(Left):
             )  # fmt: skip
 
     def text(self) -> str:
-        """What it has printed."""
         return self.output.read_text(errors="replace")
 
     def wait(self, seconds: float = PATIENCE) -> int:
@@ -171,7 +168,6 @@ class Run(Left):
             raise AssertionError(f"the run did not end within {seconds:.0f} s:\n{self.text()}") from None
 
     def ends_well(self, seconds: float = PATIENCE) -> None:
-        """Assert exit code 0."""
         code = self.wait(seconds)
         assert code == 0, f"exit code {code}:\n{self.text()}"
 
@@ -258,7 +254,6 @@ class Cluster:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a driver needs to join."""
         return {"RAY_ADDRESS": self.address}
 
     def actors(self, run_name: str) -> dict[str, int]:
@@ -270,5 +265,4 @@ class Cluster:
         return {actor.name.removeprefix(f"{run_name}-"): int(actor.pid) for actor in there}
 
     def end(self) -> None:
-        """Kill its processes by id."""
         end_marked(self.mark)

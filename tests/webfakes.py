@@ -22,7 +22,6 @@ Answer = Callable[[Fields, int], tuple[int, Any]]
 
 
 def link(i: int) -> str:
-    """Address of result `i`."""
     return f"https://r{i}.example/"
 
 
@@ -103,7 +102,6 @@ class Server:
 
 @contextmanager
 def serving(name: str, answer: Answer | None = None) -> Iterator[Server]:
-    """The engine `name`, answering as it does, or as told."""
     made, lock = Server(), threading.Lock()
 
     def reply(asked: httpfakes.Asked) -> tuple[int, dict[str, str], bytes]:

@@ -34,8 +34,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined
 
 @ray.remote(num_cpus=0.1)
 class Worker(Alive):
-    """Does what a test asks for."""
-
     def add(self, a: int, b: int) -> int:
         return a + b
 

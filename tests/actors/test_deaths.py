@@ -27,8 +27,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined
 
 @ray.remote(num_cpus=0.1)
 class Worker(Alive):
-    """Hangs."""
-
     def hang(self) -> None:
         time.sleep(3600)
 

@@ -26,8 +26,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 @ray.remote(num_cpus=0.1)
 class Worker(Alive):
-    """Makes and takes blocks."""
-
     def play(self) -> tuple[np.ndarray, str]:
         return np.ones(1_000_000, np.float32), "report"
 

@@ -53,8 +53,6 @@ class Actor:
 
 
 class FakeRay:
-    """As much of Ray as the module asks for."""
-
     def __init__(self) -> None:
         self.actors: dict[str, Actor] = {}
         self.util = SimpleNamespace(list_named_actors=self._named)
@@ -89,7 +87,6 @@ class FakeRay:
 
 @contextmanager
 def seen(*names: str) -> Iterator[tuple[FakeRay, Members]]:
-    """The members of a run that has these replicas."""
     fake = FakeRay()
     fake.actors = {name: Actor(name) for name in names}
     with pytest.MonkeyPatch.context() as patch:
@@ -159,6 +156,5 @@ def up(fake: FakeRay) -> dict[int, int]:
 
 
 def up_of(found: Members, fake: FakeRay) -> dict[int, int]:
-    """What is known, once everybody was asked."""
     ask(found, 0.01)
     return found.up

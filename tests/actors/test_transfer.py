@@ -67,8 +67,6 @@ def test_in_flight_episodes_have_two_versions_and_are_trained(ray_cluster, tmp_p
 
 @ray.remote(num_cpus=0.1)
 class Worker(Alive):
-    """Makes and takes payloads."""
-
     def play(self) -> tuple[dict[str, np.ndarray], str]:
         return {"w": np.ones(1_000_000, np.float32)}, "report"
 

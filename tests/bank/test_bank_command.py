@@ -25,8 +25,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> fakes.Stage:
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Exit code, and everything printed."""
-
     def asked(*argv: object) -> tuple[int, str]:
         capsys.readouterr()
         code = run(bank.main, [str(word) for word in argv])

@@ -35,7 +35,6 @@ def bank(run: fakes.Stage) -> reader.Reading:
 
 
 def whole(run: fakes.Stage) -> dict[str, Any]:
-    """Every episode of the run's files, by id."""
     return {e.id: e for file in run.folder.episodes.glob("*.parquet") for e in transcripts.read(file)}
 
 

@@ -126,7 +126,6 @@ def by_hand(folder: Path, questions: list[str], target: str = "t", rates: Any = 
 
 @contextmanager
 def serving(board: Board) -> Iterator[str]:
-    """The board over HTTP, as the command serves it; gives the address."""
     with bind("127.0.0.1", 0) as listener:
         made = server(board)
         thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
@@ -139,7 +138,6 @@ def serving(board: Board) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the golden document."""
     with tempfile.TemporaryDirectory() as folder:
         run = played(Path(folder) / "run").folder
         lines = ",\n".join(json.dumps(row) for row in scrubbed(looked(run)))

@@ -67,7 +67,6 @@ class Chrome:
         return said["result"].get("value")
 
     def until(self, expression: str, seconds: float = 30.0) -> Any:
-        """Wait until it is true."""
         end = time.monotonic() + seconds
         while not (found := self.run(expression)):
             assert time.monotonic() < end, (expression, self.errors, self.run("document.body.innerText")[:800])
@@ -92,7 +91,6 @@ class Chrome:
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 
     def key(self, name: str) -> None:
-        """One key, pressed and let go."""
         text = {"text": name} if len(name) == 1 else {"text": "\r"} if name == "Enter" else {}
         code = {"windowsVirtualKeyCode": CODES.get(name, ord(name[0].upper()))}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=name, **text, **code)
@@ -103,13 +101,11 @@ class Chrome:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def settled(self) -> None:
-        """Two frames later."""
         self.run("new Promise(d => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(d, 0))))")
 
 
 @contextmanager
 def chrome() -> Iterator[Chrome]:
-    """A browser with one empty tab."""
     found = next((found for name in NAMES if (found := shutil.which(name))), None)
     if found is None:
         pytest.skip("no Chromium: apt-get install chromium")

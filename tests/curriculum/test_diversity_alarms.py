@@ -46,7 +46,6 @@ class Stream:
 
 
 def played(stream: Stream, seed: int, rounds: int, window: int = 8) -> list[int]:
-    """Rounds in which an alarm begins, in a run of so many rounds."""
     rng, order = random.Random(seed), list[int]()
     curriculum, found = Curriculum(window), []
     for step in range(1, rounds + 1):

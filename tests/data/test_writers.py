@@ -30,7 +30,6 @@ names = st.sampled_from(["nq", "hotpotqa", "a/b"])
 
 @st.composite
 def question_lists(draw):
-    """Questions with unique ids of the form that readers give."""
     rows = draw(st.lists(st.tuples(texts, golds, names, names, st.integers(0, 9)), min_size=1, max_size=4))
     return [Question(f"{s}/{p}/{i}", text, answers, hops, s, p) for i, (text, answers, s, p, hops) in enumerate(rows)]
 

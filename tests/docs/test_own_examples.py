@@ -55,7 +55,6 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checkpoint(name: str, role: str = "solver") -> tuple[Path, dict[str, Any]]:
-    """The newest checkpoint of a run, and what its ssp.json says."""
     run_ = Path("runs", name).absolute()
     state = json.loads((run_ / "checkpoints" / "state.json").read_text())
     assert state["step"] == 2

@@ -78,7 +78,6 @@ def mean(tokens, options):
 
 @pytest.fixture(autouse=True)
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder, which is the working folder, with a file of code."""
     file = tmp_path / "mine.py"
     file.write_text(CODE)
     (tmp_path / "sulks.py").write_text("x = 1\nraise OSError('no licence')\n")

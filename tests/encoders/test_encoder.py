@@ -50,8 +50,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
 
 
 class Recorder:
-    """Keeps what a tokenizer is given."""
-
     def __init__(self, inner: Any) -> None:
         self.inner, self.texts = inner, []
 
@@ -285,7 +283,6 @@ def torn(folder: Path) -> None:
 
 
 def configured(**more: Any) -> Callable[[Path], object]:
-    """Changes config.json."""
     return lambda folder: write(folder / "config.json", json.loads((folder / "config.json").read_text()) | more)
 
 

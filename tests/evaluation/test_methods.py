@@ -47,7 +47,6 @@ class Library:
         self.down, self.asked, self.calls = down, [], 0
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        """The documents of the items that a query names, in that order."""
         self.calls += 1
         if corpus == self.down:
             raise Fault("retriever_down", "test")
@@ -56,7 +55,6 @@ class Library:
 
 
 def document(i: int) -> Document:
-    """The document of one item."""
     return Document(
         f"d{i}", f'"Item {i}"\nThe friend of item {i} is item {(i + 1) % 10}. The code of item {i} is c{i}.'
     )
@@ -85,7 +83,6 @@ def read(prompt: str) -> str:
 
 
 def reader(tokens: PreTrainedTokenizerFast, script: object = read) -> ScriptedEngine:
-    """An engine that says what `script(text so far)` says."""
     return ScriptedEngine(lambda ids, seed, turn: tokens.encode(script(tokens.decode(ids))))  # type: ignore[operator]
 
 

@@ -30,7 +30,6 @@ def source(tmp_path):
 
 
 def contents(folder):
-    """Every file of a folder but its manifest, by name."""
     return {
         p.relative_to(folder).as_posix(): p.read_bytes()
         for p in folder.rglob("*")

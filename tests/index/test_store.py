@@ -25,7 +25,6 @@ ASKED = ["word3 town", "é5", "row17 word1", "nothing", "row199 row0", "title"]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder of both kinds, and its corpus."""
     folder = tmp_path_factory.mktemp("made")
     build_index(corpus(folder / "c.jsonl", ROWS), folder / "index", dense(save_embedding=True), encode=Encode())
     return folder
@@ -33,7 +32,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def folder(made, tmp_path):
-    """A copy of it to break."""
     return shutil.copytree(made / "index", tmp_path / "index")
 
 

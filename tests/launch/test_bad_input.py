@@ -83,7 +83,6 @@ RECORD = {"protocol": "mini", "protocol_version": 1, "version": 1, "run_step": 1
 
 
 def ledger_of(folder: runfolder.RunFolder) -> None:
-    """One that has what `WHOLE` names."""
     ledger = Ledger(folder.ledger)
     for role in WHOLE["versions"]:
         ledger.next_version(role)

@@ -116,7 +116,6 @@ def run(server: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def found(folder: Path) -> dict[str, bytes]:
-    """Every file but the note."""
     paths = (path for path in folder.rglob("*") if path.is_file() and path.name != hub.NOTE)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 

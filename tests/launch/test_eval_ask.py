@@ -60,7 +60,6 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def scripted(policy: Path, searcher: None) -> Path:
-    """A policy that searches."""
     return policy
 
 

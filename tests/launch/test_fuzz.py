@@ -160,7 +160,6 @@ def reads(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 def run(argv: list[str], raw: bytes, config: bytes) -> int:
-    """One command line; its exit code."""
     with workplace() as place:
         (place / "file").write_bytes(raw)
         (place / "run" / "checkpoints").mkdir(parents=True)

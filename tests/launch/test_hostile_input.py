@@ -27,7 +27,6 @@ NUMBERS = {
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: object) -> str:
-    """The command ends with one paragraph and exit code 2; what it said."""
     assert console.main([*map(str, argv)]) == 2
     shown = capsys.readouterr()
     assert printable(shown.err) == shown.err and len(shown.err) < 5000

@@ -137,7 +137,6 @@ FALSE = {
 
 
 def put(run: Path, change: str) -> None:
-    """Change a row of the ledger behind its back."""
     id, _, what = change.partition(" ")
     book = sqlite3.connect(run / "ledger.db")
     table = "games" if id == "g1" else "episodes"
@@ -154,7 +153,6 @@ def test_a_row_that_cannot_be_is_found(run: Path, change: str, capsys: pytest.Ca
 
 
 def rewritten(run: Path, file: str, change: Callable[[Episode], None]) -> None:
-    """Change the first episode of a file."""
     path = run / "episodes" / file
     block = transcripts.read(path)
     change(block[0])

@@ -39,7 +39,6 @@ class Head:
 
 @pytest.fixture
 def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
-    """A head that lets nobody in yet."""
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
     made = Head()
     yield made

@@ -75,7 +75,6 @@ def test_tiny_keeps_what_makes_it_this_recipe(name: str, capsys: pytest.CaptureF
 
 
 def optimizer_steps(cfg: Config, role: str) -> int:
-    """How many a batch."""
     block = getattr(cfg, role)
     episodes = block.batch * (cfg.game.attempts if role == SOLVER else 1)
     return -(-episodes // block.learner.minibatch) if block.learner.minibatch else 1

@@ -46,7 +46,6 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Played]:
 
 
 def changed(one: Path, other: Path, file: str = "model.safetensors") -> float:
-    """Largest difference between two models' weights."""
     a, b = load_file(one / file), load_file(other / file)
     assert set(a) == set(b)
     return max(float(np.abs(a[name] - b[name]).max()) for name in a)

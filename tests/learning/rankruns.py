@@ -63,7 +63,6 @@ def spawn(model: Path, out: Path, phase: str) -> None:
 
 
 def role(settings):
-    """The default block with `settings` by dotted key."""
     from ssp.config.role import RoleConfig
 
     block = RoleConfig()

@@ -14,7 +14,6 @@ from ssp.learning.learner import Learner
 
 
 def solo_critic(model_dir: Path, config: RoleConfig) -> Critic:
-    """The critic of a role in one process."""
     return Critic(model_dir, config.critic, config.learner, SOLO)
 
 

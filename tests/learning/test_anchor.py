@@ -14,8 +14,6 @@ from ssp.learning.divergence import Average
 
 
 class Small(nn.Module):
-    """Two weights and a buffer."""
-
     def __init__(self, seed, dtype=torch.float32):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)

@@ -27,7 +27,6 @@ def same(a, b):
 
 @pytest.fixture
 def saved(tmp_path, model_dir, make_batch, role):
-    """A learner after two updates and its checkpoint."""
     role.learner.warmup_steps = 4
     learner = SoloLearner(model_dir, role)
     for seed in range(2):

@@ -20,7 +20,6 @@ def ppo(role):
 
 
 def nudge(critic, seed=0):
-    """A critic whose head says something."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in critic.net["head"].parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator)

@@ -30,7 +30,6 @@ class Largest(TorchDispatchMode):
 
 @pytest.fixture
 def pair(model_dir):
-    """The start model and a reference that differs from it."""
     model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
     reference = copy.deepcopy(model).requires_grad_(False)
     for parameter in reference.parameters():

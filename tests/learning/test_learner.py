@@ -20,7 +20,6 @@ from ssp.learning.forward import score
 
 
 def part(batch, rows):
-    """These rows of a batch as it was collated."""
     names = ("ids", "mask", "logprobs", "rewards", "valid", "groups")
     return replace(batch, **{name: getattr(batch, name)[rows] for name in names})
 

@@ -74,7 +74,6 @@ def outcome(model, ids, mask, reference=None, compare=None, cells=2**26):
 
 
 def same(one, other):
-    """Scores to 1e-5, gradients of the mean loss to 1e-6."""
     for name in ("logprobs", "entropy", "kl"):
         torch.testing.assert_close(getattr(one[0], name), getattr(other[0], name), atol=1e-5, rtol=0)
     for name, grad in one[1].items():

@@ -20,7 +20,6 @@ def ledger(tmp_path):
 
 
 def play(ledger: Ledger, names: list[str], role: str = "solver", state: str = "queued", reward: float = 1.0) -> None:
-    """Create the episodes and bring them to `state`."""
     ledger.create([{"id": n, "game_id": f"g{n}", "role": role} for n in names])
     facts = {"outcome": "scored", "reward": reward} if state == "queued" else {}
     if state != "created":

@@ -46,7 +46,6 @@ HTML = {"content-type": "text/html; charset=utf-8"}
 
 
 def read(link: str, loopback: bool = True, snippet: str = SNIPPET) -> str:
-    """The text of the document at `link` after its page was read."""
     reader = Pages(loopback)
     ((document, _),) = reader.around([(Document(link, '"Emma"\nsnippet'), snippet)])
     reader.close()

@@ -130,7 +130,6 @@ def test_learners_that_would_block_an_engine_give_way() -> None:
 
 
 def big(**changed: Any) -> Config:
-    """`GPU8`, changed after its check."""
     cfg = copy.deepcopy(GPU8)
     for key, value in changed.items():
         at: Any = cfg

@@ -62,7 +62,6 @@ def strings(seed: int) -> list[str]:
 
 
 def plain(text: str, end: str) -> str:
-    """`text` with a space for each control string."""
     out, at = [], 0
     while at < len(text):
         close = text.find("|>", at + 2) if text.startswith("<|", at) else -1

@@ -141,7 +141,6 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def the_learner_dies(self) -> None:
-        """The run goes back to its checkpoint."""
         self.weights, self.step = list(self.saved[0]), self.saved[1]
         for _ in range(2):
             self.ledger.rollback({"solver": self.step})

@@ -85,7 +85,6 @@ def proposal(
 
 
 def noise(episode: Episode) -> list[Document]:
-    """The pool of noise documents."""
     return NOISE
 
 

@@ -19,7 +19,6 @@ KEPT = ["save.every=1", "save.keep=1000", "void.limit=1.0", "health.on_collapse=
 
 
 def alone() -> Any:
-    """The runner of runs in one process."""
     place = REPO / "tests" / "bench" / "experiments" / "alone.py"
     spec = importlib.util.spec_from_file_location("alone", place)
     assert spec is not None and spec.loader is not None
@@ -45,7 +44,6 @@ def copied(folder: Path, to: Path) -> Path:
 
 
 def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
-    """Rows of the run's ledger."""
     book = sqlite3.connect(folder / "ledger.db")
     book.row_factory = sqlite3.Row
     try:
@@ -55,7 +53,6 @@ def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
 
 
 def put(folder: Path, sql: str, *values: Any) -> None:
-    """Change the run's ledger behind its back."""
     book = sqlite3.connect(folder / "ledger.db")
     assert book.execute(sql, values).rowcount == 1
     book.commit()
@@ -63,7 +60,6 @@ def put(folder: Path, sql: str, *values: Any) -> None:
 
 
 def rewrite(folder: Path, row: dict[str, Any], change: Callable[[Episode], None]) -> None:
-    """Change one episode in its file."""
     path = folder / "episodes" / row["file"]
     block = transcripts.read(path)
     change(block[row["row"]])

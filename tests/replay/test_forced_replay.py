@@ -96,7 +96,6 @@ def episode(folder: Path, row: dict[str, Any]) -> Episode:
 
 
 def place(found: Episode, kind: Kind) -> int:
-    """The third token of a kind."""
     return [at for at, other in enumerate(found.log.kinds) if other == kind][2]
 
 

@@ -31,7 +31,6 @@ def told() -> Any:
 
 
 def plain(value: object) -> Any:
-    """As JSON gives it back."""
     return json.loads(json.dumps(value))
 
 

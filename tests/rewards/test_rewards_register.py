@@ -33,7 +33,6 @@ class Box:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of an importable module with a user's rewards."""
     (tmp_path / "own_rewards.py").write_text(OWN)
     (tmp_path / "own_leaves.py").write_text("raise SystemExit(7)")
     monkeypatch.syspath_prepend(tmp_path)

@@ -26,7 +26,6 @@ queries = st.lists(st.one_of(st.sampled_from(WORDS), texts, st.text(max_size=8))
 
 
 def same(a: Hits, b: Hits) -> bool:
-    """Bit for bit."""
     return np.array_equal(a.rows, b.rows) and np.array_equal(a.scores, b.scores)
 
 

@@ -16,8 +16,6 @@ BM25 = {"train": "bm25 train", "heldout": "bm25 heldout"}
 
 
 class Counting:
-    """Answers with the query."""
-
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 

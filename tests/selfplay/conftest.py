@@ -8,5 +8,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """See `fakes.scripted`."""
     fakes.scripted(monkeypatch)

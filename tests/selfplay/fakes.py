@@ -208,8 +208,6 @@ def on_calls(method: str, *numbers: int, cause: str = "worker_died") -> Callable
 
 
 class Sink:
-    """Collects what a run says."""
-
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, dict[str, float]]] = []
         self.events: list[str] = []

@@ -56,8 +56,6 @@ def test_a_run_of_nothing_but_voids_ends_as_a_failure() -> None:
 
 
 class Time:
-    """A clock that only sleeping moves."""
-
     def __init__(self) -> None:
         self.now, self.slept = 1000.0, 0.0
 

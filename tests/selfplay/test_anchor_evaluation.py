@@ -27,8 +27,6 @@ class Anchored(FakeLearner):
 
 
 class Told(ScriptedEngine):
-    """Keeps what it was told to load."""
-
     loaded: list[tuple[int, float]] = []
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:

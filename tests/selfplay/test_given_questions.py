@@ -70,8 +70,6 @@ def test_seven_questions_over_four_workers_are_seven(tmp_path: Path) -> None:
 
 
 class NoSearch:
-    """Fails the test when anybody searches."""
-
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         raise AssertionError(f"a search went out: {queries}")
 

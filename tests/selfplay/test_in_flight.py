@@ -37,7 +37,6 @@ class Live:
         self.drawn = 0
 
     def tick(self, count: int = 10**9) -> None:
-        """Let `count` more tokens be drawn."""
         with self._gate:
             self._left += count
             self._gate.notify_all()

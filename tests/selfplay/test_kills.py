@@ -100,8 +100,6 @@ class Mortal(Around[Any]):
 
 
 class Player:
-    """Plays at once: what happens follows from the task's seed."""
-
     def __init__(self, cfg: Any, role: str, *args: Any) -> None:
         self.role = role
 

@@ -65,7 +65,6 @@ LIVES = [
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """The run that nobody touched."""
     with pytest.MonkeyPatch.context() as patch:
         fakes.scripted(patch)
         return played(tmp_path_factory.mktemp("whole") / "run")

@@ -40,7 +40,6 @@ def league(path: Path, jitter: int | None = None, **changes: Any) -> Stage:
 
 
 def games(stage: Stage) -> dict[str, list[dict[str, Any]]]:
-    """Episodes that were not void, by game."""
     found = defaultdict(list)
     for row in stage.rows():
         if row["role"] in ROLES and row["outcome"] != "void":

@@ -70,7 +70,6 @@ class School:
         return Recovery(self.cfg, self.cast, self.folder, (kept, kept, kept), report)
 
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
-        """One queued episode a version, all in one block."""
         ids = [f"{role[0]}{step}-{i}" for i in range(len(versions))]
         self.ledger.create([{"id": id, "game_id": "g", "role": role} for id in ids])
         self.ledger.advance([{"id": id, "state": "queued", "outcome": "scored", "reward": 1.0} for id in ids])

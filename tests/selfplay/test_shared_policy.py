@@ -26,7 +26,6 @@ def play(path: Path, **changes: Any) -> Stage:
 
 
 def commits(stage: Stage) -> list[tuple[str, int, int]]:
-    """Live commits: role, step, version."""
     found = stage.rows("SELECT role, step, version FROM commits WHERE NOT rolled_back ORDER BY step, role")
     return [(row["role"], row["step"], row["version"]) for row in found]
 
@@ -98,7 +97,6 @@ def test_what_one_role_has_nothing_to_learn_from_the_other_trains(
 
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Real learners and engines of the shipped policy."""
     monkeypatch.setattr(local, "Learner", learner_worker.Learner)
     monkeypatch.setattr(build, "engine", ENGINE)
     monkeypatch.setattr(build, "tokenizer", TOKENIZER)

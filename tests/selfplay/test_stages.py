@@ -27,8 +27,6 @@ from ssp.telemetry.clock import Clock
 
 
 class FakePlayer:
-    """Echoes its tasks."""
-
     def play(self, tasks: Sequence[Task], order: Any, version: int, weights: Any) -> tuple[Any, PlayReport]:
         briefs = [
             brief(t.id, t.role, game=t.game, attempt=t.attempt, final=f"e {t.seed} ?", file=order.stem, row=i)

@@ -22,7 +22,6 @@ WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server with little patience."""
     monkeypatch.setattr(api, "BODY_SECONDS", 0.3)
     with running(create_app(tiny(), 1)) as base:
         yield base

@@ -209,8 +209,6 @@ def test_a_fault_is_a_503_and_a_fault_again_at_the_client() -> None:
 
 
 class Half(LocalFleet):
-    """The second shard never answers."""
-
     def search(
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> dict[int, list[Hits]]:

@@ -75,8 +75,6 @@ def test_a_resumed_run_knows_the_accuracy_and_the_start_of_the_first(tmp_path: P
 
 
 class Terminal(io.StringIO):
-    """A file that says it is a terminal."""
-
     def isatty(self) -> bool:
         return True
 
@@ -104,8 +102,6 @@ def test_the_time_left_counts_only_this_process(monkeypatch):
 
 
 class Fake(ModuleType):
-    """What of wandb is used."""
-
     def __init__(self) -> None:
         super().__init__("wandb")
         self.inits: list[dict[str, Any]] = []

@@ -38,7 +38,6 @@ def test_a_byte_level_vocabulary_knows_every_word(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps of practice."""
     monkeypatch.setattr(policy, "STEPS", 2)
     torch.set_num_threads(1)
 

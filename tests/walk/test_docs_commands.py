@@ -77,7 +77,6 @@ OURS = [
 
 @pytest.fixture
 def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parsers read what was typed, and then nothing happens."""
     for name in ("parse_args", "parse_intermixed_args"):
         read = getattr(argparse.ArgumentParser, name)
 

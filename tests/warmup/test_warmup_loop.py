@@ -46,7 +46,6 @@ def folder(cfg: Config) -> Path:
 
 @pytest.fixture(scope="module")
 def episodes(cfg: Config, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
-    """Transcripts of the shipped policy's own protocol; answers that it would not have given."""
     told = traces.read(lessons.write(tmp_path_factory.mktemp("lessons") / "traces.jsonl", 16))
     return traces.episodes(told, build.renderer(cfg, "solver", folder), cfg.solver.limits, 3)
 
@@ -76,7 +75,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 def taught(
     cfg: Config, crew: Interrupted, episodes: list[Episode], out: Path, cfg_of: Config | None = None
 ) -> tuple[loop.Summary, list[float]]:
-    """And the losses of the updates that were made."""
     seen: list[float] = []
     kept = loop.Saves(out, {"role": "solver"}, loop.fingerprint(cfg_of or cfg, WARMUP, "solver", episodes))
     summary = loop.train(crew[0], episodes, WARMUP, 0, lambda values: seen.append(values["nll"]), kept)
