@@ -25,6 +25,10 @@ LIMITS = LimitsConfig(searches=3, retries=3, turn_tokens=400, observation_tokens
 ANSWER = "<answer> Paris </answer>"
 
 
+def limits(**changes: object) -> LimitsConfig:
+    return LimitsConfig(**{**vars(LIMITS), **changes})  # type: ignore[arg-type]
+
+
 def search(query: str) -> str:
     return f"<think> t </think> <search> {query} </search>"
 

@@ -8,19 +8,15 @@ import pytest
 
 from ssp.base.errors import InputError
 from ssp.config.load import find, names, to_yaml
+from ssp.config.schema import Config
 from ssp.selfplay.settings import load
+from tests.refusing import refused
 
 
 def write(folder: Path, text: str) -> str:
     path = folder / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     return str(path)
-
-
-def error(*overrides: str, config: str = "quickstart") -> InputError:
-    with pytest.raises(InputError) as caught:
-        load(config, list(overrides))
-    return caught.value
 
 
 def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> None:
@@ -48,12 +44,10 @@ def test_shipped_names_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.
     assert load("quickstart").steps == 60
 
 
-def test_a_path_is_read_as_a_file(tmp_path: Path) -> None:
-    assert load(write(tmp_path, "steps: 3\n")).steps == 3
-
-
-def test_an_empty_file_is_the_schema(tmp_path: Path) -> None:
-    assert load(write(tmp_path, "# nothing\n")).solver.batch == 48
+@pytest.mark.parametrize(("text", "steps", "batch"), [("steps: 3\n", 3, 48), ("# nothing\n", Config().steps, 48)])
+def test_a_path_is_read_as_a_file_over_the_schema(tmp_path: Path, text: str, steps: int, batch: int) -> None:
+    cfg = load(write(tmp_path, text))
+    assert (cfg.steps, cfg.solver.batch) == (steps, batch)
 
 
 def test_the_order_of_inheritance(tmp_path: Path) -> None:
@@ -77,29 +71,23 @@ def test_options_go_with_the_reward_that_they_stand_beside(tmp_path: Path) -> No
     assert load(path, ["solver.reward=ssrl", "solver.reward_options={}"]).solver.reward_options == {}
 
 
-def test_the_last_of_a_repeated_override_wins() -> None:
-    assert load("quickstart", ["steps=3", "steps=4"]).steps == 4
-
-
 def test_overrides_may_be_blocks_and_lists() -> None:
     cfg = load("quickstart", ["game={attempts: 4}", "game.batch=replay", "data.eval=[{name: a, file: x.jsonl}]"])
     assert (cfg.game.attempts, cfg.game.batch) == (4, "replay")
     assert [(item.name, item.file, item.corpus) for item in cfg.data.eval] == [("a", "x.jsonl", "world:heldout")]
 
 
-def test_a_value_may_hold_an_equals_sign_and_be_empty() -> None:
+def test_how_values_are_typed() -> None:
     assert load("quickstart", ["run.dir=/a/b=c"]).run.dir == "/a/b=c"
     assert load("quickstart", ["run.dir="]).run.dir == ""
+    assert load("quickstart", ["steps=3", "steps=4"]).steps == 4
+    assert load("quickstart", ["seed=${steps}"]).seed == 60
 
 
 @pytest.mark.parametrize("overrides", [[], ["schedule.preset=one-step-off", "proposer.loss=tis", "defaults.batch=8"]])
 def test_the_resolved_yaml_loads_to_the_same_config(tmp_path: Path, overrides: list[str]) -> None:
     cfg = load("quickstart", overrides)
     assert load(write(tmp_path, to_yaml(cfg))) == cfg
-
-
-def test_interpolation_is_resolved() -> None:
-    assert load("quickstart", ["seed=${steps}"]).seed == 60
 
 
 @pytest.mark.parametrize(
@@ -116,30 +104,24 @@ def test_interpolation_is_resolved() -> None:
     ],
 )
 def test_an_unknown_key_names_the_nearest(typed: str, suggested: str) -> None:
-    found = error(typed)
+    found = refused(typed)
     assert found.next_step == f"did you mean {suggested}"
     assert "the command line" in str(found)
-
-
-def test_an_unknown_key_that_is_near_nothing_points_at_the_list() -> None:
-    assert "--dry-run" in error("zzzzzz.qqqq=1").next_step
+    assert "--dry-run" in refused("zzzzzz.qqqq=1").next_step, "near nothing: the list"
 
 
 def test_a_key_without_a_blank_after_its_colon_says_so() -> None:
-    found = error("solver.limits.stages=[{step:2, turn_tokens: 10}]")
+    found = refused("solver.limits.stages=[{step:2, turn_tokens: 10}]")
     assert "a blank follows the colon" in found.rule
     assert "'{step: 2, ...}'" in found.next_step
 
 
 def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "solver:\n  limits:\n    serches: 3\n")
-    found = error(config=path)
+    found = refused(config=path)
     assert str(found.found) == f"solver.limits.serches in {path}"
     assert found.next_step == "did you mean solver.limits.searches"
-
-
-def test_dotted_keys_in_a_file_are_refused(tmp_path: Path) -> None:
-    assert "nests" in error(config=write(tmp_path, "game.attempts: 3\n")).rule
+    assert "nests" in refused(config=write(tmp_path, "game.attempts: 3\n")).rule
 
 
 @pytest.mark.parametrize(
@@ -159,27 +141,24 @@ def test_dotted_keys_in_a_file_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_type_names_the_rule_and_the_value(typed: str, rule: str, value: str) -> None:
-    found = error(typed)
+    found = refused(typed)
     assert (found.rule, found.found) == (rule, value)
 
 
 @pytest.mark.parametrize("typed", ["steps", "=3", "a..b=3", "", "seed=${nope}", "run.name=[1", "referee.rules=[1"])
 def test_what_is_not_a_setting_is_refused(typed: str) -> None:
-    error(typed)
-
-
-def test_a_key_cannot_be_a_block_and_a_value() -> None:
-    assert "both" in error("game=3", "game.attempts=4").rule
+    refused(typed)
+    assert "both" in refused("game=3", "game.attempts=4").rule
 
 
 @pytest.mark.parametrize("text", ["steps: [1\n", "- a\n- b\n", "steps: 1\nsteps: 2\n", "just words\n"])
 def test_a_broken_file_is_bad_input(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
-    assert path in str(error(config=path))
+    assert path in str(refused(config=path))
 
 
 def test_missing_configs_name_what_there_is(tmp_path: Path) -> None:
-    assert "did you mean quickstart" in str(error(config="quikstart"))
-    assert "quickstart" in str(error(config=str(tmp_path / "none.yaml")))
+    assert "did you mean quickstart" in str(refused(config="quikstart"))
+    assert "quickstart" in str(refused(config=str(tmp_path / "none.yaml")))
     with pytest.raises(InputError):
         find("./nowhere")

@@ -48,7 +48,6 @@ WRONG = {
     "data.corpus={}/nowhere.jsonl": "nowhere.jsonl",
     "data.corpus={}/corpus.jsonl": "corpus.jsonl, line 2",
     "data.targets={}/targets.jsonl": "targets.jsonl",
-    "game.atempts=3": "game.attempts",
     "defaults.model={}/policy": "mini",
     "run.dir={}/policy": "policy",
     "run.dir={}/corpus.jsonl/run": "writable",

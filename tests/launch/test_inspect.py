@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from ssp.game.world import tokenizer as words
 from ssp.record import episodes as transcripts
 from ssp.record.ledger.book import Ledger
 from ssp.selfplay.settings import load
+from tests.replay.replayruns import rewrite
 
 TOKENS = words.build()
 WORDS = [word for word in TOKENS.get_vocab() if word.isalpha() and len(word) == 4]
@@ -152,14 +152,6 @@ def test_a_row_that_cannot_be_is_found(run: Path, change: str, capsys: pytest.Ca
     assert FALSE[change] in capsys.readouterr().out
 
 
-def rewritten(run: Path, file: str, change: Callable[[Episode], None]) -> None:
-    path = run / "episodes" / file
-    block = transcripts.read(path)
-    change(block[0])
-    path.unlink()
-    transcripts.write(path, block)
-
-
 @pytest.mark.parametrize("stopped", ["tokens", "turns"])
 def test_what_was_asked_for_last_may_stay_unanswered(
     run: Path, stopped: str, capsys: pytest.CaptureFixture[str]
@@ -173,7 +165,7 @@ def test_what_was_asked_for_last_may_stay_unanswered(
         episode.text, episode.final, episode.stopped = TOKENS.decode(episode.log.ids), None, stopped
         episode.queries, episode.hits, episode.documents = [], [], []
 
-    rewritten(run, "solver.parquet", cut)
+    rewrite(run, {"file": "solver.parquet", "row": 0}, cut)
     put(run, "s1 outcome = 'rejected', reward = -0.5")
     assert inspect.main([f"{run}:s1", "--check"]) == 0
     assert "queries: same, []" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from ssp.config.load import _all_keys, stated
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 from tests import migration as tables
+from tests.refusing import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / migration.PAGE
@@ -46,14 +47,8 @@ def test_the_overrides_of_a_launch_script_are_in_the_table() -> None:
     assert migration.find("game.attempts") is None
 
 
-def refused(config: str, *overrides: str) -> str:
-    with pytest.raises(InputError) as caught:
-        load(config, overrides)
-    return str(caught.value)
-
-
 def test_all_keys_of_theirs_are_named_at_once() -> None:
-    said = refused("quickstart", "actor_rollout_ref.actor.optim.lr=1e-6", "+trainer.val_only=true", "steps=3")
+    said = str(refused("actor_rollout_ref.actor.optim.lr=1e-6", "+trainer.val_only=true", "steps=3"))
     assert "actor_rollout_ref.actor.optim.lr is defaults.learner.lr" in said
     assert "trainer.val_only has none" in said
     assert "steps" not in said
@@ -66,17 +61,17 @@ def test_each_key_of_theirs_is_refused_with_ours(system: str) -> None:
         said = migration.advice([key.name.replace(".*", ".enable")])
         assert all(ours in said for ours in (*key.ours, migration.PAGE))
     if not keys[-1].name.startswith("--"):
-        assert keys[-1].name in refused("quickstart", f"{keys[-1].name}=1")
+        assert keys[-1].name in str(refused(f"{keys[-1].name}=1"))
 
 
 def test_a_config_file_of_theirs_too(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("self_play:\n  proposer: {n: 5}\n", encoding="utf-8")
-    assert "self_play.proposer.n is game.proposals" in refused(str(mine))
+    assert "self_play.proposer.n is game.proposals" in str(refused(config=str(mine)))
 
 
 def test_a_key_of_nobodys_is_refused_as_ever() -> None:
-    said = refused("quickstart", "game.atempts=3")
+    said = str(refused("game.atempts=3"))
     assert "did you mean game.attempts" in said
     assert migration.PAGE not in said
 
@@ -198,6 +193,6 @@ def test_an_evaluation_searches_there_too(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_a_setting_that_is_gone_is_refused_with_its_reason() -> None:
     """By key, by block at any depth, and by value where only the value is gone."""
-    assert "transfer.kind=ipc is gone: it has never been run" in refused("quickstart", "transfer.kind=ipc")
+    assert "transfer.kind=ipc is gone: it has never been run" in str(refused("transfer.kind=ipc"))
     assert "chaos.* is gone" in migration.advice(["chaos.a.b"])
     assert migration.find("transfer.kind=auto") is None

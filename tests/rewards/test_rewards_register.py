@@ -11,6 +11,7 @@ from ssp.base.errors import InputError
 from ssp.game import rewards
 from ssp.game.settings import warnings
 from ssp.selfplay.settings import load
+from tests.refusing import refused
 
 OWN = """
 import random
@@ -37,12 +38,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "own_leaves.py").write_text("raise SystemExit(7)")
     monkeypatch.syspath_prepend(tmp_path)
     return "own_rewards"
-
-
-def refused(*overrides: str) -> str:
-    with pytest.raises(InputError) as caught:
-        load("quickstart", list(overrides))
-    return str(caught.value)
 
 
 def test_the_names() -> None:
@@ -111,7 +106,7 @@ def test_a_config_may_ask_for(typed: list[str]) -> None:
     ],
 )
 def test_a_config_may_not_ask_for(typed: list[str], said: str) -> None:
-    assert said in refused(*typed)
+    assert said in str(refused(*typed))
 
 
 def test_a_penalty_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:

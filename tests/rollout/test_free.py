@@ -8,11 +8,10 @@ import threading
 from concurrent.futures import Future
 
 import pytest
-from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, search, tasks
+from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, limits, search, tasks
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault
-from ssp.config.role import LimitsConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.engines.base import FreeEngine
 from ssp.game.rollout import Settings, rollout
@@ -73,7 +72,7 @@ def told(episode: Episode) -> tuple[object, ...]:
 
 @pytest.mark.covers("SR-25")
 def test_episodes_do_not_wait_for_each_other_and_come_out_as_in_lock_step() -> None:
-    settings = Settings(LimitsConfig(**{**vars(LIMITS), "searches": 4}), 1.0, 3)
+    settings = Settings(limits(searches=4), 1.0, 3)
     engine = FreeRunning(N)
     assert isinstance(engine, FreeEngine)
     free, took = rollout(engine, SEARCH_R1, Books(), tasks(N), settings)

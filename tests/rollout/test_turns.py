@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, pieces, play, scripted, search, tasks
+from scripts import ANSWER, LIMITS, QWEN, SEARCH_R1, Books, encode, limits, pieces, play, scripted, search, tasks
 
 from ssp.base.episode import Document, Episode
-from ssp.config.role import LimitsConfig
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
@@ -17,10 +16,6 @@ RETRY = (
     "\nThis was neither a search nor a result. A search stands between its tags, and my result between <answer> and "
     "</answer>. I try again.\n"
 )
-
-
-def limits(**changes: object) -> LimitsConfig:
-    return LimitsConfig(**{**vars(LIMITS), **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.covers("SR-06", "SR-22")
