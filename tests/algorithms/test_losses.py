@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 
+from ssp.base.errors import InputError
 from ssp.config.role import CorrectionConfig, RoleConfig
 from ssp.config.tables import choices
-from ssp.learning import losses
+from ssp.learning import algorithms, losses
 from tests.blocks import made
 
 
@@ -65,6 +66,13 @@ def test_token_weights():
         assert losses.token_weights(one, aggregate, 100)[0] == weight
     for aggregate in choices()["{role}.aggregate"]:
         assert torch.isfinite(losses.token_weights(torch.zeros(2).long(), aggregate, 100)).all()
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(InputError, match="cispo, decoupled, gspo, pg, ppo_clip, tis"):
+        losses.get("nope")
+    with pytest.raises(InputError, match="dr_grpo, gae, grpo, rae, reinforce, reinforce_none, reinforce_pp"):
+        algorithms.get("grop")
 
 
 DOUBLE = torch.float64

@@ -196,6 +196,16 @@ def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_t
     assert table.gate.causes == {"engine_died": 4}
 
 
+def test_voids_are_not_graded(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    games = table.games(2)
+    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
+    gone = games[0].attempts[1]
+    object.__setattr__(gone, "outcome", Outcome.VOID)
+    table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
+    assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4
+
+
 @pytest.mark.parametrize("verifier", ["frozen", "solver"])
 def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> None:
     table = Table(tmp_path, config(referee__verifier=verifier))
