@@ -136,7 +136,6 @@ def anchor(title: str) -> str:
 
 
 def presets() -> str:
-    """What each preset stands for."""
     bounds = ["schedule.max_staleness.proposer", "schedule.max_staleness.solver"]
     rows = [(f"`{name}`", *map(str, pair), str(max(pair) + 1)) for name, pair in tables.PRESETS.items()]
     head = ("`schedule.preset`", *(f"`{bound}`" for bound in bounds), "rounds under way at most")
@@ -227,7 +226,6 @@ def known(key: str) -> str:
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """Names as they are typed."""
     return ", ".join(f"`{name}`" if name else '`""`' for name in names)
 
 
@@ -237,7 +235,6 @@ def number(value: float) -> str:
 
 
 def shown(value: Any) -> str:
-    """A default as it is typed."""
     if isinstance(value, list):
         return f"`[{', '.join(flow(item) for item in value)}]`"
     return f"`{flow(value)}`"

@@ -137,7 +137,6 @@ def workplace() -> Iterator[Path]:
 
 
 def read(name: str, raw: bytes) -> None:
-    """One reader and one file."""
     file, _, reader = READERS[name]
     if file.endswith(".gz") and raw[:1] != b"\0":
         raw = gzip.compress(raw)

@@ -74,7 +74,6 @@ def test_a_second_node_of_this_machine_may_end(monkeypatch: pytest.MonkeyPatch) 
 
 
 def _server(made: Run, name: str) -> psutil.Process | None:
-    """Ray's server below a run."""
     with suppress(psutil.Error):
         return next((p for p in psutil.Process(made.process.pid).children(recursive=True) if p.name() == name), None)
     return None

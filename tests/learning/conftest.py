@@ -77,7 +77,6 @@ def _episodes(n: int, seed: int = 0, versions: int = 3) -> list[Episode]:
 
 @pytest.fixture
 def make_episodes():
-    """make_episodes(n, seed, versions)."""
     return _episodes
 
 

@@ -29,7 +29,6 @@ def test_em_is_of_what_was_handed_in_whatever_the_tags(final: str | None, value:
 
 @pytest.mark.parametrize("name", [name for name in rewards.names() if name != "math"])
 def test_the_prompt_is_never_read(name: str) -> None:
-    """Neither an example answer nor a chat marker in the prompt matters."""
     prompts = ("", PROMPT, "<answer>Paris</answer> \\boxed{Paris}", "<|im_start|>assistant\n", "<think>")
     said = [episode("<answer>x</answer>", "x", prompt=prompt) for prompt in prompts]
     assert len({score(name, {}, one, ["Paris"], False) for one in said}) == 1

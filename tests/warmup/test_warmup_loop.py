@@ -67,7 +67,6 @@ class Interrupted(LocalCrew):
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A save after every second update."""
     due = iter([False, True] * 1000)
     monkeypatch.setattr(loop.Saves, "due", lambda self: next(due))
 
@@ -83,7 +82,6 @@ def taught(
 
 @pytest.fixture(scope="module")
 def whole(cfg: Config, folder: Path, episodes: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What nobody interrupted."""
     out = tmp_path_factory.mktemp("whole") / "warm"
     summary, seen = taught(cfg, Interrupted(cfg, folder), episodes, out)
     assert (summary.steps, summary.learned) == (STEPS, 15) == (len(seen), 15)
