@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from actors import servers
-from ssp.base.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError, hold
 from ssp.base.printable import say
 from ssp.capacity.memory.threads import cores
 from ssp.config.cluster import RayConfig
@@ -69,9 +69,8 @@ def connect(
 
 def _local(cfg: RayConfig, needed_cpus: float, store: int) -> dict[str, Any]:
     """Ray's options for a cluster on this machine."""
-    if cfg.node_ports:
-        rule = "ray.node_ports is of the nodes that ssp cluster starts"
-        raise InputError(rule, cfg.node_ports, "leave it out: a run on this machine listens on loopback only")
+    rule = "ray.node_ports is of the nodes that ssp cluster starts"
+    hold(not cfg.node_ports, rule, cfg.node_ports, "leave it out: a run on this machine listens on loopback only")
     return {
         "num_cpus": max(cores(), math.ceil(needed_cpus)),
         "include_dashboard": cfg.dashboard >= 0,

@@ -19,7 +19,7 @@ from actors.crew import last_line
 from actors.members import ENCODER, SHARD, Members, actor_name, living, names
 from actors.retriever import EncoderActor, ShardActor, placed
 from ssp.base.episode import Document
-from ssp.base.errors import Fault, InputError, InvariantError, SspError
+from ssp.base.errors import Fault, InputError, InvariantError, SspError, hold
 from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.hits import Hits, Knobs, Rows, Search, Vectors
@@ -191,9 +191,8 @@ def leave(run: str, shard: int, replica: int) -> None:
     there, or the only one of its shard."""
     space, there = _replicas(run, shard)
     name = actor_name(run, SHARD, shard, replica)
-    if name not in there or len(there) < 2:
-        rule = "a replica leaves a shard that has another one"
-        raise InputError(rule, f"{name}, of {', '.join(there)}", "add one first (join), or name one of these")
+    rule, found = "a replica leaves a shard that has another one", f"{name}, of {', '.join(there)}"
+    hold(name in there and len(there) >= 2, rule, found, "add one first (join), or name one of these")
     ray.kill(ray.get_actor(name, namespace=space), no_restart=True)
 
 

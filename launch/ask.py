@@ -10,7 +10,7 @@ from launch import policy
 from launch.cli import Parser, parse, run, temperature
 from launch.shown import transcript
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
@@ -26,8 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when the episode of the question that was typed is void."""
     parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", _flags)
     args, typed = parsed.flags, [word for word in parsed.overrides if not _SETTING.fullmatch(word)]
-    if len(typed) > 1:
-        raise InputError("ssp ask takes one question", " ".join(typed), "put it in quotation marks")
+    hold(len(typed) <= 1, "ssp ask takes one question", " ".join(typed), "put it in quotation marks")
     named = policy.parse(args)
     cfg = named.config(args.config, [word for word in parsed.overrides if _SETTING.fullmatch(word)])
     threads.use(threads.alone(cfg))
@@ -39,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat)
 
     def ask(question: str) -> Episode:
-        if not question.split():
-            raise InputError("a question has at least one word", "none", "type one")
+        hold(question.split(), "a question has at least one word", "none", "type one")
         try:
             build.check_words(tokenizer, [question])
         except TypeError as error:  # half of a surrogate pair: the terminal sent bytes that are no text

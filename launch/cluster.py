@@ -23,7 +23,7 @@ from launch.cli import Parsed, end_politely, parse, run
 from launch.nodes import code, ports, raynode, token
 from launch.nodes.meeting import JOINED, LEAVING, Meeting, Member
 from launch.nodes.raynode import RayNode
-from ssp.base.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError, hold
 from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.memory.threads import cores
@@ -86,9 +86,8 @@ def read_seat(env: Mapping[str, str]) -> Seat:
     rank = _number(env, "RANK", 0 if nodes == 1 else None, 0, nodes - 1)
     port = _number(env, "MASTER_PORT", MASTER_PORT, 1024, 65534)
     head = env.get("MASTER_ADDR") or (LOOPBACK if nodes == 1 else "")
-    if not head:
-        rule, next_step = "MASTER_ADDR is set where NNODES is above 1", "set it to rank 0's address on every node"
-        raise InputError(rule, "no MASTER_ADDR", next_step)
+    rule = "MASTER_ADDR is set where NNODES is above 1"
+    hold(head, rule, "no MASTER_ADDR", "set it to rank 0's address on every node")
     if rank > 0:
         return Seat(nodes, rank, head, port)  # a name that a name server learns only in a moment is one more wait
     address = _resolved(head)

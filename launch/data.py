@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, run, whole
-from ssp.base.errors import InputError
+from launch.cli import Parser, run, whole, writable
+from ssp.base.errors import hold
 from ssp.base.printable import say
 from ssp.data import readers, writers
 from ssp.game import protocols
@@ -29,11 +29,9 @@ WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or path."""
     args = _parser().parse_args(argv)
-    if args.out.exists():
-        raise InputError("--out is a file that does not exist yet", args.out, "remove it or choose another")
-    if {bool(args.found), bool(args.protocol)} != {args.to == TRACES}:
-        rule = "--to traces, and it alone, takes --found and --protocol"
-        raise InputError(rule, f"--to {args.to}", "see ssp data --help")
+    hold(not args.out.exists(), "--out is a file that does not exist yet", args.out, "remove it or choose another")
+    rule = "--to traces, and it alone, takes --found and --protocol"
+    hold({bool(args.found), bool(args.protocol)} == {args.to == TRACES}, rule, f"--to {args.to}", "see ssp data --help")
     parts = readers.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     ssp = args.to == "ssp"
@@ -46,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     written: list[Any] = [row for rows in read for row in rows]
     counts = Counter() if ssp else Counter(question.source or "(no source)" for question in written)
     each = "".join(f", {source} {count:,}" for source, count in counts.items())
-    WRITERS[args.to](args.out, _traces(args, written) if args.to == TRACES else written)
+    with writable("the file can be written", args.out):
+        WRITERS[args.to](args.out, _traces(args, written) if args.to == TRACES else written)
     for place in dropped or ():
         say(f"left out: {place}", file=sys.stderr)
     say(f"{args.out}: {len(written):,} rows, {args.to}{each}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launch.cli import Parser, run
 from ssp.base import models
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.base.published import PUBLISHED, Published
 from ssp.telemetry.terminal import Terminal, table
@@ -56,9 +56,8 @@ def _packed(args: Namespace) -> tuple[Path, str] | None:
     packed = item is not None and item.type == "package"
     if not packed and not name.endswith(".gguf"):
         return None
-    if args.type or args.only or args.revision or args.unpack:
-        rule = "--type, --only, --revision and --unpack are for repositories of the hub"
-        raise InputError(rule, f"given with {name}", "leave them out")
+    rule, found = "--type, --only, --revision and --unpack are for repositories of the hub", f"given with {name}"
+    hold(not args.type and not args.only and not args.revision and not args.unpack, rule, found, "leave them out")
     if item is not None:
         return item.installed(), item.sha256[item.files[0]]
     if args.to is None:
@@ -73,8 +72,7 @@ def _item(args: Namespace) -> Published:
         if (args.name or "").count("/") != 1:
             rule = "ssp download takes a name of the list, or org/name"
             raise InputError(rule, args.name or "none", "see ssp download --list")
-        if not args.type:
-            raise InputError("org/name comes with its type", args.name, "give --type dataset or --type model")
+        hold(args.type, "org/name comes with its type", args.name, "give --type dataset or --type model")
         item = Published(args.name, args.type)
     if args.revision:
         item = dataclasses.replace(item, revision=args.revision, sha256={})

@@ -13,7 +13,7 @@ from launch import policy
 from launch.cli import Parsed, Parser, number, parse, run, temperature, whole, wholes
 from launch.shown import evaltable
 from ssp.base.episode import SOLVER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.capacity.memory import find, threads
 from ssp.config.load import to_yaml
@@ -72,8 +72,7 @@ def _play(
     from ssp.selfplay.workers import build
 
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
-    if not sets:
-        raise InputError("ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
+    hold(sets, "ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
     questions = {item.name: _questions(cfg, item, bool(args.data), args.per_hop) for item in sets}
     folder, corpus_names = named.folder(cfg), [item.corpus for item in sets]
     options = args.method, args.temperature, args.samples, args.replay, named.url, named.model

@@ -11,7 +11,7 @@ from typing import Any
 
 from launch.cli import Parser, run, whole
 from ssp.base import models
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.search.index import builder, store
 from ssp.search.index.builder import IndexPlan
@@ -49,8 +49,7 @@ def _plan(args: Any) -> IndexPlan:
             found = f"--{wrong[0].replace('_', '-')} with --kind bm25"
             raise InputError("a BM25 index has no vectors", found, f"leave it out, or set --kind {DENSE} or {HYBRID}")
         return plan
-    if not args.encoder:
-        raise InputError(f"a {kind} index has an encoder", "no --encoder", "set --encoder to a model's name or folder")
+    hold(args.encoder, f"a {kind} index has an encoder", "no --encoder", "set --encoder to a model's name or folder")
     from ssp.search.encoders.encoder import detect
 
     folder = models.folder(args.encoder, "--encoder")

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from launch.cli import Parser, run, writable
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import whole
 from ssp.base.printable import printable, say
 from ssp.config.load import dotted, layered
@@ -31,8 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table, and write the config with --out. InputError for bad input, and for settings that do not load."""
     args, theirs = _arguments(sys.argv[1:] if argv is None else argv)
     overrides, env = _read(theirs)
-    if not overrides:
-        raise InputError("a launch script sets keys of a reference system", "none in this one", "give another")
+    hold(overrides, "a launch script sets keys of a reference system", "none in this one", "give another")
     kind = system(overrides)
     name = args.config or recipe(kind, overrides)
     rows = values.rows(overrides, kind, dotted(load(name)))
@@ -59,8 +58,7 @@ def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
     parser.add_argument("--config", metavar="NAME|FILE", help="what lies below (default: its system's recipe)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="config to write; one that exists is not replaced")
     args, theirs = parser.parse_known_args(argv)
-    if not theirs:
-        raise InputError("ssp migrate needs a script or overrides", "neither", "see ssp migrate --help")
+    hold(theirs, "ssp migrate needs a script or overrides", "neither", "see ssp migrate --help")
     if args.out is not None and (args.out.exists() or args.out.suffix not in (".yaml", ".yml")):
         rule = "--out is a new file that ends in .yaml; one that exists is not replaced"
         raise InputError(rule, args.out, "name another one")

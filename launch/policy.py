@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launch.cli import DEFAULT_CONFIG, Parser, load
 from ssp.base.episode import ROLES, SOLVER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import existing
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
@@ -75,15 +75,16 @@ def parse(args: argparse.Namespace) -> Policy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
     text, trusted = str(args.policy), bool(args.trust_code)
     server = text.startswith(("http://", "https://"))
-    if {bool(args.model), bool(args.tokenizer)} != {server}:
-        rule = "a server's policy, and it alone, comes with --model and --tokenizer"
-        raise InputError(rule, f"--policy {text}", "give all three, or none of the two")
+    rule, step = (
+        "a server's policy, and it alone, comes with --model and --tokenizer",
+        "give all three, or none of the two",
+    )
+    hold({bool(args.model), bool(args.tokenizer)} == {server}, rule, f"--policy {text}", step)
     if server:
         return Policy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
     role, at, rest = text.partition("@")
     if not at or role not in ROLES:
         return Policy(existing(text) if text else None, trusted=trusted)
     found = existing(rest)
-    if not RunFolder(found).config.is_file():
-        raise InputError(f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")
+    hold(RunFolder(found).config.is_file(), f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")
     return Policy(found, role, trusted=trusted)

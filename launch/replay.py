@@ -14,7 +14,7 @@ from launch import policy
 from launch.cli import Parser, number, run, whole
 from launch.inspect import find
 from ssp.base.episode import ROLES, SOLVER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import existing
 from ssp.capacity.memory import threads
 from ssp.record.runfolder import RunFolder
@@ -56,9 +56,8 @@ def _meant(console: Console, args: Namespace) -> list[tuple[Records, list[Found]
     records = Records(RunFolder(existing(args.episodes[0])), args.trust_code)
     rows = [row for row in records.played(args.role) if (row["policy_version_min"] or -1) > 0]  # it wrote something
     there = Weights(records.run, records.cfg, records.versions).there(rows)
-    if not there:
-        rule = "episodes are replayed with the checkpoint of their version"
-        raise InputError(rule, f"{len(rows)} episodes, none of a version that is there", KEEP)
+    rule = "episodes are replayed with the checkpoint of their version"
+    hold(there, rule, f"{len(rows)} episodes, none of a version that is there", KEEP)
     if len(there) < len(rows):
         left = f"{len(rows) - len(there):,} of {len(rows):,} episodes are left out"
         console.print(Text(f"{left}: their checkpoints are gone (save.keep)"))

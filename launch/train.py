@@ -35,8 +35,7 @@ def configured(parsed: Parsed) -> Config:
     """The checked configuration that the command line asks for."""
     from ssp.selfplay.settings.tiny import shrunk  # costs what --help does without
 
-    cfg = shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
-    return cfg
+    return shrunk(parsed.config, parsed.overrides) if parsed.flags.tiny else parsed.load()
 
 
 def dry_run(cfg: Config, config_name: str) -> int:

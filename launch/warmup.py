@@ -19,7 +19,7 @@ from typing import Any
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
 from ssp.base.episode import ROLES, SOLVER, Episode
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.config.crews import warmed
 from ssp.config.schema import Config
@@ -97,8 +97,7 @@ def prepare(cfg: Config, taught: str, out: Path) -> Course:
     role = SOLVER if taught == ALL else taught
     # The other role learns nothing meanwhile, so that it shares no cores.
     blocks: dict[str, Any] = {name: replace(cfg.block(name), policy="frozen") for name in ROLES}
-    if not cfg.warmup.data:
-        raise InputError("a warm start learns from warmup.data", "none is set", "type warmup.data=traces.jsonl")
+    hold(cfg.warmup.data, "a warm start learns from warmup.data", "none is set", "type warmup.data=traces.jsonl")
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     check_files(folder)

@@ -9,7 +9,7 @@ import psutil
 
 from actors.cluster import free
 from launch.nodes.raynode import MARK
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 NAMED = (
     "node-manager-port",
@@ -34,9 +34,8 @@ def options(span: str, head: bool) -> list[str]:
         return [*(f"--{name}={_any()}" for name in names), "--min-worker-port=0", "--max-worker-port=0"]
     low, high = (int(word) for word in span.split("-"))
     found = [port for port in range(low, high + 1) if free("", port)]
-    if len(found) < 4 * len(NAMED):
-        rule = f"ray.node_ports has at least {4 * len(NAMED)} free ports"
-        raise InputError(rule, f"{span}: {len(found)}", "give a wider span")
+    rule = f"ray.node_ports has at least {4 * len(NAMED)} free ports"
+    hold(len(found) >= 4 * len(NAMED), rule, f"{span}: {len(found)}", "give a wider span")
     named, rest = found[: len(names)], found[len(names) :]
     listed = ",".join(map(str, rest))
     return [*(f"--{name}={port}" for name, port in zip(names, named, strict=True)), f"--worker-port-list={listed}"]

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from launch.nodes import raynode
 from ssp.base import models
 from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import resolve
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
@@ -168,8 +168,7 @@ def needs(cfg: Config) -> Iterator[Check]:
 
 
 def _there(path: str) -> None:
-    if not resolve(path, "data").exists():
-        raise InputError("a file or folder of `data` exists", path, GET)
+    hold(resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
 
 
 def leftovers() -> Iterator[Check]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from launch.cli import writable
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.base.printable import say
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import files, reader
@@ -115,10 +115,8 @@ def _tried(attempt: Attempt) -> Text:
 
 def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> int:
     """Write the export, and say what it has. InputError for what it cannot hold, and where."""
-    if not records:
-        raise InputError("an export holds at least one question", f"{args.bank}: none is left", "ask for less")
-    if args.export.suffix != ".parquet":
-        raise InputError("a bank is exported to a .parquet file", args.export, "give it such a name")
+    hold(records, "an export holds at least one question", f"{args.bank}: none is left", "ask for less")
+    hold(args.export.suffix == ".parquet", "a bank is exported to a .parquet file", args.export, "give it such a name")
     if args.transcripts and run is not None:
         records = reader.told(run, records)
     changed = {"license": args.license, "data_source": args.source}

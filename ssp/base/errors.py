@@ -30,6 +30,12 @@ class InputError(SspError):
         return f"{_short(self.rule)}. Found: {_short(self.found)}. Next: {_short(self.next_step)}."
 
 
+def hold(holds: object, rule: str, found: object, step: str) -> None:
+    """InputError unless it `holds`, which is a condition, or what must not be empty."""
+    if not holds:
+        raise InputError(rule, found, step)
+
+
 class Refusals(InputError):
     """Several `InputError`s of one input, told together; `each` in order."""
 

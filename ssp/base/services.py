@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -18,9 +17,6 @@ TRIES = 4
 BACKOFF = 0.2
 LONGEST_PAUSE = 5.0
 LONGEST_REPLY = 256 * 2**20
-SECRET = re.compile(r"(?i)(^|_)(key|token|secret|password|passwd|credentials?)$")
-"""Names of settings and variables whose values no log may hold."""
-
 SEALED = "untrusted:"
 """Before a place of code, or an address to which a key would go, that a run's own config.yaml gives to a command that
 looks at the run."""

@@ -7,7 +7,7 @@ import string
 import unicodedata
 from collections.abc import Sequence
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 
 _PLAIN = str.maketrans("øØłŁđĐı‘’‚‛′`´ʻʼʽʹʾʿꞌ＇", "oOlLdDi" + 15 * "'") | str.maketrans(
     {"ß": "ss", "æ": "ae", "Æ": "ae", "œ": "oe", "Œ": "oe"}
@@ -34,7 +34,6 @@ def plain(text: str) -> str:
 def same(answer: str, golds: Sequence[str]) -> bool:
     """True when `answer` equals any gold answer after normalisation. InputError for a gold that leaves nothing."""
     wanted = [normalise(gold) for gold in golds]
-    if not wanted or not all(wanted):
-        rule = "a gold answer must keep a word after normalisation (lower case, no punctuation, no a/an/the)"
-        raise InputError(rule, list(golds), "remove or correct this row of the data")
+    rule = "a gold answer must keep a word after normalisation (lower case, no punctuation, no a/an/the)"
+    hold(wanted and all(wanted), rule, list(golds), "remove or correct this row of the data")
     return normalise(answer) in wanted

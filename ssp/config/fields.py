@@ -1,7 +1,8 @@
-"""What stands at a setting's field: the values that it allows."""
+"""What stands at a setting's field: the values that it allows; and blocks of settings over each other."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import Field, field, fields, is_dataclass
@@ -36,3 +37,12 @@ def walk(schema: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any]]]:
             yield key, item
         elif key not in ("proposer", "solver"):
             yield from walk(hint, "{role}." if key == "defaults" else f"{key}.")
+
+
+def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, block by block; lists and values are replaced whole. Neither is changed."""
+    merged = copy.deepcopy(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else copy.deepcopy(value)
+    return merged

@@ -9,7 +9,6 @@ Refuses unknown keys at any depth, and to know which values make sense (`ssp.con
 
 from __future__ import annotations
 
-import copy
 import difflib
 import functools
 import re
@@ -24,9 +23,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config import migration, own, rules
-from ssp.config.fields import hints
+from ssp.config.fields import hints, merge
 from ssp.config.schema import Config
 
 Raw = dict[str, Any]
@@ -60,18 +59,19 @@ def load(
         _refuse_foreign(raw, source)
         _check_keys(raw, Config, "", source)
         _typed(raw, source)
-    merged = _merge(file, typed)
+    merged = merge(file, typed)
     for role in _ROLES:
         merged[role] = _inherit(role, file, typed)
     rules.expand_preset(merged)
-    cfg = _convert(merged, str(path))
+    with _named_errors(merged, str(path)):  # interpolations are resolved
+        cfg = cast(Config, OmegaConf.to_object(_typed(merged, str(path))))
     rules.check(cfg, combinations)
     return cfg
 
 
 def stated(name_or_file: str, overrides: Sequence[str] = ()) -> dict[str, object]:
     """Dotted keys that the file or the overrides set, with the values as written. InputError as in `load`."""
-    return dict(leaves(_merge(_read(find(name_or_file)), _parse_overrides(overrides))))
+    return dict(leaves(merge(_read(find(name_or_file)), _parse_overrides(overrides))))
 
 
 def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
@@ -83,7 +83,7 @@ def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
             block.pop("reward_options", None)
         if name != "defaults":
             _drop(block, typed.get("defaults", {}))
-    return _merge(raw, typed)
+    return merge(raw, typed)
 
 
 def _drop(block: Raw, above: Raw) -> None:
@@ -121,11 +121,9 @@ def find(name_or_file: str) -> Path:
     """The file of a shipped name or a path. InputError names the shipped configs when there is none."""
     if name_or_file.endswith(_SUFFIXES) or "/" in name_or_file:
         path = Path(name_or_file).expanduser()
-        if path.is_file():
-            return path
-        raise InputError(
-            "a config file must exist", path, f"check the path, or use a shipped one: {', '.join(names())}"
-        )
+        step = f"check the path, or use a shipped one: {', '.join(names())}"
+        hold(path.is_file(), "a config file must exist", path, step)
+        return path
     path = shipped_folder() / f"{name_or_file}.yaml"
     if path.is_file():
         return path
@@ -138,7 +136,8 @@ def _read(path: Path) -> Raw:
     try:
         loaded = OmegaConf.to_container(OmegaConf.load(path))
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
-        raise InputError(f"{path} must be a readable YAML file", _one_line(error), "correct the file") from error
+        found = " ".join(str(error).split())
+        raise InputError(f"{path} must be a readable YAML file", found, "correct the file") from error
     if not isinstance(loaded, dict):
         raise InputError(f"{path} must hold keys and values", f"a {type(loaded).__name__}", "write `key: value` lines")
     return cast(Raw, loaded)
@@ -147,16 +146,15 @@ def _read(path: Path) -> Raw:
 def _seal(file: Raw, path: Path, typed: Raw) -> None:
     """What a file that nobody vouches for may not do: name code that runs, name whom keys go to, read the environment."""
     for key, value in leaves(file):
-        if "${" in f"{key} {value}":
-            rule = "the config.yaml of a run holds plain values"
-            raise InputError(rule, f"an interpolation in {key}, in {path}", "write its value there")
+        rule = "the config.yaml of a run holds plain values"
+        hold("${" not in f"{key} {value}", rule, f"an interpolation in {key}, in {path}", "write its value there")
     for name in ("defaults", *_ROLES):
         block = file.get(name)
         if isinstance(block, dict):
             own.seal(block)
             _seal_address(block.get("engine"))
     _seal_address(file.get("judge"))
-    if _value_of(_merge(file, typed), "retriever.online.engine"):  # whose key goes to that address
+    if _value_of(merge(file, typed), "retriever.online.engine"):  # whose key goes to that address
         _seal_address(file.get("retriever"))
 
 
@@ -197,7 +195,7 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
                 raise InputError("a key is a block or a value, not both", text, f"leave one of them out: {key}")
             node = below
         if isinstance(leaf, dict) and isinstance(node.get(steps[-1]), dict):
-            leaf = _merge(node[steps[-1]], leaf)
+            leaf = merge(node[steps[-1]], leaf)
         node[steps[-1]] = leaf
     return tree
 
@@ -210,17 +208,8 @@ def _inherit(role: str, file: Raw, typed: Raw) -> Raw:
             above = source.get(name, {})
             if above.get("reward", block.get("reward")) != block.get("reward"):
                 block.pop("reward_options", None)
-            block = _merge(block, above)
+            block = merge(block, above)
     return block
-
-
-def _merge(below: Raw, above: Raw) -> Raw:
-    """`above` over `below`, block by block; lists and values are replaced whole. Neither is changed."""
-    merged = copy.deepcopy(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else copy.deepcopy(value)
-    return merged
 
 
 def _refuse_foreign(raw: Raw, source: str) -> None:
@@ -307,13 +296,6 @@ def _typed(raw: Raw, source: str) -> DictConfig:
         return cast(DictConfig, OmegaConf.merge(_schema(), OmegaConf.create(raw)))
 
 
-def _convert(raw: Raw, source: str) -> Config:
-    """`raw` over the schema's defaults as a plain `Config`, interpolations resolved."""
-    merged = _typed(raw, source)
-    with _named_errors(raw, source):
-        return cast(Config, OmegaConf.to_object(merged))
-
-
 @contextmanager
 def _named_errors(raw: Raw, source: str) -> Iterator[None]:
     """OmegaConf's complaints as InputError: the rule, the value found, what to type."""
@@ -345,7 +327,3 @@ def _value_of(raw: Raw, full: str) -> object:
     for step in full.split("."):
         value = value.get(step) if isinstance(value, dict) else value
     return value
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

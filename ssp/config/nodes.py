@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 MOST = 1024
 GB = 2**30
@@ -47,9 +47,8 @@ def parse(text: str) -> list[Node]:
         count, gpus, gpu, host = int(found[1]), int(found[2]), float(found[3]), float(found[4] or 0)
         first = len(nodes)
         nodes += [Node(f"node {first + i}", gpus, int(gpu * GB), int(host * GB)) for i in range(count)]
-    if len(nodes) > MOST:
-        rule = f"placement.nodes describes at most {MOST} nodes"
-        raise InputError(rule, len(nodes), "describe the part that the run gets")
+    rule = f"placement.nodes describes at most {MOST} nodes"
+    hold(len(nodes) <= MOST, rule, len(nodes), "describe the part that the run gets")
     return nodes
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
 from ssp.config import tables
@@ -49,9 +49,8 @@ def find(value: str, what: str, example: str) -> Any:
 
     InputError when there is no such file, module or name, and for whatever the module raises while it is read.
     """
-    if sealed(value):
-        rule = "code that a run's own config.yaml names runs only when it is trusted"
-        raise InputError(rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
+    rule = "code that a run's own config.yaml names runs only when it is trusted"
+    hold(not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
     place, _, path = value.partition(":")
     rule = f"{what} is at the place that its setting names"
     try:
@@ -124,8 +123,7 @@ def _is_file(place: str) -> bool:
 @functools.cache
 def _file(path: Path) -> ModuleType:
     """The module in this file, read once, under a name that no other file's has."""
-    if not path.is_file():
-        raise InputError("a file of your own code exists", path, "check the path: it counts from the working folder")
+    hold(path.is_file(), "a file of your own code exists", path, "check the path: it counts from the working folder")
     name = f"ssp_own_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from ssp.base.errors import InputError, Refusals
+from ssp.base.errors import InputError, Refusals, hold
 from ssp.config import own
 from ssp.config.fields import INF
 from ssp.config.schema import Config
@@ -24,12 +24,6 @@ Rule = Callable[[Config], None]
 
 MOST_COUNTED = 10**12
 """Where a whole number has no other end."""
-
-
-def hold(holds: bool, rule: str, found: object, step: str) -> None:
-    """InputError unless it `holds`."""
-    if not holds:
-        raise InputError(rule, found, step)
 
 
 def check(cfg: Config, rules: Sequence[Rule]) -> None:
@@ -116,12 +110,9 @@ def expand_preset(raw: dict[str, Any]) -> None:
         return
     bounds = schedule.setdefault("max_staleness", {})
     for role, bound in zip(("proposer", "solver"), PRESETS[preset], strict=True):
-        if bounds.setdefault(role, bound) != bound:
-            raise InputError(
-                f"schedule.preset={preset} stands for schedule.max_staleness.{role}={bound}",
-                f"schedule.max_staleness.{role}={bounds[role]}",
-                "set the preset or the bounds, not both",
-            )
+        given, key = bounds.setdefault(role, bound), f"schedule.max_staleness.{role}"
+        rule = f"schedule.preset={preset} stands for {key}={bound}"
+        hold(given == bound, rule, f"{key}={given}", "set the preset or the bounds, not both")
 
 
 def check_choice(key: str, value: str, known: tuple[str, ...], place: bool = False) -> None:
@@ -138,8 +129,7 @@ def check_range(key: str, value: float, low: float, high: float) -> None:
         raise InputError(f"{key} is a number that a run may reach", f"{value}", "type a smaller one")
     if math.isfinite(value) and low <= value <= high:
         return
-    if low == -INF:
-        raise InputError(f"{key} is a finite number", value, f"set {key}=0")
+    hold(low != -INF, f"{key} is a finite number", value, f"set {key}=0")
     span = f"at least {low:g}" if high == INF else f"from {low:g} to {high:g}"
     raise InputError(f"{key} is {span}", value, f"set {key}={low:g} or more" if high == INF else f"set it {span}")
 

@@ -26,7 +26,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError,
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, hold
 from ssp.base.files import whole
 from ssp.base.published import Published
 
@@ -162,9 +162,8 @@ def _check_space(item: Published, files: list[HubFile], folder: Path, unpack: bo
     if unpack and any(not (folder / file.name).with_suffix("").exists() for file in files):
         needed += item.unpacked
     free = shutil.disk_usage(folder).free
-    if needed > free:
-        found = f"{free / 1e9:,.2f} GB at {folder}"
-        raise InputError(f"{item.repo} needs {needed / 1e9:,.2f} GB of free space", found, "free some, or give --to")
+    rule = f"{item.repo} needs {needed / 1e9:,.2f} GB of free space"
+    hold(needed <= free, rule, f"{free / 1e9:,.2f} GB at {folder}", "free some, or give --to")
 
 
 def _fetch(url: str, file: HubFile, folder: Path) -> None:
@@ -221,8 +220,7 @@ def _unpack(sources: list[Path], out: IO[bytes]) -> None:
                 return
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for count, member in enumerate(member for member in archive if member.isfile()):
-                    if count:
-                        raise InputError("a tar of one file is unpacked", f"{path} has more", f"tar -xzf {path}")
+                    hold(not count, "a tar of one file is unpacked", f"{path} has more", f"tar -xzf {path}")
                     shutil.copyfileobj(archive.extractfile(member), out, _BLOCK)  # type: ignore[arg-type]
     except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise Fault("corrupted", f"{path} cannot be unpacked: {error}") from error

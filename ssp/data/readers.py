@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import orjson
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.text import normalise
 from ssp.data.rows import Row, lines, parse, rows, show
 
@@ -216,8 +216,7 @@ def _text(row: Row, extra: Row) -> str:
 
 
 def _not_empty(path: str | Path, read: list[T]) -> list[T]:
-    if not read:
-        raise InputError("a data file has at least one row", f"{path} has none", "check the file")
+    hold(read, "a data file has at least one row", f"{path} has none", "check the file")
     return read
 
 
@@ -249,9 +248,8 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
     for number, path in enumerate(map(Path, paths)):
         source = sources[number] if sources else ""
         if not path.is_dir():
-            if len(splits) > 1:
-                rule = "rows of one file have one split; several are a folder's"
-                raise InputError(rule, ", ".join(splits), "name one")
+            rule = "rows of one file have one split; several are a folder's"
+            hold(len(splits) <= 1, rule, ", ".join(splits), "name one")
             taken.append(Part(path, source, "".join(splits)))
             continue
         wanted = tuple(splits) or SPLITS

@@ -4,7 +4,6 @@ another one is refused.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 from collections import Counter
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import whole
 from ssp.base.text import normalise
 from ssp.data.readers import MARKER, Question, Target, asked
@@ -44,10 +43,9 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
         if not question.source or not question.split:
             found = f"{question.id}: source {question.source!r}, split {question.split!r}"
             raise InputError("Search-R1 rows have data_source and split", found, "give --source and --split")
-        if not fits_search_r1(question, prompt):
-            rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
-            found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
-            raise InputError(rule, found, "change that question, or write another format")
+        rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
+        found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
+        hold(fits_search_r1(question, prompt), rule, found, "change that question, or write another format")
         scope = (question.source, question.split)
         said = prompt.replace("{question}", question.question)
         rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
@@ -91,8 +89,7 @@ def write_plain(path: str | Path, questions: Sequence[Question]) -> None:
 
 def write_traces(path: str | Path, traces: Sequence[dict[str, Any]]) -> None:
     """Traces of a warm start, one JSON object a line (see `ssp.learning.warmup.traces`); `path` ends in .jsonl."""
-    if Path(path).suffix != ".jsonl":
-        raise InputError("a file of traces ends in .jsonl", path, "give it such a name")
+    hold(Path(path).suffix == ".jsonl", "a file of traces ends in .jsonl", path, "give it such a name")
     _write(path, traces)
 
 
@@ -125,7 +122,3 @@ def _write(path: str | Path, rows: Iterable[dict[str, Any]], parquet: bool = Fal
                     stream.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
     except UnicodeEncodeError as error:
         raise InputError("--source and --split are valid Unicode", ascii(error.object), "type them in UTF-8") from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise InputError("the file can be written", f"{path}: {error.strerror}", "give another path") from error

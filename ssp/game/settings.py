@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError, Refusals
+from ssp.base.errors import InputError, Refusals, hold
 from ssp.base.services import JUDGE_KEY
 from ssp.config import own
 from ssp.config.role import LimitsConfig
-from ssp.config.rules import check_address, expand, get, hold
+from ssp.config.rules import check_address, expand, get
 from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
 from ssp.game import protocols, rewards
@@ -138,9 +138,8 @@ def turn_fits_episode(cfg: Config) -> None:
     """One turn must fit into the episode."""
     for _, where, limits in _stages(cfg, *cfg.roles):
         total = limits.total_tokens
-        if limits.turn_tokens >= total:
-            rule = f"{where}.turn_tokens is below {where}.total_tokens"
-            raise InputError(rule, f"{limits.turn_tokens} against {total}", "raise total_tokens")
+        rule = f"{where}.turn_tokens is below {where}.total_tokens"
+        hold(limits.turn_tokens < total, rule, f"{limits.turn_tokens} against {total}", "raise total_tokens")
 
 
 def episode_fits_its_parts(cfg: Config) -> None:
@@ -176,8 +175,7 @@ def proposals_can_be_checked(cfg: Config) -> None:
     if PROPOSER not in cfg.roles:
         return
     for rule in cfg.referee.rules:
-        if rule not in KNOWN:
-            raise InputError("referee.rules lists ids of the referee's rules", rule, f"use some of {', '.join(KNOWN)}")
+        hold(rule in KNOWN, "referee.rules lists ids of the referee's rules", rule, f"use some of {', '.join(KNOWN)}")
     if len(set(cfg.referee.rules)) < len(cfg.referee.rules):
         raise InputError("referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")
     if cfg.referee.verifier == "none" and cfg.referee.evidence != "none":
@@ -195,9 +193,8 @@ def proposals_can_be_checked(cfg: Config) -> None:
     if refused:
         raise Refusals(refused)
     fewest, most = least_searches(cfg.referee), cfg.proposer.limits.searches
-    if fewest > most:
-        rule = f"proposer.limits.searches is at least {fewest}, as referee.rules ask for"
-        raise InputError(rule, str(most), f"set proposer.limits.searches={fewest}, or leave such a rule out")
+    rule = f"proposer.limits.searches is at least {fewest}, as referee.rules ask for"
+    hold(fewest <= most, rule, str(most), f"set proposer.limits.searches={fewest}, or leave such a rule out")
 
 
 def judge_can_answer(cfg: Config) -> None:
@@ -205,10 +202,9 @@ def judge_can_answer(cfg: Config) -> None:
     sentence of reason."""
     if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
         return
-    if not cfg.judge.model:
-        rule = "judge.model is the endpoint's name of its model"
-        found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
-        raise InputError(rule, found, "set judge.model=...")
+    rule = "judge.model is the endpoint's name of its model"
+    found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
+    hold(cfg.judge.model, rule, found, "set judge.model=...")
     if cfg.judge.kind == "llm" and cfg.judge.format == "json" and cfg.judge.longest < 64:
         rule = "judge.max_tokens is at least 64 for judge.format=json"
         raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")

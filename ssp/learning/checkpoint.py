@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import sync
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.record.manifest import EXACT, check_files, seal
@@ -64,8 +64,7 @@ def load_model(folder: Path) -> PreTrainedModel:
 
 def require(path: Path) -> None:
     """InputError when `path` is not a file."""
-    if not path.is_file():
-        raise InputError("a checkpoint must be complete", f"no file {path}", "use another checkpoint")
+    hold(path.is_file(), "a checkpoint must be complete", f"no file {path}", "use another checkpoint")
 
 
 def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any], ranks: Ranks = SOLO) -> None:

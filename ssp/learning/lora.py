@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config.role import LoraConfig
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear) and module is not head
     }
-    if not there.issuperset(config.targets):
-        rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
-        raise InputError(rule, ", ".join(config.targets), "leave learner.lora.rank at 0")
+    rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
+    hold(there.issuperset(config.targets), rule, ", ".join(config.targets), "leave learner.lora.rank at 0")
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

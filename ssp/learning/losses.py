@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config import own
 from ssp.config.role import CorrectionConfig
 
@@ -207,8 +207,7 @@ def _own(place: str) -> Loss:
     """The loss at a user's place, looked at each time."""
     rule = f"the loss {place}"
     theirs = own.find(place, rule, "def loss(tokens, options):")
-    if not callable(theirs):
-        raise InputError(f"{rule} is a function of (tokens, options)", repr(theirs), "name one")
+    hold(callable(theirs), f"{rule} is a function of (tokens, options)", repr(theirs), "name one")
 
     def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
         given, wanted = theirs(tokens, options), tokens.logprobs.shape

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, hold
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.engines.folder import shapes
 from ssp.learning import backends, checkpoint, lora
@@ -220,9 +220,8 @@ class Stored:
         check_files(folder, whole=True)
         for role, objective in self.objectives.items():
             found, name = record["algorithm"].get(role, {}).get("name"), objective.algorithm.name
-            if found != name:
-                rule = f"the checkpoint must be of algorithm {name}"
-                raise InputError(rule, f"{folder} is of {found}", f"set algorithm={found}")
+            rule = f"the checkpoint must be of algorithm {name}"
+            hold(found == name, rule, f"{folder} is of {found}", f"set algorithm={found}")
         found = shapes(folder)
         if any(found.get(name) != shape for name, shape in self.policy.shapes.items()):
             raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import digest
 
 EXACT = "tokenization_exact.py"
@@ -40,9 +40,8 @@ def check_files(folder: Path, whole: bool = False) -> None:
             continue
         path = folder / name
         found = digest(path) if path.is_file() else "no such file"
-        if found != expected:
-            rule = f"files of a model folder are as they were written; sha256 of {path} is {expected}"
-            raise InputError(rule, found, "copy the folder again, or use another one")
+        rule = f"files of a model folder are as they were written; sha256 of {path} is {expected}"
+        hold(found == expected, rule, found, "copy the folder again, or use another one")
 
 
 def seal(folder: Path, record: Mapping[str, Any]) -> None:
@@ -98,9 +97,7 @@ def read_state(path: Path, run: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         rule = "state.json must name the checkpoints to continue from"
         raise InputError(rule, f"{path} ({error!r})", "restore the file, or start a new run") from error
-    if outside:
-        raise InputError("state.json names folders of its own run", f"{path} names {outside}", "restore the file")
-    if missing:
-        rule = "every checkpoint that state.json names must be there"
-        raise InputError(rule, f"{path} names {missing}", "restore these folders, or start a new run")
+    hold(not outside, "state.json names folders of its own run", f"{path} names {outside}", "restore the file")
+    rule = "every checkpoint that state.json names must be there"
+    hold(not missing, rule, f"{path} names {missing}", "restore these folders, or start a new run")
     return state

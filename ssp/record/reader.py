@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Episode
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, hold
 from ssp.config.load import load
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
-from ssp.record.ledger.rows import EpisodeRow, GameRow, episode_rows, game_rows
+from ssp.record.ledger.rows import EpisodeRow, GameRow, plain
 from ssp.record.runfolder import RunFolder
 
 
@@ -55,8 +55,8 @@ class RunReader:
         entry, game = None, None
         if self.run.ledger.is_file():
             with self.ledger() as ledger, suppress(InvariantError):
-                (entry,) = episode_rows(ledger.get([id]))
-                (game,) = game_rows(ledger.get([entry["game_id"]], "games"))
+                (entry,) = plain(ledger.get([id]))
+                (game,) = plain(ledger.get([entry["game_id"]], "games"))
         return entry, game
 
     def columns(self, file: str, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -111,8 +111,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance). An
     unfinished last line is left out; a broken line elsewhere, or a missing file, raises InputError."""
     path = Path(path)
-    if not path.is_file():
-        raise InputError("a metrics file must exist", path, "give the metrics.jsonl of a run folder")
+    hold(path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder")
     lines = [line_of(path, text) for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]]
     latest = {(int(line["step"]), str(line["role"])): line for line in lines}
     return sorted(latest.values(), key=lambda line: int(line["step"]))

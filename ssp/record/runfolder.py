@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -114,9 +114,8 @@ def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Run
     except OSError as error:
         raise InputError("a run folder has a usable path", error, "set another run.dir or run.name") from error
     check_space(place.path, needed_bytes)
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        found = f"{place.path}, where {above} is no folder that can be written"
-        raise InputError("a run folder must be writable", found, "set run.dir elsewhere")
+    rule, found = "a run folder must be writable", f"{place.path}, where {above} is no folder that can be written"
+    hold(above.is_dir() and os.access(above, os.W_OK | os.X_OK), rule, found, "set run.dir elsewhere")
     place.check_idle()
     return place
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.search.hits import NO_ROW, Hits, Knobs, Rows, Vectors, merge
 
 SLACK = 8
@@ -64,8 +64,7 @@ class FlatIndex:
         if self._norm is None:
             norms = [np.einsum("ij,ij->i", block, block).max() for _, block in self._blocks()]
             norm = float(np.sqrt(max(norms, default=0.0)))
-            if not norm < 1e15:
-                raise InputError("every vector of an index is finite", f"a norm of {norm}", "embed the corpus again")
+            hold(norm < 1e15, "every vector of an index is finite", f"a norm of {norm}", "embed the corpus again")
             self._norm = norm
         return self._norm
 
@@ -140,11 +139,8 @@ class FaissIndex:
 
 def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> Vectors:
     queries = np.ascontiguousarray(vectors, dtype=np.float32)
-    if queries.ndim != 2 or queries.shape[1] != width:
-        found = f"shape {queries.shape} for an index of width {width}"
-        raise InputError(
-            "queries are encoded by the index's own encoder", found, "check the folder encoder in the index"
-        )
+    found, step = f"shape {queries.shape} for an index of width {width}", "check the folder encoder in the index"
+    hold(queries.ndim == 2 and queries.shape[1] == width, "queries are encoded by the index's own encoder", found, step)
     if not np.isfinite(queries).all():
         raise InputError("query vectors are finite", "nan or infinity", "check the folder encoder in the index")
     for name, value in vars(knobs).items():
@@ -258,8 +254,7 @@ def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool
     parts = []
     for path, (first, last) in held:
         index = open_index(path, mapped=not gpu)
-        if (index.ntotal, index.d) != (last - first, dim):
-            found = f"{index.ntotal:,} rows of {index.d}"
-            raise InputError(f"{path} holds {last - first:,} rows of {dim}", found, "build it again: ssp index")
+        rule, found = f"{path} holds {last - first:,} rows of {dim}", f"{index.ntotal:,} rows of {index.d}"
+        hold((index.ntotal, index.d) == (last - first, dim), rule, found, "build it again: ssp index")
         parts.append(to_gpu(index) if gpu else index)
     return FaissIndex(parts, [first for _, (first, _) in held])

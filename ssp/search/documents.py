@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.data.readers import decode, stream_corpus
 from ssp.data.rows import Row
 from ssp.search.hits import Rows, printed
@@ -83,8 +83,7 @@ def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[
             if len(starts) % 10_000 == 0:
                 progress("documents", len(starts), size * len(starts) // end)
         sink.flush()
-    if not starts:
-        raise InputError("a data file has at least one row", f"{corpus} has none", "check the file")
+    hold(starts, "a data file has at least one row", f"{corpus} has none", "check the file")
     _unique(corpus, np.frombuffer(hashes, dtype=np.uint64))
     starts.append(end)
     np.save(offsets, np.frombuffer(starts, dtype=np.int64))

@@ -12,6 +12,10 @@ Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
 
 
+_ALIKE = ("id", "game", "role", "attempt", "final", "outcome", "cause", "stopped", "cuts", "cut")
+"""What a brief says as its episode does."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Many episodes in one payload; `id` is unique in the run."""
@@ -54,14 +58,7 @@ class Brief:
         log = episode.log
         length, oldest, newest = len(log), log.version_min, log.version_max  # before `count`, which packs the log
         return Brief(
-            id=episode.id,
-            game=episode.game,
-            role=episode.role,
-            attempt=episode.attempt,
-            final=episode.final,
-            outcome=episode.outcome,
-            cause=episode.cause,
-            stopped=episode.stopped,
+            **{name: getattr(episode, name) for name in _ALIKE},
             searches=len(episode.queries),
             tokens=log.count(Kind.MODEL),
             length=length,
@@ -69,10 +66,8 @@ class Brief:
             version_max=newest,
             file=file,
             row=row,
-            cuts=episode.cuts,
             prompt=log.count(Kind.PROMPT),
             observed=log.count(Kind.OBSERVATION) + log.count(Kind.TEMPLATE),
-            cut=episode.cut,
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:

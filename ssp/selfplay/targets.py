@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ssp.base.episode import GIVEN, REPLAYED, SOLVER
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InvariantError, hold
 from ssp.base.seeds import generator
 from ssp.config.schema import GameConfig
 from ssp.selfplay.records import Game
@@ -41,8 +41,7 @@ class Targets:
     a row. `mark` stands for what the rows are and how they are asked: a cursor counts in nothing else."""
 
     def __init__(self, items: Sequence[Item], batch: int, seed: int, mark: str = "", each: int = 1) -> None:
-        if not items:
-            raise InputError("a run needs at least one row to play", "an empty list", "check data.targets")
+        hold(items, "a run needs at least one row to play", "an empty list", "check data.targets")
         if batch % each:
             raise InvariantError(f"a batch of {batch} games is no multiple of {each} a row")
         self._items, self._batch, self._seed, self._mark, self._each = list(items), batch, seed, mark, each
@@ -78,12 +77,10 @@ class Targets:
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. InputError for a cursor in other rows; one that took nothing yet is in none."""
-        if state.get("mark", self._mark) != self._mark:
-            raise InputError(
-                "a run goes on with the rows and the words of the protocol that it was started with",
-                "data.targets, data.questions (a file, a bank) or the protocol's file has changed since",
-                "restore it, or start a new run with resume=never",
-            )
+        same = state.get("mark", self._mark) == self._mark
+        rule = "a run goes on with the rows and the words of the protocol that it was started with"
+        found = "data.targets, data.questions (a file, a bank) or the protocol's file has changed since"
+        hold(same, rule, found, "restore it, or start a new run with resume=never")
         self._next, self._open = state["next"], list(state["open"])
         self._taken.clear()
 

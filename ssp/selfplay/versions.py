@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, hold
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import GONE, Cast
@@ -95,9 +95,8 @@ class WeightStore:
     async def mend(self, role: str, lost: Published, why: str) -> Published:
         """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it,
         InputError for a member of the league, which is a folder of the run."""
-        if lost.past:
-            rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
-            raise InputError(rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
+        rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
+        hold(not lost.past, rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
         async with self._mending:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is lost.weights:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 
 
 class Timeline:
@@ -64,9 +64,8 @@ def _reopen(path: Path) -> None:
     """Make a file ready for more events: without half a line at its end, and without the closing bracket."""
     with path.open("rb+") as file:
         content = file.read()
-        if content[:2] not in (b"[\n", b""):
-            rule, found = "an existing timeline must be one that a run wrote", f"{path} (it does not begin as one)"
-            raise InputError(rule, found, "move that file away")
+        rule = "an existing timeline must be one that a run wrote"
+        hold(content[:2] in (b"[\n", b""), rule, f"{path} (it does not begin as one)", "move that file away")
         kept = content[: content.rfind(b"\n") + 1]
         end = len(kept.removesuffix(b"\n]\n"))
         file.truncate(file.seek(end))

@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import MB, Process, learners, processes
 from ssp.capacity.memory.processes import BASE_MB, FLEET, object_store
 from ssp.config.crews import gpus
 from ssp.config.nodes import Node, smallest_gpu
-from ssp.config.rules import hold
 from ssp.config.schema import Config
 
 SLACK = 1e-6
@@ -79,12 +78,9 @@ def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) ->
     places = [
         (host, i, bundle) for host in hosts for i, unit in enumerate(made[host]) for bundle in range(len(unit.bundles))
     ]
-    if learner.count > len(places):
-        raise InputError(
-            f"the ranks of {learner.name} share the GPUs of {' and '.join(hosts)}, one each",
-            f"{learner.count} ranks, {len(places)} GPUs",
-            f"set {learner.name.removeprefix('learner-')}.learner.ranks={len(places)}, or more engines",
-        )
+    rule = f"the ranks of {learner.name} share the GPUs of {' and '.join(hosts)}, one each"
+    step = f"set {learner.name.removeprefix('learner-')}.learner.ranks={len(places)}, or more engines"
+    hold(learner.count <= len(places), rule, f"{learner.count} ranks, {len(places)} GPUs", step)
     for rank, (host, i, bundle) in enumerate(places[: learner.count]):
         seat, unit = Seat(learner.name, rank, 0, bundle, learner.gpus), made[host][i]
         made[host][i] = replace(unit, seats=(*unit.seats, seat))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import MB, Process, size
 from ssp.capacity.placement.plan import Plan, Slot, lay
 from ssp.config.nodes import Node
@@ -85,9 +85,8 @@ def make(cfg: Config, nodes: Sequence[Node]) -> Plan:
 def fits(cfg: Config, plan: Plan) -> None:
     """InputError where memory does not suffice; what is only `short` passes."""
     for process in plan.processes:
-        if process.short:
-            more = "raise engine.memory or engine.tensor_parallel, or lower limits.total_tokens"
-            raise InputError(f"the KV cache of each {process.name} holds one whole episode", process.short, more)
+        found, step = process.short, "raise engine.memory or engine.tensor_parallel, or lower limits.total_tokens"
+        hold(not process.short, f"the KV cache of each {process.name} holds one whole episode", found, step)
     for slot, needed in plan.used().items():
         if needed > plan.nodes[slot.node].usable:
             raise _too_full(plan, slot, needed)

@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Any
 
 from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.capacity.memory.shapes import find
 from ssp.config.crews import learners, players
 from ssp.config.schema import Config
@@ -65,9 +65,8 @@ class Costs:
                 value = float(text)
             except ValueError:
                 value = -1.0
-            if key not in known or not 0 <= value < float("inf"):
-                rule = f"--assume takes one of {', '.join(sorted(known))} and a number of at least 0"
-                raise InputError(rule, word, "for example --assume tokens=500")
+            rule = f"--assume takes one of {', '.join(sorted(known))} and a number of at least 0"
+            hold(key in known and 0 <= value < float("inf"), rule, word, "for example --assume tokens=500")
             found[key] = value
         return cls(**found)
 

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import yaml
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config import migration
 
 MOST = 1_000_000
@@ -133,8 +133,7 @@ def read(text: str, options: Sequence[str] = ()) -> Script:
 
     InputError for a text of more than `MOST` characters.
     """
-    if len(text) > MOST:
-        raise InputError("a launch script is a short text", f"{len(text):,} characters", "give the script alone")
+    hold(len(text) <= MOST, "a launch script is a short text", f"{len(text):,} characters", "give the script alone")
     found: dict[str, Override] = {}
     reader = _Reader()
     for override in reader.overrides(text, options):

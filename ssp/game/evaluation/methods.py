@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ssp.base.episode import Document, Episode, Task
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, hold
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig
@@ -122,8 +122,7 @@ PROMPTS = (DIRECT, COT, RAG, RAG_STEPS, NEXT, CLOSE)
 
 def get(name: str) -> Method:
     """The method called `name`. InputError when there is none."""
-    if name not in METHODS:
-        raise InputError(f"a method is one of {AGENT}, {', '.join(METHODS)}", name, "use one of these")
+    hold(name in METHODS, f"a method is one of {AGENT}, {', '.join(METHODS)}", name, "use one of these")
     return METHODS[name]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.data import rows as data
 from ssp.data.readers import Question
 from ssp.game.evaluation.rows import Row, row_of
@@ -24,8 +24,7 @@ def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]
     files: dict[str, Path] = {}
     for path in map(Path, paths):
         inside = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES) if path.is_dir() else [path]
-        if not inside:
-            raise InputError(f"a folder of predictions holds {', '.join(_SUFFIXES)} files", path, "check the path")
+        hold(inside, f"a folder of predictions holds {', '.join(_SUFFIXES)} files", path, "check the path")
         for file in inside:
             name = file.name.split(".", 1)[0]
             if name in files:
@@ -35,9 +34,8 @@ def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]
         return _own(files)
     if len(files) == len(questions) == 1:
         files = dict(zip(questions, files.values(), strict=True))
-    if set(files) != set(questions):
-        found = f"predictions {', '.join(files)}; questions {', '.join(questions)}"
-        raise InputError("every file of --data has its predictions, under the same name", found, "rename the files")
+    rule, step = "every file of --data has its predictions, under the same name", "rename the files"
+    hold(set(files) == set(questions), rule, f"predictions {', '.join(files)}; questions {', '.join(questions)}", step)
     return {name: _matched(files[name], asked) for name, asked in questions.items()}
 
 
@@ -55,8 +53,7 @@ def _own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
             id = row.key("id") if row.has("id") else str(row.index)
             question = Question(id, row.label("question"), tuple(golds), hops)
             found.setdefault(name, []).append(_scored(row, question, f"{name}/{id}", seen))
-        if len(seen) == before:
-            raise InputError("a file of predictions has at least one row", path, "check the file")
+        hold(len(seen) != before, "a file of predictions has at least one row", path, "check the file")
     return found
 
 

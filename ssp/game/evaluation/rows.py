@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import whole
 from ssp.base.seeds import derive
 from ssp.base.text import normalise
@@ -192,8 +192,7 @@ class Kept:
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             kept = [line for line in lines if line.endswith(b"\n")]
             for found in map(json.loads, kept):
-                if found.pop("mark") != self._mark:
-                    raise InputError(rule, f"{path} is of others", f"remove it, or {step}")
+                hold(found.pop("mark") == self._mark, rule, f"{path} is of others", f"remove it, or {step}")
                 name, row = found.pop("set"), Row(**found)
                 if row.scored:
                     self.rows[name, row.id, row.sample] = row

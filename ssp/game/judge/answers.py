@@ -3,13 +3,13 @@ verdicts are remembered, never failures."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ssp.base.episode import Grade
 from ssp.base.text import normalise, same
+from ssp.search.known import Known
 
 RULE = "rule"
 
@@ -40,8 +40,7 @@ class AnswerJudge:
     to go (0: none)."""
 
     def __init__(self, further: Further | None = None, cache: int = 0) -> None:
-        self._further, self._most = further, cache
-        self._known: OrderedDict[Key, Grade] = OrderedDict()
+        self._further, self._known = further, Known[Key, Grade](cache)
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; the same question, golds and answer are asked once. InputError for a gold
@@ -51,12 +50,12 @@ class AnswerJudge:
         for key, item in zip(decided, items, strict=True):
             if isinstance(key, tuple):
                 asked.setdefault(key, item)
-        found: dict[Key, Grade] = {}
-        if asked and self._further is not None:
-            found = dict(zip(asked, self._further.decide(list(asked.values())), strict=True))
-        self._known |= {key: grade for key, grade in found.items() if grade.right is not None}
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+
+        def work(keys: list[Key]) -> list[Grade]:
+            assert self._further is not None
+            return self._further.decide([asked[key] for key in keys])
+
+        found, _ = self._known.ask(asked, work, lambda _, grade: grade.right is not None)
         return [found[one] if isinstance(one, tuple) else one for one in decided]
 
     def check(self) -> None:
@@ -73,8 +72,4 @@ class AnswerJudge:
             return Grade(False, by=RULE)
         if self._further is None:
             return Grade(False)
-        key = item.question, tuple(item.golds), normalise(answer) or answer.strip()
-        if key not in self._known:
-            return key
-        self._known.move_to_end(key)
-        return self._known[key]
+        return item.question, tuple(item.golds), normalise(answer) or answer.strip()

@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
+from ssp.config.fields import merge
 from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import HOLE as CALL
 from ssp.game.protocols.template import FAMILIES, PLAIN, TOKENIZER
@@ -48,8 +49,7 @@ def read(path: Path, find: Callable[[str], Path]) -> Protocol:
 
 def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dict[str, Any]:
     """The file's keys over those that it inherits, block by block."""
-    if path in seen:
-        raise InputError("protocol files do not inherit in a circle", path, "remove one `inherits`")
+    hold(path not in seen, "protocol files do not inherit in a circle", path, "remove one `inherits`")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -63,15 +63,7 @@ def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dic
     if not below:
         return raw
     place = str(path.parent / below) if below.endswith((".yaml", ".yml")) else below
-    return _over(_raw(find(place), find, (*seen, path)), raw)
-
-
-def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _over(merged[key], value) if both else value
-    return merged
+    return merge(_raw(find(place), find, (*seen, path)), raw)
 
 
 def _check(path: Path, protocol: Protocol) -> None:
@@ -102,5 +94,4 @@ def _check(path: Path, protocol: Protocol) -> None:
         ]
         rules[f"the result of {name} has another tag than a search"] = sorted({role.final} & {search.tag})
     for rule, broken in rules.items():
-        if broken:
-            raise InputError(rule, f"{path}: {broken}", "correct the file")
+        hold(not broken, rule, f"{path}: {broken}", "correct the file")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config import own
 from ssp.learning.algorithms import estimators
 from ssp.learning.algorithms.base import Algorithm
@@ -40,8 +40,7 @@ def _own(place: str, gamma: float, lam: float) -> Algorithm:
     kind = own.find(place, rule, example)
     if not isinstance(kind, type) or not issubclass(kind, Algorithm):
         raise InputError(f"{rule} is a class that inherits Algorithm", repr(kind), f"write `{example}`")
-    if kind.needs_values:
-        raise InputError(f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
+    hold(not kind.needs_values, f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
     try:
         made = kind(gamma, lam)
     except Exception as error:  # a method that is missing, or whatever a user's class raises

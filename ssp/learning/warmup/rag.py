@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import SOLVER, Document
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.data.readers import Question
 from ssp.data.rows import show
 from ssp.game.protocols import Protocol
@@ -38,9 +38,8 @@ def traces(
     InputError: more or fewer results than questions, a question for which nothing was found, an answer that `protocol`
     cannot hand in.
     """
-    if len(questions) != len(found):
-        counts = f"{len(found):,} for {len(questions):,} questions"
-        raise InputError("--found holds one result for each question, in their order", counts, "ask for all of them")
+    rule = "--found holds one result for each question, in their order"
+    hold(len(questions) == len(found), rule, f"{len(found):,} for {len(questions):,} questions", "ask for all of them")
     rows, role = [], protocol.role(SOLVER)
     for number, (question, documents) in enumerate(zip(questions, found, strict=True)):
         gold = question.answers[0].strip()

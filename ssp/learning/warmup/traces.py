@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Document, Episode, Outcome, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config.role import LimitsConfig
 from ssp.config.schema import RefereeConfig
 from ssp.data.rows import Row, rows, show
@@ -46,11 +46,9 @@ class Trace:
 
 def read(path: Path) -> list[Trace]:
     """Every trace of a jsonl file. InputError naming the line that is none, or a file without any."""
-    if not path.is_file() or path.suffix == ".parquet":
-        raise InputError("--data is a jsonl file of traces", path, "give another file")
+    hold(path.is_file() and path.suffix != ".parquet", "--data is a jsonl file of traces", path, "give another file")
     traces = [_trace(row) for row in rows(path)]
-    if not traces:
-        raise InputError("--data holds at least one trace", path, "see docs/warmup.md for the format")
+    hold(traces, "--data holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ssp.base.episode import PROPOSER, SOLVER, State
 from ssp.base.errors import InputError, InvariantError
-from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, episode_rows, game_rows
+from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, plain
 
 _DIGESTED = (
     "SELECT id, game_id, role, state, outcome, cause, reward, policy_version_min, policy_version_max, "
@@ -98,7 +98,7 @@ class LedgerReader:
         with self._together():
             found = self._select(f"SELECT * FROM games WHERE id {among} ORDER BY id", named)
             episodes = self._select(f"SELECT * FROM episodes WHERE game_id {among} ORDER BY game_id, id", named)
-            return game_rows(found), episode_rows(episodes)
+            return plain(found), plain(episodes)
 
     def earned(self, role: str, least: float) -> list[EpisodeRow]:
         """Scored episodes of `role` with a transcript and such a reward, by id; of the proposer those that were answered."""
@@ -106,13 +106,13 @@ class LedgerReader:
             "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND e.outcome = 'scored' "
             "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"
         )
-        return episode_rows(self._select(sql, role, least))
+        return plain(self._select(sql, role, least))
 
     def played(self, roles: Sequence[str]) -> list[EpisodeRow]:
         """Episodes of `roles` that have a transcript, by file and row."""
         mine = "role IN (SELECT value FROM json_each(?))"
         sql = f"SELECT * FROM episodes WHERE {mine} AND file != '' ORDER BY file, row"
-        return episode_rows(self._select(sql, json.dumps(list(roles))))
+        return plain(self._select(sql, json.dumps(list(roles))))
 
     def placed(self) -> list[tuple[str, int, str]]:
         """File, row and id of every episode that has a transcript, in this order."""

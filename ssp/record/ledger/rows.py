@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypedDict, cast, get_args, get_type_hints
+from typing import Any, TypedDict, get_args, get_type_hints
 
 from ssp.base.episode import Outcome, State
 from ssp.base.errors import InvariantError
@@ -62,14 +62,9 @@ class GameRow(TypedDict):
     incarnation: int
 
 
-def episode_rows(found: Iterable[Any]) -> list[EpisodeRow]:
-    """Whole rows as SQLite gives them."""
-    return [cast(EpisodeRow, dict(row)) for row in found]
-
-
-def game_rows(found: Iterable[Any]) -> list[GameRow]:
-    """Whole rows as SQLite gives them."""
-    return [cast(GameRow, dict(row)) for row in found]
+def plain(found: Iterable[Any]) -> list[Any]:
+    """Whole rows, each an `EpisodeRow` or a `GameRow`, of what SQLite gives."""
+    return [dict(row) for row in found]
 
 
 FACTS, GAME_FACTS = (

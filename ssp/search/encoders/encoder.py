@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import read_json
 from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect
 from ssp.search.hits import Vectors
@@ -33,8 +33,7 @@ class TextEncoder:
     def __init__(self, folder: Path, spec: EncoderSpec, dtype: str = "float32", device: str = "cpu") -> None:
         from ssp.search.encoders.forward import Forward
 
-        if spec.projection:
-            raise InputError("an encoder has no Dense modules", spec.model, "use another encoder")
+        hold(not spec.projection, "an encoder has no Dense modules", spec.model, "use another encoder")
         if spec.pooling not in POOLINGS:
             raise InputError("a pooling is known", spec.pooling, f"set --pooling to one of {', '.join(POOLINGS)}")
         body = body_folder(folder)
@@ -64,9 +63,8 @@ class TextEncoder:
     ) -> tuple[Vectors, dict[str, float]]:
         from ssp.search.encoders.forward import clean
 
-        if self._side not in ("", side):
-            found = f"{self.spec.model} takes {self._side}"
-            raise InputError(f"{side} are encoded by DPR's other model", found, "name that folder")
+        rule = f"{side} are encoded by DPR's other model"
+        hold(self._side in ("", side), rule, f"{self.spec.model} takes {self._side}", "name that folder")
         begun = time.perf_counter()
         encodings = tokenizer.encode_batch_fast([clean(prefix + text, length) for text in texts])
         tokenised = time.perf_counter()
@@ -140,10 +138,8 @@ class CrossEncoder:
         self._forward = Forward(Path(folder), AutoModelForSequenceClassification, dtype, device)
         self._batch, self._length = batch, max_length
         self._outputs = int(self._forward.model.config.num_labels)
-        if self._outputs not in (1, 2):
-            found = f"{folder}: {self._outputs} outputs"
-            rule = "a cross-encoder has one output, or two of which the second is relevant"
-            raise InputError(rule, found, "use another")
+        rule = "a cross-encoder has one output, or two of which the second is relevant"
+        hold(self._outputs in (1, 2), rule, f"{folder}: {self._outputs} outputs", "use another")
         self._pairs = self._forward.tokenizer(max_length)
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import sync, whole
 from ssp.search import documents, postings
 from ssp.search.documents import MappedDocuments, Progress
@@ -71,8 +71,7 @@ class IndexPlan:
         for key, path in (("corpus", corpus), ("embedding", self.embedding), ("faiss_file", self.faiss_file)):
             if path is None:
                 continue
-            if not path.is_file():
-                raise InputError("a data file must exist, and be a file", path, "check the path")
+            hold(path.is_file(), "a data file must exist, and be a file", path, "check the path")
             stat = path.stat()
             body[key] = [str(path.absolute()), stat.st_size, stat.st_mtime_ns]
         return json.loads(json.dumps(body))  # type: ignore[no-any-return]
@@ -194,9 +193,8 @@ class _Build:
         from ssp.search.index import vectors
 
         plan, held = self.plan, self._held
-        if plan.parts > held.rows:
-            found = f"{plan.parts} parts of {held.rows} rows"
-            raise InputError("every part of an index holds a row", found, "set --parts to less")
+        rule = "every part of an index holds a row"
+        hold(plan.parts <= held.rows, rule, f"{plan.parts} parts of {held.rows} rows", "set --parts to less")
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
             return vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]

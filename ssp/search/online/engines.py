@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 Reply = Mapping[str, Any]
 SEGMENT = 5
@@ -87,8 +87,7 @@ def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
         rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
         raise InputError(rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}")
     name, _, site = text.partition(":")
-    if name not in ENGINES:
-        raise InputError(f"retriever.online.engine is one of {', '.join(ENGINES)}", name, "use one of these")
+    hold(name in ENGINES, f"retriever.online.engine is one of {', '.join(ENGINES)}", name, "use one of these")
     found = ENGINES[name]
     if found.site and not site:
         raise InputError(f"{name} needs {found.site}", text, f"set retriever.online.engine={name}:ID")

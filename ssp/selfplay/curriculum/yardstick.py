@@ -15,7 +15,7 @@ from statistics import fmean, variance
 from typing import Any, NamedTuple
 
 from ssp.base.episode import REPLAYED, SOLVER, Outcome, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import whole
 from ssp.base.seeds import derive, generator
 from ssp.config.schema import Config
@@ -113,8 +113,7 @@ def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUEST
     """Measure a run and leave `FILE` in its folder, for the board. InputError when it has no round to ask about."""
     cfg = RunReader(run).cfg
     found = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
-    if not found:
-        raise InputError("a yardstick asks questions of settled rounds", f"{run.path} has too few", "let the run go on")
+    hold(found, "a yardstick asks questions of settled rounds", f"{run.path} has too few", "let the run go on")
     gaps = [[one.step, *one.own, *one.yardstick, one.questions] for one in found]
     told = {"policy": policy, "attempts": cfg.game.attempts, "rounds": gaps}
     with whole(run.path / FILE) as aside:

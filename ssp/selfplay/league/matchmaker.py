@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.record.manifest import check_files
@@ -45,8 +45,7 @@ def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
     named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
     for role, version in sorted(named):
         path, missed = member(folder, role, version), "restore that folder, or set league.match=self"
-        if not path.is_dir():
-            raise InputError("the weights of the league's members are there", f"no {path}", missed)
+        hold(path.is_dir(), "the weights of the league's members are there", f"no {path}", missed)
         try:
             check_files(path, whole=True)
         except InputError as error:

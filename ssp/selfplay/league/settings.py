@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ssp.base.errors import hold
 from ssp.config.league import LeagueConfig
-from ssp.config.rules import Rule, hold
+from ssp.config.rules import Rule
 from ssp.config.schema import Config
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.dataset import dataset
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -65,8 +65,7 @@ def read_bank(place: Path) -> list[Record]:
 
 
 def _records(path: Path) -> Iterator[Record]:
-    if not path.is_file():
-        raise InputError("a bank's file must exist", path, "check the path")
+    hold(path.is_file(), "a bank's file must exist", path, "check the path")
     needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
     try:
         if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
@@ -105,8 +104,7 @@ def given(cfg: Config) -> list[Question]:
             RunFolder(place).check_idle()  # its questions would become more while these are played
         with closing(Ledger(RunFolder(place).ledger if place.is_dir() else place, readonly=True)) as ledger:
             found = [Question(identify(asked, target), asked, (target,)) for asked, target in ledger.accepted()]
-    if not found:
-        raise InputError("a bank holds at least one accepted question", place, "name a run that a proposer played in")
+    hold(found, "a bank holds at least one accepted question", place, "name a run that a proposer played in")
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.game.judge import same
@@ -49,8 +49,7 @@ def read(run: RunFolder) -> Reading:
     if not run.ledger.is_file():
         raise InputError("a run that has played has a ledger", run.ledger, "wait until it has, or give another run")
     games, entries = reader.settled()
-    if not games:
-        raise InputError("a bank holds the questions of settled rounds", f"{run.path} has none", "let the run go on")
+    hold(games, "a bank holds the questions of settled rounds", f"{run.path} has none", "let the run go on")
     records = gathered(cfg, run, games, entries)
     first = groups.group([record.question for record in records], [record.target for record in records])
     records = [replace(record, group=records[place].id) for record, place in zip(records, first, strict=True)]
@@ -78,25 +77,15 @@ def gathered(cfg: Config, run: RunFolder, games: Iterable[GameRow], entries: Ite
 
 def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
     """The records with the whole text of each proposal and attempt."""
-    files = _columns(run, records, "text")
-
-    def filled(episode: Said) -> Said:
-        return replace(episode, transcript=files[episode.file, episode.row or 0]) if episode.file else episode
-
-    return [replace(r, plays=[*map(filled, r.plays)], attempts=[*map(filled, r.attempts)]) for r in records]
-
-
-def begins(run: RunFolder, record: Record) -> dict[tuple[str, int], int]:
-    """Of each proposal and attempt of a record (file, row) the place in its text where what follows the prompt begins."""
-    return _columns(run, [record], "response_at")
-
-
-def _columns(run: RunFolder, records: Sequence[Record], name: str) -> dict[tuple[str, int], Any]:
-    """File and row → one column, of all files that hold a proposal or an attempt of these records."""
     named = {play.file for record in records for play in record.plays}
     named |= {attempt.file for record in records for attempt in record.attempts}
-    files = {file: RunReader(run).columns(file, [name]) for file in named if file}
-    return {(file, place): row[name] for file, rows in files.items() for place, row in enumerate(rows)}
+    files = {file: RunReader(run).columns(file, ["text"]) for file in named if file}
+
+    def filled(episode: Said) -> Said:
+        text = files[episode.file][episode.row or 0]["text"] if episode.file else episode.transcript
+        return replace(episode, transcript=text)
+
+    return [replace(r, plays=[*map(filled, r.plays)], attempts=[*map(filled, r.attempts)]) for r in records]
 
 
 def episodes(run: RunFolder) -> list[Row]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ssp.base.errors import hold
 from ssp.base.printable import printable
 from ssp.config import load as merging
 from ssp.config.crews import QUEUE_ITEMS, batch
-from ssp.config.rules import Rule, hold
+from ssp.config.rules import Rule
 from ssp.config.schema import Config
 from ssp.engines import settings as engines
 from ssp.game import settings as game

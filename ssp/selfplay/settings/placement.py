@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import hold
 from ssp.config.crews import bound
 from ssp.config.nodes import parse
-from ssp.config.rules import Rule, hold
+from ssp.config.rules import Rule
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
 

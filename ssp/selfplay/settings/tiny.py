@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.config.schema import Config, RoleConfig
 from ssp.game.settings import WORLD_PROTOCOL
 from ssp.selfplay.settings import load
@@ -20,9 +20,8 @@ SETTINGS = tuple(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").
 def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     """The recipe made small, `overrides` as typed on top. InputError as in `load`, and for quickstart."""
     recipe = load(name_or_file)
-    if recipe.protocol == WORLD_PROTOCOL:
-        found = f"{name_or_file}, whose protocol is {recipe.protocol}"
-        raise InputError("--tiny is for recipes of large models", found, "leave it out; steps=2 makes a run short")
+    rule, found = "--tiny is for recipes of large models", f"{name_or_file}, whose protocol is {recipe.protocol}"
+    hold(recipe.protocol != WORLD_PROTOCOL, rule, found, "leave it out; steps=2 makes a run short")
     attempts = min(recipe.game.attempts, ATTEMPTS)
     computed = [
         f"game.attempts={attempts}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.errors import hold
 from ssp.config.crews import takes_turns
-from ssp.config.rules import Rule, hold
+from ssp.config.rules import Rule
 from ssp.config.schema import Config
 
 

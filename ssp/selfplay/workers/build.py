@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ssp import engines
 from ssp.base import cache, models
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY, SEALED, key_from
 from ssp.config.crews import warmed
 from ssp.config.role import RoleConfig
-from ssp.config.rules import hold, refused
+from ssp.config.rules import refused
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 from ssp.engines import Engine
