@@ -11,6 +11,7 @@ from typing import Any
 
 from ssp.base.errors import InputError, hold
 from ssp.base.files import digest
+from ssp.base.models import read_json
 
 EXACT = "tokenization_exact.py"
 """The class that a tokenizer's configuration names, so that `AutoTokenizer` reads tokenizer.json as it is."""
@@ -20,13 +21,7 @@ RECORD = "ssp.json"
 def read_record(folder: Path) -> dict[str, Any]:
     """The folder's record, {} when it has none. InputError when it is not a JSON object."""
     path = folder / RECORD
-    if not path.exists():
-        return {}
-    try:
-        return {**json.loads(path.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        rule = f"{RECORD} of a model must be a JSON object"
-        raise InputError(rule, f"{path}: {error}", "use another folder") from error
+    return dict(read_json(path)) if path.exists() else {}
 
 
 def check_files(folder: Path, whole: bool = False) -> None:
@@ -79,9 +74,9 @@ def protocol_of(folder: Path, declared: str = "", version: int | None = None) ->
     return stored or declared
 
 
-def state_digest(state: Mapping[str, Any]) -> str:
-    """SHA-256 (hexadecimal) of what a state holds besides it."""
-    rest = {key: value for key, value in state.items() if key != "sha256"}
+def own_digest(body: Mapping[str, Any]) -> str:
+    """SHA-256 (hexadecimal) of what a JSON object holds besides it."""
+    rest = {key: value for key, value in body.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 

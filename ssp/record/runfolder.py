@@ -17,7 +17,7 @@ from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
-from ssp.record.manifest import read_state, state_digest
+from ssp.record.manifest import own_digest, read_state
 
 START_BYTES = 200_000_000
 """Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
@@ -221,7 +221,7 @@ class RunFolder:
 
     def write_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.json, and what is kept of its step, by plain JSON data; `folders`: role → relative folder."""
-        text = json.dumps({**state, "sha256": state_digest(state)}, indent=1, allow_nan=False)
+        text = json.dumps({**state, "sha256": own_digest(state)}, indent=1, allow_nan=False)
         if "step" in state:
             _replace(self._state_of(state["step"]), text)
         _replace(self.state, text)

@@ -13,7 +13,7 @@ from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
-from ssp.record.manifest import check_files, read_record, state_digest
+from ssp.record.manifest import check_files, own_digest, read_record
 from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.league import matchmaker
 from ssp.selfplay.targets import Targets
@@ -47,7 +47,7 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
     wrong = sorted({*found} ^ {entry.name for entry in fields(State)})
     if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(found["versions"]):
         wrong = ["folders"]
-    if wrong or written != state_digest(found):
+    if wrong or written != own_digest(found):
         what = f"{folder.state}: {', '.join(wrong) or 'its sha256'}"
         raise InputError("state.json must be as it was written", what, "restore the file, or start a new run")
     return State(**found)

@@ -52,7 +52,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object], seal: bool = Fa
     body = json.loads(path.read_text())
     change(body)
     if seal:
-        body["sha256"] = manifest.state_digest(body)
+        body["sha256"] = manifest.own_digest(body)
     path.write_text(json.dumps(body))
 
 

@@ -69,10 +69,7 @@ SOLO = Ranks()
 
 def listen(host: str = LOOPBACK) -> socket.socket:
     """A listening socket at a free port of `host`, for rank 0 of a group to be."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((host, 0))
-    listener.listen()
-    return listener
+    return socket.create_server((host, 0))
 
 
 def join(rank: int, world: int, address: tuple[str, int], seconds: float, listener: socket.socket | None) -> Ranks:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.base.files import sync
+from ssp.record.manifest import own_digest
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
 from ssp.search.documents import MappedDocuments
 from ssp.search.encoders.families import EncoderSpec
@@ -104,7 +105,7 @@ def read_manifest(folder: str | Path) -> Manifest:
         raise InputError("an index folder holds a manifest.json", folder, "build one: ssp index") from error
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(folder, f"{MANIFEST}: {error}") from error
-    if not isinstance(body, dict) or body.get("sha256") != _digest(body):
+    if not isinstance(body, dict) or body.get("sha256") != own_digest(body):
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
     for key, value in (("format", FORMAT), ("version", VERSION), ("tokeniser", TOKENISER)):
         if body.get(key) != value:
@@ -134,7 +135,7 @@ def seal(folder: Path, manifest: Manifest, progress: _Progress) -> Manifest:
     body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "tokeniser": TOKENISER, "rows": manifest.rows}
     body |= {"corpus_sha256": manifest.corpus_sha256, "bm25": manifest.bm25 and list(manifest.bm25)}
     body |= {"dense": None if manifest.dense is None else asdict(manifest.dense), "files": files}
-    body["sha256"] = _digest(body)
+    body["sha256"] = own_digest(body)
     (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     for path in (*folder.rglob("*"), folder):
         sync(path)
@@ -280,11 +281,6 @@ def array(folder: Path, name: str, dtype: type, shape: tuple[int | None, ...] = 
     if found.dtype != dtype or not fits:
         raise _broken(folder, f"{name} has {found.dtype} {found.shape}")
     return np.asarray(found)
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in body.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path, progress: Callable[[int], None]) -> str:
