@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 from shardruns import K, Tally, Truth, configured, crowd, questions, shards, sound, write_corpus
-from trainruns import PATIENCE, REPO, Cluster, until
+from trainruns import PATIENCE, REPO, Cluster, alive, until
 
 from actors.fleet import connect_search, join, leave
 from actors.members import SHARD, names
@@ -82,16 +82,23 @@ def test_requests_of_many_are_merged_and_a_group_asks_once(corpus: Path) -> None
         assert len(found) == 32 and all(answers == found[0] for answers in found)
 
 
+def end(actor: Any) -> None:
+    """Kill it, and wait until it answers no more: Ray kills behind the call."""
+    pid = ray.get(actor.ping.remote())
+    ray.kill(actor)
+    until("the actor has ended", lambda: not alive(pid))
+
+
 def test_a_lost_shard_is_a_fault_and_known_answers_stay(corpus: Path) -> None:
     cfg = configured(corpus, "retriever.timeout=2")
     cfg.retriever.cache = 8192  # type: ignore[misc]
     with shards(cfg, "lost") as handles:
         search, local = connect_search(cfg, "lost"), corpora.search(cfg)
         known = search.search(["w5"], K, "train")
-        ray.kill(handles[1, 0])
+        end(handles[1, 0])
         with pytest.raises(Fault, match=r"retriever_partial: 1000 of 2001 rows .* shard 1"):
             search.search(["w6"], K, "train")
-        ray.kill(handles[0, 0])
+        end(handles[0, 0])
         with pytest.raises(Fault, match="retriever_down: 0 of 2001 rows"):
             search.search(["w6"], K, "train")
         assert search.search(["w5"], K, "train") == known == local.search(["w5"], K, "train")
