@@ -75,11 +75,11 @@ def parse(args: argparse.Namespace) -> Policy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
     text, trusted = str(args.policy), bool(args.trust_code)
     server = text.startswith(("http://", "https://"))
-    rule, step = (
+    rule, both = (
         "a server's policy, and it alone, comes with --model and --tokenizer",
-        "give all three, or none of the two",
+        {args.model != "", args.tokenizer != ""},
     )
-    hold({bool(args.model), bool(args.tokenizer)} == {server}, rule, f"--policy {text}", step)
+    hold(both == {server}, rule, f"--policy {text}", "give all three, or none of the two")
     if server:
         return Policy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
     role, at, rest = text.partition("@")

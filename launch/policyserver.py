@@ -21,10 +21,11 @@ import orjson
 from launch import policy
 from launch.cli import Parser, address, bind, end_politely, parse, temperature, whole
 from ssp.base.episode import SOLVER, Document, Episode, Outcome, Task
-from ssp.base.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError, hold
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
+from ssp.config.tables import COLDEST
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 TOGETHER = 32
 """Questions that are played in one batch at most."""
+WAITING = 1024
+"""Questions that wait at most; more are refused."""
 LONGEST = 65_536
 """Characters of a question, at most."""
 MOST = 2**20
@@ -87,7 +90,7 @@ class Solver:
         self._parts = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder), search
         self._tokenizer, self._check = build.tokenizer(folder), build.check_words
         self._settings = lambda heat: build.settings(cfg, SOLVER, heat)
-        self._batch: Batcher[tuple[str, int], Episode, None] = Batcher(self._play, TOGETHER)
+        self._batch: Batcher[tuple[str, int], Episode, None] = Batcher(self._play, TOGETHER, waiting=WAITING)
 
     def close(self) -> None:
         """End its thread; who waits gets an error."""
@@ -102,7 +105,11 @@ class Solver:
             )
         self._check(self._tokenizer, [question])
         asked = self._batch.submit(self.heat if heat is None else heat, [(question, seed)])
-        (episode,), _ = await asyncio.wrap_future(asked)
+        try:
+            async with asyncio.timeout(self._cfg.placement.call_timeout):
+                (episode,), _ = await asyncio.wrap_future(asked)
+        except TimeoutError:
+            raise SspError(f"no answer within {self._cfg.placement.call_timeout:g} s") from None
         if episode.outcome is Outcome.VOID:
             raise SspError(f"the question could not be played: {episode.cause}")
         return episode
@@ -151,8 +158,9 @@ def question(body: Any) -> tuple[str, float | None, int]:
         rule = "messages is one message of the user with a text, since the policy was trained on single questions"
         raise InputError(rule, str(messages)[:200], "ask each question by itself")
     heat, seed = body.get("temperature"), body.get("seed") or 0
-    if heat is not None and not (isinstance(heat, (int, float)) and 0 <= heat <= 2) or not isinstance(seed, int):
-        raise InputError("temperature is from 0 to 2, and seed whole", f"{heat}, {seed}", "leave them out")
+    fits = heat is None or isinstance(heat, (int, float)) and (heat == 0 or COLDEST <= heat <= 2)
+    rule = f"temperature is 0 or from {COLDEST} to 2, and seed whole"
+    hold(fits and isinstance(seed, int), rule, f"{heat}, {seed}", "leave them out")
     return one["content"], None if heat is None else float(heat), seed
 
 

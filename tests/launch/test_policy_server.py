@@ -107,7 +107,8 @@ ASKED = [{"role": "user", "content": "who ?"}]
         ({"messages": ASKED, "n": 5}, "n is 1"),
         ({"messages": ASKED, "stream": True}, "stream is false"),
         ({"messages": ASKED, "tools": [], "logit_bias": {}}, "logit_bias, tools"),
-        ({"messages": ASKED, "temperature": 3}, "temperature is from 0 to 2"),
+        ({"messages": ASKED, "temperature": 3}, "temperature is 0 or from"),
+        ({"messages": ASKED, "temperature": 1e-9}, "temperature is 0 or from"),
         ({"messages": ASKED, "seed": "x"}, "seed whole"),
     ],
 )
