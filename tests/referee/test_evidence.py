@@ -76,8 +76,8 @@ def test_a_sentence_does_not_run_over_two_documents() -> None:
         ('<quote id="17">Alexei Tupolev</quote>', True),  # short, but the answer
         ('<quote id="17">Tu‑144</quote>', False),
         ('<quote id="17">first flew</quote>', False),
-        ('<quote id="jp/1">first flew on 31 December 1968</quote>', False),
-        ('<quote id="18">first flew on 31 December 1968</quote>', False),
+        ('<quote id="jp/1">first flew on 31 December 1968</quote>', True),  # words count, ids do not
+        ('<quote id="18">first flew on 31 December 1968</quote>', True),
         ("<quote>first flew on 31 December 1968</quote>", False),
         ('<quote id="17">first flew on 30 December 1968</quote>', False),
         ('<quote id="17">near Moscow its designer was</quote>', False),  # a mark left out joins two statements
@@ -90,7 +90,7 @@ def test_a_sentence_does_not_run_over_two_documents() -> None:
         ("", False),
     ],
 )
-def test_quoted_spans_stand_in_the_document_that_they_name(output: str, stand: bool) -> None:
+def test_quoted_spans_stand_in_a_document(output: str, stand: bool) -> None:
     asked = proposal(documents=NATURAL)
     assert EVIDENCE["quoted"].stands(asked, "Alexei Tupolev", MINI, output) is stand
 

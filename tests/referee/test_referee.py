@@ -76,7 +76,7 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason() -> None:
     rules = [id for id in RULES if id != "too_many_relations"]
     outputs = {
         "not_answerable": '<quote id="d1">pota seat vure</quote> <answer>vure</answer>',
-        "unquoted_evidence": '<quote id="d2">pota seat vure</quote> <answer>pota</answer>',
+        "unquoted_evidence": '<quote id="d1">pota seat vira</quote> <answer>pota</answer>',
         "unlinked_evidence": '<quote id="d2">vure a city</quote> <answer>pota</answer>',
     }
     assert set(crafted) == {*RULES, *CHECKS}

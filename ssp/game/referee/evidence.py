@@ -61,20 +61,20 @@ def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) 
 
 
 def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
-    """Each `<quote id="...">span</quote>` names a document of the proposer's, in which the span stands, spelling aside.
-    A span has at least `FEWEST_WORDS` words, or is the target itself."""
+    """Each span of `<quote id="...">span</quote>` stands in a document of the proposer's, spelling aside. It has at least
+    `FEWEST_WORDS` words, or is the target itself. The id says where to look; a small model copies words better than
+    ids, and words that stand in another of these documents prove as much."""
     quotes = _quotes(output)
-    known = {document.id: [tokens(document.title), tokens(document.text)] for document in episode.documents}
+    known = [tokens(part) for document in episode.documents for part in (document.title, document.text)]
     return bool(quotes) and all(
-        (count(span) >= FEWEST_WORDS or names(span, target))
-        and any(within(_core(span), part) for part in known.get(id, ()))
-        for id, span in quotes
+        (count(span) >= FEWEST_WORDS or names(span, target)) and any(within(_core(span), part) for part in known)
+        for span in quotes
     )
 
 
 def name_the_target(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """At least one quoted span names the target."""
-    return any(names(span, target) for _, span in _quotes(output))
+    return any(names(span, target) for span in _quotes(output))
 
 
 EVIDENCE: dict[str, Evidence] = {
@@ -86,9 +86,9 @@ EVIDENCE: dict[str, Evidence] = {
 """`referee.evidence` → its kind."""
 
 
-def _quotes(output: str) -> list[tuple[str, str]]:
-    """(document id, span) of each quote; none at all when one of them cannot be read."""
-    found = [(id.strip(), span) for _, id, span in _QUOTE.findall(output)]
+def _quotes(output: str) -> list[str]:
+    """The span of each quote; none at all when one of them cannot be read."""
+    found = [span for _, _, span in _QUOTE.findall(output)]
     return found if len(found) == len(_OPENING.findall(output)) else []
 
 

@@ -38,6 +38,8 @@ class Hop:
 
 
 Chain = tuple[Hop, ...]
+WAYS = {"ask": "whole", "which": "whole", "of": "inner", "back": "inner", "told": "inner"}
+"""A relation's phrasings → whether they end a question, or stand inside one."""
 
 
 def write(chain: Chain, pick: int) -> str:
@@ -77,12 +79,12 @@ class Reader:
         """Phrasings that end a question, and those inside one: pattern, relation, whether it leads back."""
         found: dict[str, list[tuple[re.Pattern[str], str, bool]]] = {"whole": [], "inner": []}
         for relation, rule in grammar()["relations"].items():
-            for way, kind in (("ask", "whole"), ("which", "whole"), ("of", "inner"), ("back", "inner")):
+            for way, kind in WAYS.items():
                 for text in rule.get(way, ()):
                     before, _, after = re.sub(r"\{[xy]\}", "\0", text).partition("\0")
                     parts = [re.escape(normalise(part)) for part in (before, after)]
                     pattern = r"\s*".join([parts[0], "(.+)", parts[1]]) if parts[0] or parts[1] else "(.+)"
-                    found[kind].append((re.compile(pattern), relation, way in ("which", "back")))
+                    found[kind].append((re.compile(pattern), relation, way not in ("ask", "of")))
         return found
 
     def readings(self, question: str) -> Iterator[tuple[str, int]]:

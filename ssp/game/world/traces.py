@@ -21,8 +21,9 @@ from ssp.search.bm25 import build
 TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
-PROPOSER, QUOTING = 300, 240
-"""Traces of each kind at most."""
+PROPOSER_PER_HOP = {1: 20, 2: 180, 3: 120}
+QUOTING = 280
+"""Traces of each kind at most, the solver's and the proposer's by the hops of their questions."""
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
@@ -39,6 +40,7 @@ class Script:
         self._world, self._seed = world, seed
         self._documents = world.documents()
         self._index = build(document.contents for document in self._documents)
+        self._seeking = {name: rule["seek"] for name, rule in grammar()["relations"].items() if "seek" in rule}
 
     def found(self, query: str) -> list[Document]:
         """What a search shows."""
@@ -80,37 +82,54 @@ class Script:
             yield from islice((trace for trace in made if trace is not None), n)
 
     def _proposals(self) -> Iterator[Proposal]:
-        """Proposer's traces with the chain and the text of their questions."""
+        """Proposer's traces with the chain and the text of their questions; few targets have questions of three hops, and
+        come again."""
         rng = generator(self._seed, "english", "proposer")
-        targets = self._world.targets()
-        made = (self.proposed(targets[i], rng) for i in rng.permutation(len(targets)))
-        yield from islice((proposal for proposal in made if proposal is not None), PROPOSER)
+        targets, asked = self._world.targets(), set[str]()
+        for hops, n in PROPOSER_PER_HOP.items():
+            turns = (targets[i] for _ in range(3) for i in rng.permutation(len(targets)))
+            for proposal in islice((p for t in turns if (p := self.proposed(t, hops, rng)) and p[2] not in asked), n):
+                asked.add(proposal[2])
+                yield proposal
 
-    def proposed(self, target: str, rng: np.random.Generator) -> Proposal | None:
-        """A proposer's trace for `target`: it searches the target, then what else is known of the place that it found,
-        and asks by that. None where no search leads there."""
+    def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Proposal | None:
+        """A proposer's trace for `target`: it searches the target, then what leads to the place that it found, and asks
+        by that, in `hops`. None where no search leads there."""
         ahead = {hop.fact.passage: hop for hop in self._ends(target)}
-        hop = next((ahead[document.id] for document in self.found(target) if document.id in ahead), None)
-        if hop is None:
+        last = next((ahead[document.id] for document in self.found(target) if document.id in ahead), None)
+        if last is None or last.back != (hops == 1):  # who has the target needs no more, what a place has says it
             return None
-        clues = [Hop(fact, True) for fact in self._about(hop.start)] if not hop.back else []
-        for i in [*rng.permutation(len(clues))[:6], None]:
-            chain = (hop,) if i is None else (clues[i], hop)
-            if i is None and not hop.back:
-                return None
-            queries = [target, *(_query(Hop(clue.fact)) for clue in chain[:-1])]
-            text = write(chain, int(rng.integers(1 << 30)))
+        ways = self._ways(last.start, hops - 1)
+        rare = [1.0 if not before or before[0].back else 0.3 for before, _ in ways]  # a clue is found more often
+        for i in np.argsort(rng.random(len(ways)) * rare)[:6]:
+            before, queries = ways[i]
+            chain, text = (*before, last), write((*before, last), int(rng.integers(1 << 30)))
             if self._world.answer(text) != target or normalise(target) in normalise(text):
                 continue
-            order = [chain[-1], *chain[:-1]]
-            trace = self._trace("proposer", {"target": target}, order, queries, "question", text)
+            trace = self._trace("proposer", {"target": target}, chain[::-1], [target, *queries], "question", text)
             if trace is not None:
                 return trace, chain, text
         return None
 
     def leads_somewhere(self, target: str) -> bool:
         """Whether a search for `target` finds a passage that a question can rest on."""
-        return self.proposed(target, generator(self._seed, "english", "target", target)) is not None
+        rng = generator(self._seed, "english", "target", target)
+        return any(self.proposed(target, hops, rng) for hops in (1, 2))
+
+    def _ways(self, place: str, hops: int) -> list[tuple[Chain, list[str]]]:
+        """Chains of `hops` facts that lead to `place`, with the searches that find them, the last fact's first."""
+        if hops == 0:
+            return [((), [])]
+        ways: list[tuple[Chain, list[str]]] = []
+        if hops == 1:
+            ways += [((Hop(fact, True),), [_query(Hop(fact))]) for fact in self._about(place)]
+        for relation, query in self._seeking.items():
+            found = {document.id for document in self.found(query.format(x=place))}
+            for fact in self._world.leads(place):
+                if fact.relation == relation and fact.object == place and fact.passage in found:
+                    more = self._ways(fact.subject, hops - 1)
+                    ways += [((*chain, Hop(fact)), [query.format(x=place), *queries]) for chain, queries in more]
+        return ways
 
     def _ends(self, target: str) -> list[Hop]:
         """Last steps of questions that have `target` as their answer."""
