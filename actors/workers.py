@@ -15,6 +15,7 @@ import ray
 
 from actors.fleet import connect_search
 from actors.process import Alive, Calm, Guarded
+from ssp.base import devices
 from ssp.base.crew import Call, Crew
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory import threads
@@ -117,6 +118,10 @@ class JudgeActor(Guarded, Judge):
 
 class _Learning(Hosted, Calm):
     share = staticmethod(lambda cfg, role, *rest: threads.learner(cfg, role))
+
+    def __init__(self, *args: Any) -> None:
+        devices.keep_pages()
+        super().__init__(*args)
 
 
 @ray.remote

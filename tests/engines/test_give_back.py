@@ -1,4 +1,4 @@
-"""Memory that was freed, and lies below something that lives."""
+"""Memory that was freed: kept for the next step, and given back when asked."""
 
 from __future__ import annotations
 
@@ -18,6 +18,25 @@ before = resident()
 give_back()
 print(before - resident())
 """
+
+
+KEPT = """
+import resource
+from ssp.base.devices import keep_pages
+
+keep_pages()
+faults = []
+for _ in range(3):
+    array = bytearray(b"x" * 100_000_000)
+    del array
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[2] - faults[1])
+"""
+
+
+def test_a_large_array_takes_the_pages_of_the_one_before() -> None:
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1_000  # 24,414 where each is mapped anew
 
 
 def test_what_was_freed_goes_back() -> None:
