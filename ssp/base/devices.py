@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssp.base.errors import InputError
@@ -44,9 +45,15 @@ def keep_pages() -> None:
         set_(_TRIM_THRESHOLD, -1)
 
 
-def give_back() -> None:
-    """Return what this process has freed. glibc keeps it for as long as something lives behind it: 2.4 of 4.6 GB, after a
-    step of SmolLM2-135M."""
+def give_back(below: float = 0.25) -> None:
+    """Return what this process has freed, where this machine has less than the share `below` of its memory left: taking it
+    again costs seconds. glibc keeps it: 2.4 of 4.6 GB, after a step of SmolLM2-135M."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if trim is not None and _left() < below:
         trim(0)
+
+
+def _left() -> float:
+    """Share of the machine's memory that is free, or could be at once."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return float(int(lines["MemAvailable"].split()[0]) / int(lines["MemTotal"].split()[0]))

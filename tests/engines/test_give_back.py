@@ -15,7 +15,9 @@ def resident():
 kept = [bytearray(b"x" * 60_000) for _ in range(5_000)]
 kept = kept[-1:]  # glibc gives back the end of its heap alone
 before = resident()
-give_back()
+give_back(below=0)
+assert before - resident() < 1_000_000
+give_back(below=1)
 print(before - resident())
 """
 
