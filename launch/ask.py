@@ -34,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     heat = cfg.eval.temperature if args.temperature is None else args.temperature
     folder, protocol, console = named.folder(cfg), protocols.get(cfg.protocol), Terminal(soft_wrap=True)
     tokenizer = build.tokenizer(folder)
-
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat)
 
     def ask(question: str) -> Episode:

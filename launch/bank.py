@@ -11,7 +11,7 @@ from rich.console import Console
 
 from launch import policy
 from launch.cli import Parser, number, run, whole
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import existing
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
@@ -59,9 +59,8 @@ def _named(records: Sequence[Record], name: str) -> Record:
     """The record with this id, the one whose id begins so, or the one of this game. InputError when there is none."""
     exact = [record for record in records if record.id == name or any(play.game == name for play in record.plays)]
     found = exact or [record for record in records if len(name) >= SHORTEST_ID and record.id.startswith(name)]
-    if len(found) != 1:
-        rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
-        raise InputError(rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
+    rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
+    hold(len(found) == 1, rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
     return found[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from launch.cli import Parser, bind, end_politely, run, whole, writable
@@ -55,12 +56,9 @@ def _served(run: str, port: int) -> int:
     board = Board(RunFolder(existing(run)))
     board.look()
     end_politely()
-    with bind(HOST, port) as listener:
+    with bind(HOST, port) as listener, suppress(KeyboardInterrupt):
         say(f"board of {board.run.name}: http://{HOST}:{listener.getsockname()[1]} (Ctrl-C ends it)")
-        try:
-            server(board).run(sockets=[listener])
-        except KeyboardInterrupt:
-            pass
+        server(board).run(sockets=[listener])
     return 0
 
 

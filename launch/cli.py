@@ -176,10 +176,8 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        found = f"{host}:{port}: {error.strerror or error}"
-        raise InputError(
-            "the server's port must be free", found, "choose another --port, or 0 for a free one"
-        ) from error
+        rule, found = "the server's port must be free", f"{host}:{port}: {error.strerror or error}"
+        raise InputError(rule, found, "choose another --port, or 0 for a free one") from error
     # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits 40 ms for an ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -92,7 +92,8 @@ def read_seat(env: Mapping[str, str]) -> Seat:
         return Seat(nodes, rank, head, port)  # a name that a name server learns only in a moment is one more wait
     address = _resolved(head)
     if not free(address, 0):
-        listed = ", ".join(sorted(_own_addresses()))
+        cards = psutil.net_if_addrs().values()
+        listed = ", ".join(sorted({one.address for card in cards for one in card if one.family == socket.AF_INET}))
         is_ = head if head == address else f"{head} ({address})"
         raise InputError("rank 0 runs where MASTER_ADDR is", f"{is_}; this machine is {listed}", "correct one of them")
     if nodes > 1 and address.startswith("127.") and head not in (address, "localhost"):
@@ -232,15 +233,6 @@ def _resolved(host: str) -> str:
     except OSError as error:
         rule, next_step = "MASTER_ADDR is a host that rank 0 can look up", "correct it, or give the IP address"
         raise InputError(rule, f"{host}: {error.strerror}", next_step) from error
-
-
-def _own_addresses() -> set[str]:
-    return {
-        address.address
-        for addresses in psutil.net_if_addrs().values()
-        for address in addresses
-        if address.family == socket.AF_INET
-    }
 
 
 def _say(message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.text import Text
@@ -28,14 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parsed.flags.ledger is None:
         return _machine(parsed.load())
     given = Path(parsed.flags.ledger).expanduser()
-    ledger = Ledger(given if given.is_file() else RunFolder(existing(parsed.flags.ledger)).ledger, readonly=True)
-    try:
+    place = given if given.is_file() else RunFolder(existing(parsed.flags.ledger)).ledger
+    with closing(Ledger(place, readonly=True)) as ledger:
         if not parsed.flags.digest:
             return _prove(ledger)
         say(ledger.digest())
         return 0
-    finally:
-        ledger.close()
 
 
 def _machine(cfg: Config) -> int:

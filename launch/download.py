@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launch.cli import Parser, run
 from ssp.base import models
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.base.printable import say
 from ssp.base.published import PUBLISHED, Published
 from ssp.telemetry.terminal import Terminal, table
@@ -30,9 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from ssp.engines.gguf import convert
 
         folder = (args.to or models.fetched(args.name)).expanduser()
-        say(
-            f"{args.name}: {folder}, {'made' if convert(packed[0], folder, packed[1]) else 'is there, checksums right'}"
-        )
+        done = "made" if convert(packed[0], folder, packed[1]) else "is there, checksums right"
+        say(f"{args.name}: {folder}, {done}")
         return 0
     item = _item(args)
     folder = args.to or models.fetched(args.name)
@@ -60,8 +59,7 @@ def _packed(args: Namespace) -> tuple[Path, str] | None:
     hold(not args.type and not args.only and not args.revision and not args.unpack, rule, found, "leave them out")
     if item is not None:
         return item.installed(), item.sha256[item.files[0]]
-    if args.to is None:
-        raise InputError("the model of a GGUF file gets a folder", f"none for {name}", "give --to DIR")
+    hold(args.to, "the model of a GGUF file gets a folder", f"none for {name}", "give --to DIR")
     return Path(name).expanduser(), ""
 
 
@@ -69,9 +67,8 @@ def _item(args: Namespace) -> Published:
     """The entry that the arguments name, with their changes."""
     item = PUBLISHED.get(args.name)
     if item is None:
-        if (args.name or "").count("/") != 1:
-            rule = "ssp download takes a name of the list, or org/name"
-            raise InputError(rule, args.name or "none", "see ssp download --list")
+        rule, name = "ssp download takes a name of the list, or org/name", args.name or "none"
+        hold(name.count("/") == 1, rule, name, "see ssp download --list")
         hold(args.type, "org/name comes with its type", args.name, "give --type dataset or --type model")
         item = Published(args.name, args.type)
     if args.revision:
@@ -82,9 +79,7 @@ def _item(args: Namespace) -> Published:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "download", "Fetch a published data set, index or model. An interrupted download goes on when run again."
-    )
+    parser = Parser("download", "Fetch a published data set, index or model; run again, an interrupted one goes on.")
     parser.add_argument("name", nargs="?", help="a short name (--list), org/name, or a GGUF file")
     parser.add_argument("--list", action="store_true", help="show the short names")
     parser.add_argument("--type", choices=("dataset", "model"), help="of org/name")

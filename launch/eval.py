@@ -141,12 +141,9 @@ def _judged(judge: AnswerJudge, rows: list[Row]) -> list[Row]:
 
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
     """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
-    sets = [
-        EvalSet(path, path, corpus or path)
-        if path.startswith(files.PREFIX)
-        else EvalSet(Path(path).stem, path, corpus or default)
-        for path in paths
-    ]
+    worlds = [path.startswith(files.PREFIX) for path in paths]
+    asked = zip(worlds, paths, strict=True)
+    sets = [EvalSet(p if world else Path(p).stem, p, corpus or (p if world else default)) for world, p in asked]
     if len({item.name for item in sets}) < len(sets):
         raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
     return sets

@@ -94,9 +94,7 @@ def _parser() -> Parser:
     add("--faiss", metavar="FACTORY", help="Flat (exact, default), or what faiss's index_factory takes (HNSW32)")
     add("--parts", type=whole(1, 9999), help="files of an index other than Flat, for as many shards (default 1)")
     add("--save-embedding", action="store_true", help="keep the vectors as DIR/dense/embedding.npy")
-    add(
-        "--embedding", type=Path, metavar="FILE", help="vectors made before (.npy, or plain float32), not encoded again"
-    )
+    add("--embedding", type=Path, metavar="FILE", help="vectors made before (.npy or plain float32), not encoded again")
     add("--faiss-file", type=Path, metavar="FILE", help="an index of this corpus that faiss wrote: taken over as it is")
     return parser
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from launch import policy
 from launch.cli import Parser, run
 from launch.shown import transcript
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.base.models import existing
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
@@ -65,9 +65,7 @@ def find(text: str) -> Found:
     from ssp.views.replay import record
 
     run, _, id = text.partition(":")
-    if not id:
-        step = f"`ssp bank {run or 'RUN'} --episodes` lists the ids"
-        raise InputError("an episode is RUN:EPISODE", text, step)
+    hold(id, "an episode is RUN:EPISODE", text, f"`ssp bank {run or 'RUN'} --episodes` lists the ids")
     return record.named(RunFolder(existing(run)), id)
 
 

@@ -97,9 +97,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        "serve", "Serve a judge model by vLLM's OpenAI-compatible server. After -- come vLLM's own options."
-    )
+    parser = Parser("serve", "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options.")
     parser.add_argument("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")

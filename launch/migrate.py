@@ -70,8 +70,7 @@ def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, st
     first = Path(theirs[0])
     if "=" in theirs[0] or theirs[0].startswith("-"):
         return script.typed(theirs), {}
-    if not first.is_file():
-        raise InputError("a launch script is a file, an override key=value", theirs[0], "check the path")
+    hold(first.is_file(), "a launch script is a file, an override key=value", theirs[0], "check the path")
     with first.open("rb") as stream:
         text = stream.read(script.MOST + 1).decode("utf-8", "replace")
     options = [key.name for key in sections()["research"].keys if key.name.startswith("--")]

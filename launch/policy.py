@@ -75,10 +75,8 @@ def parse(args: argparse.Namespace) -> Policy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
     text, trusted = str(args.policy), bool(args.trust_code)
     server = text.startswith(("http://", "https://"))
-    rule, both = (
-        "a server's policy, and it alone, comes with --model and --tokenizer",
-        {args.model != "", args.tokenizer != ""},
-    )
+    rule = "a server's policy, and it alone, comes with --model and --tokenizer"
+    both = {args.model != "", args.tokenizer != ""}
     hold(both == {server}, rule, f"--policy {text}", "give all three, or none of the two")
     if server:
         return Policy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)

@@ -123,9 +123,8 @@ def read(cfg: Config, taught: str, folder: Path) -> list[Episode]:
         limits = cfg.block(role).limits.at(None) if role in ROLES else traces.verifies(cfg.referee)
         mine = [trace for trace in told if trace.role == role]
         episodes += traces.episodes(mine, renderer, limits, cfg.retriever.topk)
-    if not episodes:
-        found = f"only of: {', '.join(sorted({trace.role for trace in told}))}"
-        raise InputError(f"warmup.data holds traces of: {', '.join(roles)}", found, "give another --role, or file")
+    found = f"only of: {', '.join(sorted({trace.role for trace in told}))}"
+    hold(episodes, f"warmup.data holds traces of: {', '.join(roles)}", found, "give another --role, or file")
     return episodes
 
 

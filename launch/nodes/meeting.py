@@ -58,10 +58,9 @@ class Line(Connection):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        seconds = struct.pack("@ll", *divmod(int(GREETING * 1e6), 1_000_000))
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a message that has begun does not wait for ever
-            connection.setsockopt(
-                socket.SOL_SOCKET, option, struct.pack("@ll", *divmod(int(GREETING * 1e6), 1_000_000))
-            )
+            connection.setsockopt(socket.SOL_SOCKET, option, seconds)
         super().__init__(connection.detach())
 
     def tell(self, **message: Any) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from actors.keeper import keep
-from ssp.base.errors import InputError, SspError
+from ssp.base.errors import SspError, hold
 
 MARK = "SSP_NODE"
 """In the environment of each process of a node: `<process id>-<start time>` of the launcher. Ray's agents overwrite theirs
@@ -67,9 +67,7 @@ def sweep() -> list[str]:
     psutil.wait_procs([process for process, _ in processes], DEAD)
     for folder in stale_folders():
         shutil.rmtree(folder, ignore_errors=True)
-    return [
-        f"process {process.pid} of a run whose launcher {mark.split('-')[0]} is gone" for process, mark in processes
-    ]
+    return [f"process {each.pid} of a run whose launcher {mark.split('-')[0]} is gone" for each, mark in processes]
 
 
 def stale_folders() -> list[Path]:
@@ -106,9 +104,9 @@ class RayNode:
         """Start it, with a keeper. InputError when its folder's path is too long for sockets."""
         self.mark = own_mark()
         self.folder = root() / self.mark
-        if len(os.fsencode(self.folder)) + SOCKET_NAME > SOCKET_PATH:
-            rule = f"the folder of Ray's sockets has a path of at most {SOCKET_PATH - SOCKET_NAME} bytes"
-            raise InputError(rule, self.folder, "set RAY_TMPDIR to a shorter one, such as /tmp")
+        most = SOCKET_PATH - SOCKET_NAME
+        rule = f"the folder of Ray's sockets has a path of at most {most} bytes"
+        hold(len(os.fsencode(self.folder)) <= most, rule, self.folder, "set RAY_TMPDIR to a shorter one, such as /tmp")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "ray-start.log"
         self._options = list(options)

@@ -17,7 +17,6 @@ from launch.nodes import raynode
 from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, hold
-from ssp.base.models import resolve
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.processes import object_store
@@ -62,9 +61,8 @@ def examine(cfg: Config) -> Iterator[Check]:
 def packages() -> Iterator[Check]:
     """Python, and the packages that setup.cfg asks for which are not there in that version."""
     good = (3, 11) <= sys.version_info[:2] < (3, 14)
-    yield Check(
-        "python", OK if good else FAIL, platform.python_version(), "" if good else "install Python 3.11, 3.12 or 3.13"
-    )
+    next_step = "" if good else "install Python 3.11, 3.12 or 3.13"
+    yield Check("python", OK if good else FAIL, platform.python_version(), next_step)
     try:
         listed = [Requirement(line) for line in metadata.requires("ssp") or []]
     except metadata.PackageNotFoundError:
@@ -89,9 +87,8 @@ def gpus(cfg: Config) -> Check:
     if asks and not found:
         return Check("GPUs", FAIL, listed, "check the driver, or run this on the machine with GPUs")
     if found and not asks:
-        return Check(
-            "GPUs", WARN, f"{listed}, unused", "set placement.engine_gpus and learner_gpus, see docs/placement.md"
-        )
+        next_step = "set placement.engine_gpus and learner_gpus, see docs/placement.md"
+        return Check("GPUs", WARN, f"{listed}, unused", next_step)
     return Check("GPUs", OK, listed)
 
 
@@ -118,7 +115,7 @@ def shared_memory(cfg: Config) -> Check:
 
 def run_folder(cfg: Config) -> Iterator[Check]:
     """Room for the run's files and checkpoints (weights and two moments each), and the kind of file system."""
-    place = resolve(cfg.run.dir or "runs")
+    place = models.resolve(cfg.run.dir or "runs")
     while not place.exists():
         place = place.parent
     blocks = [cfg.block(name) for name in learners(cfg)]
@@ -168,7 +165,7 @@ def needs(cfg: Config) -> Iterator[Check]:
 
 
 def _there(path: str) -> None:
-    hold(resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
+    hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
 
 
 def leftovers() -> Iterator[Check]:

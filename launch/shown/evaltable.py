@@ -32,16 +32,11 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
     for headings in (SCORES, WORK, *samples):
         names = [name for name in headings if any(name in line.estimates for line in shown)]
         before = counts if headings is SCORES else {}
-        cells = [
-            (
-                line.label,
-                *(str(n[at]) for n in before.values()),
-                *(_cell(name, line.estimates.get(name)) for name in names),
-            )
-            for at, line in enumerate(shown)
-        ]
+        columns = [[line.label for line in shown], *(list(map(str, numbers)) for numbers in before.values())]
+        columns += [[_cell(name, line.estimates.get(name)) for line in shown] for name in names]
         if names or before:
-            console.print(table(("set", *before, *(headings[name].format(k=topk) for name in names)), cells))
+            said = [headings[name].format(k=topk) for name in names]
+            console.print(table(("set", *before, *said), list(zip(*columns, strict=True))))
     console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
     for name, found in rows.items():
         _causes(console, f"{name}: episodes ended by", [row.stopped for row in found if row.scored])
@@ -51,13 +46,10 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
 
 def write(path: Path, sets: Mapping[str, Sequence[Line]]) -> None:
     """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
-    found = {
-        line.label: {
-            **{"rows": line.rows, "void": line.void, "failures": line.failures},
-            **{name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()},
-        }
-        for line in _all(sets)
-    }
+    found = dict[str, dict[str, object]]()
+    for line in _all(sets):
+        metrics = {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()}
+        found[line.label] = {"rows": line.rows, "void": line.void, "failures": line.failures, **metrics}
     with whole(path) as aside:
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -214,7 +214,7 @@ def _inherit(role: str, file: Raw, typed: Raw) -> Raw:
 
 def _refuse_foreign(raw: Raw, source: str) -> None:
     """Keys of the reference systems, and settings of ours that are gone, are named all at once, with what replaces them."""
-    given, known = dict(leaves(raw)), set(_all_keys(Config, ""))
+    given, known = dict(leaves(raw)), _all_keys(Config, "")
     foreign = [key for key in given if key not in known and migration.find(key)]
     foreign += [f"{key}={value}" for key, value in given.items() if key in known and migration.find(f"{key}={value}")]
     if foreign:
@@ -257,31 +257,29 @@ def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:
 
 def _unknown(full: str, siblings: list[str], source: str) -> InputError:
     """The error for a key that does not exist, with the nearest ones that do: same last word first, then by spelling."""
-    every = list(_all_keys(Config, ""))
+    every, found = [*_all_keys(Config, "")], f"{full} in {source}"
     if full in every:
-        return InputError(
-            "a config file nests its keys, without dots", f"{full} in {source}", "indent it under its block"
-        )
+        return InputError("a config file nests its keys, without dots", found, "indent it under its block")
     last = full.rsplit(".", 1)[-1]
     if ":" in last:
         name, _, value = last.partition(":")
-        return InputError(
-            "a blank follows the colon of a key", f"{full} in {source}", f"write '{{{name}: {value}, ...}}', in quotes"
-        )
+        return InputError("a blank follows the colon of a key", found, f"write '{{{name}: {value}, ...}}', in quotes")
     same = [key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")]
     same = [key for key in same if key.split(".")[0] == full.split(".")[0]] or same
     near = difflib.get_close_matches(full, siblings, n=1) or difflib.get_close_matches(full, every, n=1)
     guess = " or ".join(same[:4] or near)
     hint = f"did you mean {guess}" if guess else "list all keys with: ssp train --dry-run"
-    return InputError("every config key must exist", f"{full} in {source}", hint)
+    return InputError("every config key must exist", found, hint)
 
 
-def _all_keys(schema: type, prefix: str) -> Iterator[str]:
-    """Full names of every key, blocks included."""
+def _all_keys(schema: type, prefix: str) -> dict[str, Any]:
+    """Full name → type of every key, blocks included."""
+    found: dict[str, Any] = {}
     for name, hint in hints(schema).items():
-        yield f"{prefix}{name}"
+        found[f"{prefix}{name}"] = hint
         if is_dataclass(hint):
-            yield from _all_keys(cast(type, hint), f"{prefix}{name}.")
+            found |= _all_keys(cast(type, hint), f"{prefix}{name}.")
+    return found
 
 
 @functools.cache
@@ -306,20 +304,15 @@ def _named_errors(raw: Raw, source: str) -> Iterator[None]:
         key = str(getattr(error, "full_key", None) or next(huge, "a setting"))
         kind = _type_of(key)
         if not kind:
-            message = str(error).splitlines()[0]
-            raise InputError(
-                f"settings in {source} must have the right type", f"{key}: {message}", "correct it"
-            ) from error
+            rule = f"settings in {source} must have the right type"
+            raise InputError(rule, f"{key}: {str(error).splitlines()[0]}", "correct it") from error
         raise InputError(f"{key} in {source} is {kind}", repr(_value_of(raw, key)), f"type {key}=<{kind}>") from error
 
 
 def _type_of(full: str) -> str:
     """In words, the type of a key; "" when unknown (an element of a list)."""
-    schema: Any = Config
-    for step in full.split("."):
-        schema = hints(schema).get(step) if is_dataclass(schema) else None
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return words.get(schema, "")
+    words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(_all_keys(Config, "").get(full), "")
 
 
 def _value_of(raw: Raw, full: str) -> object:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -91,10 +92,7 @@ class _Backwards(Config):
 
 def get(cfg: Config, key: str) -> Any:
     """The value of a dotted key."""
-    value: Any = cfg
-    for step in key.split("."):
-        value = getattr(value, step)
-    return value
+    return attrgetter(key)(cfg)
 
 
 def _put(cfg: Config, key: str, value: Any) -> None:
@@ -140,10 +138,8 @@ def check_address(key: str, url: str, step: str) -> None:
         return
     try:
         parts = urlsplit(url)
-        holds, secret = (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0,
-            "@" in parts.netloc,
-        )
+        holds = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        secret = "@" in parts.netloc
     except ValueError:  # a port that is none, an unclosed bracket
         holds, secret = False, "@" in url
     rule = f"{key} is the http(s) base address of a server, without user, password and query"

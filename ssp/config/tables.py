@@ -12,13 +12,11 @@ PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 """Staleness bounds (proposer, solver) that `schedule.preset` stands for."""
 
 SAID: dict[str, dict[str, Any]] = {
-    **{name: {"trust_region": True} for name in ("ppo_clip", "tis", "decoupled", "gspo", "cispo")},
-    **{name: {"needs_group": True, "baseline": "group"} for name in ("grpo", "dr_grpo", "rloo")},
+    **dict.fromkeys(("ppo_clip", "tis", "decoupled", "gspo", "cispo"), {"trust_region": True}),
+    **dict.fromkeys(("grpo", "dr_grpo", "rloo"), {"needs_group": True, "baseline": "group"}),
     "reinforce_pp_baseline": {"needs_group": True},
-    **{
-        name: {"distributions": True}
-        for name in ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full")
-    },
+    **dict.fromkeys(("topk_reverse", "topk_forward"), {"distributions": True}),
+    **dict.fromkeys(("topk_reverse_paper", "topk_forward_paper", "full"), {"distributions": True}),
 }
 """What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 

@@ -57,9 +57,7 @@ class HubFile:
             return False
         check = hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % self.size)
         with path.open("rb") as stream:
-            while block := stream.read(_BLOCK):
-                check.update(block)
-        return check.hexdigest() == self.digest
+            return hashlib.file_digest(stream, lambda: check).hexdigest() == self.digest
 
 
 def download(item: Published, folder: Path, unpack: bool = False, say: Callable[[str], None] = print) -> None:

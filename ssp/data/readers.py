@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import orjson
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.base.text import normalise
 from ssp.data.rows import Row, lines, parse, rows, show
 
@@ -241,9 +241,8 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
 
     `sources`: a name a path; default: a folder's own name, for a file none. A file's rows take at most one split name.
     """
-    if sources and len(sources) != len(paths):
-        found = f"{len(sources)} for {len(paths)}"
-        raise InputError("--source has one name for each file", found, "name them in order")
+    same, found = not sources or len(sources) == len(paths), f"{len(sources)} for {len(paths)}"
+    hold(same, "--source has one name for each file", found, "name them in order")
     taken = []
     for number, path in enumerate(map(Path, paths)):
         source = sources[number] if sources else ""
@@ -253,12 +252,10 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
             taken.append(Part(path, source, "".join(splits)))
             continue
         wanted = tuple(splits) or SPLITS
-        held = [
-            (split, path / (split + end)) for split in wanted for end in ENDINGS if (path / (split + end)).is_file()
-        ]
-        if not held:
-            names = ", ".join(f"{split}.jsonl" for split in wanted)
-            raise InputError(f"a folder of questions holds one of {names}", path, "check the folder, or name --split")
+        there = [(split, path / (split + end)) for split in wanted for end in ENDINGS]
+        held = [(split, file) for split, file in there if file.is_file()]
+        names = ", ".join(f"{split}.jsonl" for split in wanted)
+        hold(held, f"a folder of questions holds one of {names}", path, "check the folder, or name --split")
         split, file = held[0]
         taken.append(Part(file, source or path.resolve().name, split, wanted[: wanted.index(split)]))
     return taken

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 ROW_BYTES = 1_000_000
 """Longest line, and longest text of a column; a longer one is a file of another kind, or a document in one piece."""
@@ -194,9 +194,8 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         with ParquetFile(path) as file:
             names = file.schema_arrow.names
-            if len(set(names)) < len(names):
-                rule = "the columns of a data file have different names"
-                raise InputError(rule, f"{path}: {', '.join(names)}", "rename or drop one of them")
+            rule = "the columns of a data file have different names"
+            hold(len(set(names)) == len(names), rule, f"{path}: {', '.join(names)}", "rename or drop one of them")
             for batch in file.iter_batches(batch_size=1024):
                 for fields in batch.to_pylist():
                     yield Row(path, f"row {index}", index, fields)

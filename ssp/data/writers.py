@@ -40,13 +40,12 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
     numbers: Counter[tuple[str, str]] = Counter()
     rows = []
     for question in questions:
-        if not question.source or not question.split:
-            found = f"{question.id}: source {question.source!r}, split {question.split!r}"
-            raise InputError("Search-R1 rows have data_source and split", found, "give --source and --split")
+        scope = (question.source, question.split)
+        found = f"{question.id}: source {question.source!r}, split {question.split!r}"
+        hold(all(scope), "Search-R1 rows have data_source and split", found, "give --source and --split")
         rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
         found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
         hold(fits_search_r1(question, prompt), rule, found, "change that question, or write another format")
-        scope = (question.source, question.split)
         said = prompt.replace("{question}", question.question)
         rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
         numbers[scope] += 1

@@ -203,9 +203,8 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
         if game.frozen != PROPOSER:
             group = groups[game.id] = numbers.setdefault(game.number // cfg.game.proposals, len(numbers))
             paid[group].add(earned[game.id])
-    alone = (
-        cfg.game.proposals > 1 and own.says(cfg.proposer.algorithm, "baseline") == "group" and cfg.proposer.kl.coef == 0
-    )
+    grouped = own.says(cfg.proposer.algorithm, "baseline") == "group"
+    alone = grouped and cfg.game.proposals > 1 and cfg.proposer.kl.coef == 0
     for game, proposal in asked:
         mine, reward = groups.get(game.id), earned[game.id]
         outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)

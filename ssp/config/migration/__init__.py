@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 
 PAGE = "docs/migration.md"
 TABLE = Path(__file__).with_name("keys.yaml")
@@ -51,13 +51,11 @@ class Section:
 def sections() -> dict[str, Section]:
     """The table of keys, by system."""
     raw = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return {
-        system: Section(
-            part["title"],
-            tuple(Key(name, tuple(ours.split()), *rest) for name, (ours, *rest) in part["keys"].items()),
-        )
-        for system, part in raw.items()
-    }
+    found = dict[str, Section]()
+    for system, part in raw.items():
+        keys = (Key(name, tuple(ours.split()), *rest) for name, (ours, *rest) in part["keys"].items())
+        found[system] = Section(part["title"], tuple(keys))
+    return found
 
 
 def find(name: str) -> Key | None:
@@ -151,10 +149,8 @@ def _settings(variable: str, value: str, env: Mapping[str, str]) -> dict[str, st
         return {"judge.url": value, "judge.kind": "llm"}
     if variable == "SOURCE_ACTOR_CHECKPOINT_DIR":
         return {"defaults.model": str(Path(value) / env.get("SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME", ""))}
-    if variable == "QUARK_SEARCH_CHAT_TEMPLATE" and value not in TEMPLATES:
-        raise InputError(
-            f"{variable} is one of {', '.join(TEMPLATES)}", value, "correct it, or unset it and set protocol"
-        )
+    known = variable != "QUARK_SEARCH_CHAT_TEMPLATE" or value in TEMPLATES
+    hold(known, f"{variable} is one of {', '.join(TEMPLATES)}", value, "correct it, or unset it and set protocol")
     return {VARIABLES[variable][0]: TEMPLATES.get(value, value)}
 
 

@@ -34,9 +34,8 @@ def _minibatch(value: Any, facts: Facts) -> Made:
 def _ratio(value: Any, facts: Facts) -> Made:
     if facts.number(f"{ACTOR}optim.lr_warmup_steps", -1) >= 0:
         return "not used there beside lr_warmup_steps"
-    return {
-        "defaults.learner.warmup_steps": int(value * facts.number("trainer.total_training_steps", facts.ours("steps")))
-    }
+    steps = facts.number("trainer.total_training_steps", facts.ours("steps"))
+    return {"defaults.learner.warmup_steps": int(value * steps)}
 
 
 def _epochs(value: Any, facts: Facts) -> Made:
@@ -161,9 +160,8 @@ def _nodes(value: Any, facts: Facts) -> Made:
 
 
 def _real(value: Any, facts: Facts) -> Made:
-    return (
-        {"solver.search.real": value} if facts.get("trainer.sim2real") is True else "of live search (trainer.sim2real)"
-    )
+    live = facts.get("trainer.sim2real") is True
+    return {"solver.search.real": value} if live else "of live search (trainer.sim2real)"
 
 
 def _format(name: str) -> Special:

@@ -88,9 +88,8 @@ class Board:
 
     def chosen(self, most: int) -> list[str]:
         """At most so many questions: the newest duels, then others evenly over the run, those that were played first."""
-        others = sorted(
-            self._questions, key=lambda name: (name not in self._scores, self._rows["questions", name][1][5])
-        )
+        rows = self._rows
+        others = sorted(self._questions, key=lambda id: (id not in self._scores, rows["questions", id][1][5]))
         spread = others[:: max(1, len(others) // most)]
         return list(dict.fromkeys([*reversed(self._duels), *spread]))[:most]
 
@@ -243,12 +242,8 @@ def _kept(record: Record, games: int) -> list[Play]:
 
 def pieces(protocol: Protocol, role: str, text: str, response_at: int) -> list[Piece]:
     """A transcript in order: its prompt, then a piece a segment."""
-    classes = {
-        protocol.role(role).final: "final",
-        protocol.search.tag: "search",
-        protocol.observation_form.tag: "evidence",
-        "think": "think",
-    }
+    classes = {protocol.role(role).final: "final", protocol.search.tag: "search"}
+    classes |= {protocol.observation_form.tag: "evidence", "think": "think"}
     prompt = [["prompt", "prompt", text[:response_at].strip()]] if text[:response_at].strip() else []
     found = [
         [classes.get(part.kind, "text"), part.kind, part.text + ("" if part.closed else " (not closed)")]
