@@ -42,12 +42,11 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, and those that state.json
-    needs. `best`: so does the solver's checkpoint with the best evaluation during the run."""
+    """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, those that state.json needs, and
+    the solver's with the best evaluation during the run."""
 
     every: int = number(10, 1)
     keep: int = number(2, 1)
-    best: ClassVar[bool] = True
 
 
 @dataclass

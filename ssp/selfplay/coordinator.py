@@ -2,13 +2,15 @@
 
 `_round` is the game, `_train` a learner; a pace between them holds the staleness bounds, and with bounds of 0 the two
 alternate: there is no second code path for synchronous training. Promises that rounds are handed over and trained in order,
-and that every episode ends in one final ledger state. Who follows a run is told of settled rounds and published updates
-(`followers`). Refuses to know where workers run, what an algorithm is, or how a reward is made.
+and that every episode ends in one final ledger state. Who follows a run (league, replay pool, curriculum, junk watch,
+report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm ends a run between rounds, nothing
+else that they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward is made.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
@@ -20,14 +22,13 @@ from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.turns import seated
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.followers import Followers
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import TOO_FEW, Round, Update, settle, spread
+from ssp.selfplay.settle import TOO_FEW, Round, settle, spread
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Batches, Targets
 from ssp.selfplay.training import Trainer, learns, tickets, whole
@@ -56,10 +57,8 @@ class SelfPlay:
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._recovery = Recovery(cfg, cast, folder, (self._batches, targets, self._league), report)
-        watches = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
-        self._followers = Followers(
-            self._ledger, self._batches, self._league, self._recovery, *watches, report, evaluator
-        )
+        self._curriculum, self._junk = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
+        self._evaluator = evaluator
         self._pace: Pace
         self._order: Pace
         self._start = 0  # the first round after a start or a return
@@ -104,7 +103,11 @@ class SelfPlay:
         self._abreast = max(bounds.values()) + 1
         for learner in self._learners:
             await self._trainer.start(learner, state.step)
-        await self._followers.started(state, {learner: self._versions(learner) for learner in self._learners})
+        newest = {role: self._store.latest(role).version for role in self._roles}
+        await self._league.begin(state.versions, state.league, state.rollbacks, newest)
+        for learner in self._learners:
+            await self._league.published(learner, state.step, self._versions(learner), self._recovery.meta(learner))
+        self._curriculum.restart(state.step)
         if self._recovery.saved < 0:
             for learner in self._learners:
                 await self._recovery.save(learner, 0, self._versions(learner))
@@ -228,13 +231,17 @@ class SelfPlay:
             await self._solve(this)
 
     async def _settle(self, this: Round) -> None:
-        """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of it."""
+        """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of it, in this order."""
         this.settled = settle(self._cfg, this.played, this.asked_by, this.step)
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
-        self._followers.settled(this, self._gate.news())
-        if this.alarm is not None:
-            self.stop(this.alarm)
+        self._batches.remember(this.number, this.played)
+        self._league.settled(this)
+        self._recovery.settled(this)
+        this.figures |= self._curriculum.round(this.step, this.played)
+        self._report.round(this, self._gate.news())
+        if this.proposer is not None and (alarm := self._junk.see([game for game in this.played if game.number >= 0])):
+            self.stop(alarm)
 
     async def _train(self, learner: str) -> None:
         """One learner: take the next batch of each of its roles, update, publish, commit, tell; then go on."""
@@ -253,18 +260,23 @@ class SelfPlay:
             for role in roles:
                 await self._queues[role].ack(number)
                 await self._trainer.sweep(role, self._queues[role])
-            update = Update(learner, number + 1, self._versions(learner), figures)
-            self._recovery.examine(update, self._stopping)
+            step, versions = number + 1, self._versions(learner)
+            self._recovery.examine(step, figures, self._stopping)
             if self._roles[-1] in roles:
-                await self._evaluate(update.step)
-            await self._followers.updated(update)
+                await self._evaluate(step)
+            if self._report.learned(step, figures):
+                await self._ledger.check()
+            await self._league.published(learner, step, versions, self._recovery.meta(learner))
+            if self._recovery.due(step):  # last: a run that goes on from this step has all its rows
+                await self._recovery.save(learner, step, versions)
             for role in roles:
                 await self._pace.advance(role)
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
-            solver = self._store.latest(self._roles[-1])
-            await self._followers.evaluate(step, solver, self._stages, self._trainer, final)
+            started, solver = time.perf_counter(), self._store.latest(self._roles[-1])
+            if scores := await self._evaluator.run(step, final, solver, self._trainer.anchor, self._stages):
+                self._report.evaluated(step, scores, time.perf_counter() - started)
         except VoidLimit as limit:
             await self._give_up(limit)
 

@@ -26,7 +26,7 @@ from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import Round, Update
+from ssp.selfplay.settle import Round
 from ssp.selfplay.targets import Batches, Targets
 
 SAVE_BYTES = 50_000_000
@@ -99,19 +99,19 @@ class Recovery:
         self._kept = {step: kept for step, kept in self._kept.items() if self.due(step)}
         self._kept[this.step] = {"pool": pool, "cursor": cursor, "league": self._league.state()}
 
-    def examine(self, update: Update, stopping: bool) -> None:
-        """Judge the figures of an update, and add the number of alarms that last. Collapse, unless it is only said, or the
-        run is `stopping` anyway (by the junk alarm, which knows more)."""
-        for role, figures in update.figures.items():
-            found = self._health.see(role, update.step, figures)
+    def examine(self, step: int, by_role: Mapping[str, dict[str, float]], stopping: bool) -> None:
+        """Judge the figures of update `step`, and add the number of alarms that last. Collapse, unless it is only said, or
+        the run is `stopping` anyway (by the junk alarm, which knows more)."""
+        for role, figures in by_role.items():
+            found = self._health.see(role, step, figures)
             ends = self._cfg.health.on_collapse != "warn" and not stopping
             if fatal := [alarm.text for alarm in found if alarm.collapse and ends]:
                 raise Collapse(" ".join(fatal))
             for alarm in found:
                 self._report.say(alarm.text)
             if not self._health.suspects(role):  # what was played with these weights was well
-                step = update.step - 1 - bound(self._cfg, role)
-                self._confirmed[role] = max(self._confirmed.get(role, step), step)
+                played = step - 1 - bound(self._cfg, role)
+                self._confirmed[role] = max(self._confirmed.get(role, played), played)
             figures["health/alarms"] = float(self._health.alarms(role))
 
     def due(self, step: int) -> bool:

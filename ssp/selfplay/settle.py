@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
-from ssp.base.errors import SspError
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import own
 from ssp.config.schema import Config
@@ -80,7 +79,7 @@ class Settled:
 class Round:
     """One round. `games`: of the data; `refills`: whose question was asked before. `proposer` (None where questions are
     given), `solver`: the newest weights. `asked`, `tried`: who wrote and who tries which questions of the newest batch;
-    `further`: batches after the first. Once it is `settled`, followers add `figures`, and an `alarm` that ends the run."""
+    `further`: batches after the first. Once it is `settled`, the curriculum adds `figures`."""
 
     number: int
     clock: Clock
@@ -93,7 +92,6 @@ class Round:
     further: int = 0
     settled: Settled = field(default_factory=Settled)
     figures: dict[str, float] = field(default_factory=dict)
-    alarm: SspError | None = None
 
     @property
     def step(self) -> int:
@@ -109,16 +107,6 @@ class Round:
     def asked_by(self) -> int | None:
         """The newest proposer's version, None where nobody proposes."""
         return None if self.proposer is None else self.proposer.version
-
-
-@dataclass
-class Update:
-    """Update `step` of `learner` is published and committed: the versions that it gave, and the figures, by role."""
-
-    learner: str
-    step: int
-    versions: Mapping[str, int]
-    figures: dict[str, dict[str, float]]
 
 
 def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, step: int = 0) -> Settled:

@@ -89,7 +89,7 @@ def test_with_search_off_no_request_goes_out_and_answers_are_scored(
     monkeypatch.setattr(build, "engine", lambda *args, **more: ScriptedEngine(direct))
     stage = Stage(given(solver__limits__searches=0, eval__every=0), tmp_path / "run", NoSearch())
     game = stage.game()
-    game._followers.evaluator._sets = []
+    game._evaluator._sets = []
     asyncio.run(asyncio.wait_for(game.run(), 60))
     counts = stage.settled()["solver"]
     assert counts["trained"] and not counts["voided"]

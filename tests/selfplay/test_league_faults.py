@@ -21,7 +21,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.health import Collapse
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
-from ssp.selfplay.settle import TOO_FEW, Update, settle
+from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.transfer.loader import read
 from ssp.selfplay.workers import learner
 
@@ -103,11 +103,11 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
     done = []
     examine = Recovery.examine
 
-    def collapse(self: Recovery, update: Update, stopping: bool) -> None:
-        if update.learner == SOLVER and update.step == 7 and not done:
+    def collapse(self: Recovery, step: int, figures: dict[str, dict[str, float]], stopping: bool) -> None:
+        if SOLVER in figures and step == 7 and not done:
             done.append({path.name for path in (tmp_path / "run" / "members" / SOLVER).glob("v*")})
             raise Collapse("collapse, said a test.")
-        examine(self, update, stopping)
+        examine(self, step, figures, stopping)
 
     monkeypatch.setattr(Recovery, "examine", collapse)
     made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", bounds=bounds)
