@@ -15,7 +15,7 @@ from launch.shown import evaltable
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
-from ssp.capacity.memory import find, threads
+from ssp.capacity.memory import MB, find, threads
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
@@ -114,9 +114,10 @@ def _play(
 def _batch(cfg: Config, folder: Path) -> int:
     """Questions at once, by the memory that is free now."""
     from ssp.capacity.memory.engine import fitting
-    from ssp.capacity.placement import machine
+    from ssp.search.index import budget
 
-    return min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * machine.free_bytes())))
+    room = int(CACHE_SHARE * budget.available_mb() * MB)
+    return min(BATCH, fitting(find(str(folder)), cfg.solver, room))
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:

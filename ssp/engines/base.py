@@ -7,6 +7,7 @@ Refuses to know text, tags, roles, rewards.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -146,14 +147,13 @@ class Slots:
 
     def __init__(self) -> None:
         self._slots: dict[int, Slot] = {}
-        self._next = 0
+        self._numbers = itertools.count()
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed."""
-        slots = list(range(self._next, self._next + len(seeds)))
-        self._next += len(seeds)
-        self._slots.update({slot: Slot(seed) for slot, seed in zip(slots, seeds, strict=True)})
-        return slots
+        fresh = {next(self._numbers): Slot(seed) for seed in seeds}
+        self._slots.update(fresh)
+        return list(fresh)
 
     def close(self, slots: list[int]) -> None:
         """Forget slots."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ssp.base.errors import InputError
 from ssp.base.files import digest
 from ssp.config.rules import hold
 from ssp.engines.decoder import FAMILIES, Architecture
-from ssp.record.manifest import check_files, read_record, seal
+from ssp.record.manifest import read_record, seal, sound
 
 _OTHER = "take another file of the model, or its Hugging Face folder: ssp download org/name --type model"
 _LEFT = ("quantization_config", "_model_name_or_path")
@@ -38,23 +39,15 @@ def convert(path: Path, folder: Path, sha256: str = "") -> bool:
     ours = not folder.exists() or (folder.is_dir() and read_record(folder).get("gguf", "") == found)
     rule = "a model gets a folder of its own: new, empty, or made from the same file"
     hold(ours or (folder.is_dir() and not any(folder.iterdir())), rule, folder, "give another folder: --to")
-    if _sound(folder):
+    whole = partial(sound, what="gguf")
+    if whole(folder):
         return False
     split = _check(path)
     try:
-        cache.put(folder, lambda aside: _write(path, aside, found, split), _sound)
+        cache.put(folder, lambda aside: _write(path, aside, found, split), whole)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError("the folder can be written", f"{folder}: {error.strerror}", "give another: --to") from error
     return True
-
-
-def _sound(folder: Path) -> bool:
-    """Whether the folder is as `_write` left it."""
-    try:
-        check_files(folder, whole=True)
-        return "gguf" in read_record(folder)
-    except InputError:
-        return False
 
 
 def _check(path: Path) -> Any:

@@ -7,6 +7,7 @@ they come, so results are equal up to rounding, and not the same bits twice (law
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -43,7 +44,7 @@ class TorchEngine:
         self._turns = Turns(self.rows)
         self._new: list[Turn] = []
         self._futures: dict[int, Future[Generation]] = {}
-        self._next = 0
+        self._numbers = itertools.count()
         if not isinstance(model, Mapping):
             self.load(read_weights(Path(model)), 0)
 
@@ -59,8 +60,7 @@ class TorchEngine:
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed (any integer; taken modulo 2**64)."""
-        slots = list(range(self._next, self._next + len(seeds)))
-        self._next += len(seeds)
+        slots = [next(self._numbers) for _ in seeds]
         self.rows.open(slots, seeds)
         return slots
 

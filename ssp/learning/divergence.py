@@ -72,7 +72,8 @@ class Divergence:
         """InputError for an unknown kind."""
         self._config, self._temperature = config, temperature
         self._estimator = kl.get(config.kind)
-        self._control = kl.Controller(config.coef, config.target, config.horizon)
+        self.coef = config.coef
+        """The coefficient as it is now."""
         self.reference: Any = None
         self.moving: Average | None = None
         """The reference's average when it follows the policy: then it is part of a checkpoint."""
@@ -83,11 +84,6 @@ class Divergence:
         self.reference = reference
         if self._config.ema_tau < 1:
             self.moving = Average(tensors, self._config.ema_tau, self._config.ema_every)
-
-    @property
-    def coef(self) -> float:
-        """The coefficient as it is now."""
-        return self._control.coef
 
     @property
     def in_loss(self) -> bool:
@@ -114,7 +110,7 @@ class Divergence:
         if self._config.target:
             figures["kl/coef"] = self.coef
         if "kl" in figures:
-            self._control.update(figures["kl"], episodes)
+            self.coef = kl.steered(self.coef, self._config, figures["kl"], episodes)
         if self.moving is not None:
             self.moving.follow(policy, step)
 
@@ -123,7 +119,7 @@ class Divergence:
         if self.moving is not None and anchor is not None:
             self.moving.take(anchor)
         if self._config.target:
-            self._control.coef = coef
+            self.coef = coef
 
     def compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
         """The KL of each token, as `ssp.learning.forward.score` asks for it."""

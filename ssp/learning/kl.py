@@ -1,4 +1,4 @@
-"""KL estimators and the controller of their coefficient.
+"""KL estimators and how their coefficient is steered.
 
 Sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r = pi(p) / sg(pi(p))
 (value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman 2020 (joschu.net/blog/kl-approx.html);
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InputError
+from ssp.config.role import KlConfig
 
 LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
 
@@ -159,19 +160,11 @@ def get(name: str) -> Any:
     return _ESTIMATORS[name]
 
 
-class Controller:
-    """The coefficient: fixed while `target` is 0, else steered so that the measured KL comes to `target`.
+def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> float:
+    """The coefficient after an update on so many episodes whose mean KL a token (nats) was `measured`: the same while
+    `target` is 0, else steered to it: beta ← beta (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon).
 
-    beta ← beta (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon) after an update on n episodes.
     Source: Ziegler et al. 2019 (arXiv 1909.08593), section 2.2.
     """
-
-    def __init__(self, coef: float, target: float = 0.0, horizon: float = 10_000.0) -> None:
-        self.coef = coef
-        self._target, self._horizon = target, horizon
-
-    def update(self, measured: float, episodes: int) -> None:
-        """Take in the mean KL a token (nats) of an update on so many episodes."""
-        if self._target:
-            error = min(max(measured / self._target - 1.0, -0.2), 0.2)
-            self.coef *= 1.0 + error * episodes / self._horizon
+    error = min(max(measured / config.target - 1.0, -0.2), 0.2) if config.target else 0.0
+    return coef * (1.0 + error * episodes / config.horizon)

@@ -46,13 +46,14 @@ def seal(folder: Path, record: Mapping[str, Any]) -> None:
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")
 
 
-def sound(folder: Path) -> bool:
-    """Whether `folder` is as `seal` left it, and has a tokenizer that `AutoTokenizer` can read."""
+def sound(folder: Path, what: str = EXACT) -> bool:
+    """Whether `folder` is as `seal` left it, and its record names `what`: a file, or an entry."""
     try:
         check_files(folder, whole=True)
     except InputError:
         return False
-    return EXACT in read_record(folder).get("sha256", {})
+    record = read_record(folder)
+    return what in {**record, **record.get("sha256", {})}
 
 
 def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from ssp.config.role import KlConfig
 from ssp.learning import kl
 from ssp.learning.kl import importance
 
@@ -157,15 +158,9 @@ def test_clamps():
 
 @pytest.mark.covers("SR-04")
 def test_the_controller_moves_the_coefficient_towards_the_target():
-    control = kl.Controller(0.001, target=0.1, horizon=1000)
-    control.update(0.11, 100)
-    assert control.coef == pytest.approx(0.001 * (1 + 0.1 * 100 / 1000))
-    before = control.coef
-    control.update(0.05, 100)
-    assert control.coef == pytest.approx(before * (1 - 0.2 * 0.1))  # the error is kept within ±0.2
-    before = control.coef
-    control.update(9.0, 100)
-    assert control.coef == pytest.approx(before * (1 + 0.2 * 0.1))
-    fixed = kl.Controller(0.001)
-    fixed.update(9.0, 100)
-    assert fixed.coef == 0.001
+    aimed = KlConfig(target=0.1)
+    size = 100 / aimed.horizon
+    assert kl.steered(0.001, aimed, 0.11, 100) == pytest.approx(0.001 * (1 + 0.1 * size))
+    assert kl.steered(0.001, aimed, 0.05, 100) == pytest.approx(0.001 * (1 - 0.2 * size))  # kept within ±0.2
+    assert kl.steered(0.001, aimed, 9.0, 100) == pytest.approx(0.001 * (1 + 0.2 * size))
+    assert kl.steered(0.001, KlConfig(), 9.0, 100) == 0.001

@@ -11,10 +11,9 @@ import pytest
 from launch import eval as evaluate
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import InputError
-from ssp.capacity.memory import MB
-from ssp.capacity.placement import machine
 from ssp.data.readers import Question
 from ssp.game.evaluation import Play
+from ssp.search.index import budget
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry import terminal
@@ -107,12 +106,12 @@ def test_without_a_terminal_a_line_comes_now_and_then(
 def test_questions_at_once_are_bounded_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = load("quickstart", ["solver.limits.total_tokens=4096"])
     folder = build.policy_dir(cfg, None)
-    monkeypatch.setattr(machine, "free_bytes", lambda: 100_000 * MB)
+    monkeypatch.setattr(budget, "available_mb", lambda: 100_000)
     assert evaluate._batch(cfg, folder) == evaluate.BATCH
-    monkeypatch.setattr(machine, "free_bytes", lambda: 128 * MB)
+    monkeypatch.setattr(budget, "available_mb", lambda: 128)
     few = evaluate._batch(cfg, folder)
     assert 1 <= few < evaluate.BATCH
     longer = load("quickstart", ["solver.limits.total_tokens=8192"])
     assert evaluate._batch(longer, folder) == pytest.approx(few / 2, abs=1)
-    monkeypatch.setattr(machine, "free_bytes", lambda: 0)
+    monkeypatch.setattr(budget, "available_mb", lambda: 0)
     assert evaluate._batch(cfg, folder) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ssp.base.errors import InputError
@@ -14,15 +15,12 @@ from ssp.record.ledger import HomeLedger, Ledger, home
 @pytest.fixture
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder that the kernel says is on NFS, and a temporary folder that is not."""
-    mounts, share, disk = tmp_path / "mounts", tmp_path / "my share", tmp_path / "disk"
+    share, disk = tmp_path / "my share", tmp_path / "disk"
     share.mkdir()
     disk.mkdir()
-    escaped = str(share).replace(" ", "\\040")
-    mounts.write_text(
-        "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
-        f"30 21 0:40 / {escaped} rw,relatime shared:9 - nfs4 server:/share rw\n"
-    )
-    monkeypatch.setattr(home, "MOUNTS", mounts)
+    mounts = [("/dev/sda1", "/", "ext4"), ("old:/", str(share), "cifs"), ("server:/share", str(share), "nfs4")]
+    parts = [psutil._ntuples.sdiskpart(*mount, "rw") for mount in mounts]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: parts)
     monkeypatch.setattr(home.tempfile, "gettempdir", lambda: str(disk))
     return share / "run" / "ledger.db"
 

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from ssp.base import models
 from ssp.base.errors import InputError
 from ssp.base.shape import Shape
@@ -15,6 +17,7 @@ from ssp.learning.coldstart import ARTEFACT
 
 OWN = ("coldstart", "tiny")
 """Policies that this package makes itself; both are as large as the embedded one."""
+NARROW = ("BF16", "F16")
 PUBLIC = {
     name: Shape(**sizes)
     for name, sizes in json.loads(Path(__file__).with_name("public.json").read_text(encoding="utf-8")).items()
@@ -51,10 +54,8 @@ def find(name: str) -> Model:
 def _count(file: Path) -> tuple[int, bool]:
     """Numbers in a safetensors file, by its header, and whether some have 16 bits."""
     try:
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(min(length, file.stat().st_size)))
-        tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
-        return sum(math.prod(t["shape"]) for t in tensors), any(t["dtype"] in ("BF16", "F16") for t in tensors)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        with safe_open(file, framework="np") as opened:
+            tensors = [opened.get_slice(name) for name in opened.keys()]  # noqa: SIM118
+            return sum(math.prod(t.get_shape()) for t in tensors), any(t.get_dtype() in NARROW for t in tensors)
+    except SafetensorError as error:
         raise InputError("weights are a safetensors file", f"{file}: {error}", "download or copy it again") from error

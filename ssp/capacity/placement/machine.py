@@ -20,7 +20,7 @@ def nodes(cfg: Config) -> list[Node]:
 def here() -> Node:
     """This machine: its GPUs, the memory that is free."""
     gpus = gpu_bytes()
-    return Node("this machine", len(gpus), min(gpus, default=0), free_bytes(), free=True)
+    return Node("this machine", len(gpus), min(gpus, default=0), int(budget.available_mb() * MB), free=True)
 
 
 def gpu_bytes() -> list[int]:
@@ -30,8 +30,3 @@ def gpu_bytes() -> list[int]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [int(line) * MB for line in done.stdout.split() if line.isdigit()]
-
-
-def free_bytes() -> int:
-    """Free bytes: the machine's, or what a container's limit leaves."""
-    return int(budget.available_mb() * MB)

@@ -96,8 +96,9 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
         role: _Fleet(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
         for role in cfg.roles
     }
-    taught = {name: _Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}
-    books, budget = _Books(), queue_budget(cfg)  # type: ignore[abstract]  # what it does not count, it does not answer
+    # A call that one of these does not write out does nothing.
+    taught = {name: _Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}  # type: ignore[abstract]
+    books, budget = _Books(), queue_budget(cfg)  # type: ignore[abstract]
     judging, asked = judge_seconds(cfg, costs), itertools.count(1)
 
     def learner(name: str) -> LocalCrew[Learners]:
@@ -180,7 +181,7 @@ class _Fleet(LocalCrew[Players]):
 
     def __init__(self, name: str, count: int, cost: RoleCosts, costs: Costs, at_once: int) -> None:
         self.engines = [_Engine(cost.pace, at_once) for _ in range(count)]
-        super().__init__(Players, name, lambda i: _Player(self.engines[i], cost, costs), count)
+        super().__init__(Players, name, lambda i: _Player(self.engines[i], cost, costs), count)  # type: ignore[abstract]
 
     def figures(self) -> list[float]:
         """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
@@ -191,7 +192,7 @@ class _Fleet(LocalCrew[Players]):
         return [busy, tokens, float(sum(player.searches for player in self.workers)), slots]
 
 
-class _Player:
+class _Player(Players):  # `sleep` and `wake` do nothing
     def __init__(self, engine: _Engine, cost: RoleCosts, costs: Costs) -> None:
         self._engine, self._cost, self._costs, self.searches = engine, cost, costs, 0
 
@@ -214,12 +215,6 @@ class _Player:
 
     async def place(self) -> Place:
         return _HERE
-
-    async def sleep(self) -> None:
-        pass
-
-    async def wake(self) -> None:
-        pass
 
     async def _episode(self, task: Task) -> Brief:
         cost = self._cost
@@ -268,7 +263,7 @@ class _Judge:
             await asyncio.sleep(self._seconds)
 
 
-class _Learner:
+class _Learner(Learners):
     """`seconds`: that it takes a token, all of its ranks together."""
 
     def __init__(self, seconds: float) -> None:
@@ -292,9 +287,6 @@ class _Learner:
 
     async def place(self) -> Place:
         return _HERE
-
-    async def publish_by(self, kind: str, keep: int) -> None:
-        pass
 
     async def save(self, folder: str, meta: dict[str, Any]) -> None:
         Path(folder).mkdir(parents=True)

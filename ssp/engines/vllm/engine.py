@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import math
 import os
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -88,7 +88,7 @@ class VllmEngine(LiveEngine):
         self._context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
-        self._next, self._loads, self._opening = 0, 0, threading.Lock()
+        self._numbers, self._loads = itertools.count(), 0
         self._turns: dict[str, _Turn] = {}
         self._spoilt = False
         _LIVE.add(self)
@@ -122,12 +122,11 @@ class VllmEngine(LiveEngine):
         source: Source = face or self
         if self._shared and source.lora is None:  # vLLM's CPU kernels take another adapter for none (0.32)
             raise InvariantError("who generates on a shared base has an adapter")
-        with self._opening:  # faces are used by threads of their own
-            slots = list(range(self._next, self._next + len(seeds)))
-            self._next += len(seeds)
         salt = str(self._loads) if face is None else face.lora.lora_name
-        self._slots.update({slot: _Slot([], seed, source, salt) for slot, seed in zip(slots, seeds, strict=True)})
-        return slots
+        # Faces are used by threads of their own: each number is given out once.
+        fresh = {next(self._numbers): _Slot([], seed, source, salt) for seed in seeds}
+        self._slots.update(fresh)
+        return list(fresh)
 
     def close(self, slots: list[int]) -> None:
         """See `Engine.close`."""

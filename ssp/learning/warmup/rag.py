@@ -6,19 +6,29 @@ first right answer (after Search-R1's `nq_rag` data, in the words of our protoco
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ssp.base.episode import SOLVER, Document
 from ssp.base.errors import InputError, hold
 from ssp.data.readers import Question
 from ssp.data.rows import show
 from ssp.game.protocols import Protocol
+from ssp.search.serving.forms import Form, Given, Refused, read
 
 TOPK = 3
 """Documents in a prompt, as in Search-R1's data."""
+
+
+class _Found(Given):
+    contents: Annotated[str, Field(pattern=r"\S")]
+
+
+class _Reply(Form):
+    result: list[list[_Found]]
 
 
 def read_found(paths: Sequence[Path]) -> list[list[Document]]:
@@ -27,7 +37,16 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
 
     InputError naming the file, the row (from 0) and what is wrong with it.
     """
-    return [documents for path in paths for documents in _reply(path)]
+    replies = []
+    for path in paths:
+        try:
+            replies.append(read(_Reply, path.read_bytes()))
+        except (OSError, Refused) as error:
+            rule = 'a file of --found is a reply of /retrieve, {"result": [[...], ...]}, with lists of documents '
+            rule += '{"id", "contents"} or {"document": {...}, "score"}'
+            what = str(getattr(error, "detail", error)).replace("result.", "row ", 1)
+            raise InputError(rule, f"{path}, {what}", "save what the server answers, or correct that row") from error
+    return [[d.document() for d in documents] for reply in replies for documents in reply.result]
 
 
 def traces(
@@ -52,27 +71,3 @@ def traces(
         fields = {"question": f"{protocol.bodies(documents[:topk]).strip()}\n\n{question.question}"}
         rows.append({"role": SOLVER, "fields": fields, "turns": [turn]})
     return rows
-
-
-def _reply(path: Path) -> Iterator[list[Document]]:
-    rule, step = 'a file of --found is a reply of /retrieve, {"result": [[...], ...]}', "save what the server answers"
-    try:
-        reply = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(rule, f"{path}: {error}", step) from error
-    result = reply.get("result") if isinstance(reply, dict) else None
-    if not isinstance(result, list):
-        raise InputError(rule, f"{path}: {show(reply)}", step)
-    for number, documents in enumerate(result):
-        try:
-            yield [_document(item) for item in documents]
-        except (TypeError, ValueError, KeyError) as error:  # no list, no text, or half a character
-            rule = 'a result is a list of documents {"id", "contents"} or {"document": {...}, "score"}'
-            raise InputError(rule, f"{path}, row {number}: {show(documents)}", "correct that row") from error
-
-
-def _document(item: dict[str, Any]) -> Document:
-    inner = item["document"] if "document" in item else item
-    if not isinstance(inner["contents"], str) or not inner["contents"].encode().strip():
-        raise ValueError
-    return Document(str(inner.get("id", "")), inner["contents"])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import sqlite3
@@ -23,23 +22,17 @@ NETWORK = frozenset(
 )
 """Types of file systems that several machines share; of FUSE, all but those of a disk."""
 
-MOUNTS = Path("/proc/self/mountinfo")
-
 SKIPPED = 1_000_000
 """Numbers left out of each count (starts, versions) when a run goes on from a copy: more than were given out since it."""
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that `path` lies on, made or not; "" where there is no list of mounts."""
-    if not MOUNTS.is_file():
-        return ""
-    place, best, found = path.resolve(), -1, ""
-    for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
-        before, after = line.split(" - ", 1)
-        point = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split()[4]))
-        if place.is_relative_to(point) and len(point.parts) >= best:
-            best, found = len(point.parts), after.split()[0]
-    return found
+    """The type of the file system that `path` lies on, made or not; "" where none is known."""
+    import psutil  # a slow import
+
+    place, parts = path.resolve(), psutil.disk_partitions(all=True)
+    around = [(len(part.mountpoint), i) for i, part in enumerate(parts) if place.is_relative_to(part.mountpoint)]
+    return parts[max(around)[1]].fstype if around else ""
 
 
 def shared(kind: str) -> bool:

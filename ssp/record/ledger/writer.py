@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 from ssp.base.crew import call
@@ -15,41 +16,20 @@ Rows = Sequence[Mapping[str, Any]]
 class LedgerWriter(Protocol):
     """See `ssp.record.ledger.HomeLedger`, whose methods these are."""
 
-    @call(repeats=True)
     async def create_games(self, games: Rows, /) -> int: ...
-
-    @call(repeats=True)
     async def create(self, episodes: Rows, shared: Mapping[str, Any] = NOTHING, /) -> int: ...
-
-    @call(repeats=True)
     async def advance(self, changes: Rows, shared: Mapping[str, Any] = NOTHING, /) -> int: ...
-
-    @call(repeats=True)
     async def settle(self, games: Rows, changes: Rows, /) -> None: ...
-
-    @call(repeats=True)
     async def commit(self, role: str, incarnation: int, step: int, version: int, episodes: Sequence[str], /) -> int: ...
-
-    @call(repeats=True)
     async def rollback(self, steps: Mapping[str, int], /) -> dict[str, int]: ...
-
-    @call(repeats=True)
     async def next_version(self, role: str, incarnation: int | None = None, step: int | None = None, /) -> int: ...
-
-    @call(repeats=True)
     async def versions(self) -> dict[str, dict[int, tuple[int, int]]]: ...
-
-    @call(repeats=True)
     async def get(self, ids: Sequence[str], /) -> list[Row]: ...
-
-    @call(repeats=True)
     async def check(self) -> dict[str, dict[str, int]]: ...
-
-    @call(repeats=True)
     async def keep(self) -> None: ...
-
-    @call(repeats=True)
     async def fold(self) -> None: ...
-
-    @call(repeats=True)
     async def where(self) -> str: ...
+
+
+for _method in filter(iscoroutinefunction, vars(LedgerWriter).values()):
+    call(repeats=True)(_method)

@@ -11,6 +11,8 @@ from typing import Any
 from ssp.base.errors import InputError, hold
 
 Reply = Mapping[str, Any]
+PAGES_ASKED = 10
+"""Pages that there are to ask each engine for."""
 SEGMENT = 5
 """Google's snippets are segments between ellipses; those of more words than this are kept (as in Search-R1)."""
 _OPERATORS = re.compile(r"[^\w\s'’.,&-]|(?<!\w)[-'’.,&]+|[-'’.,&]+(?!\w)")
@@ -29,15 +31,14 @@ class Result:
 class WebEngine:
     """One engine. `request`: (query, results wanted on a page, page from 0, site) → query parameters, or the JSON body of a
     POST. `results`: a reply and its page → results, best first. `more`: whether another page may hold more. The key goes
-    into the header `header`, or the parameter `parameter`. `most`: results on one page; `pages`: how many there are to ask
-    for. `site`: what stands behind its name and a colon, where it must be set."""
+    into the header `header`, or the parameter `parameter`. `most`: results on one page. `site`: what stands behind its
+    name and a colon, where it must be set."""
 
     url: str
     key_env: str
     request: Callable[[str, int, int, str], dict[str, Any]]
     results: Callable[[Reply, int], list[Result]]
     most: int
-    pages: int
     more: Callable[[Reply], bool] = lambda reply: True
     method: str = "GET"
     header: str = ""
@@ -132,7 +133,6 @@ ENGINES = {
         lambda query, count, page, site: {"q": query, "num": count, **({"page": page + 1} if page else {})},
         lambda reply, page: _all(reply["organic"]),
         most=100,
-        pages=10,
         method="POST",
         header="X-API-KEY",
     ),
@@ -142,7 +142,6 @@ ENGINES = {
         _serpapi,
         _serpapi_results,
         most=10,
-        pages=10,
         more=lambda reply: "next" in reply.get("serpapi_pagination", {}),
         parameter="api_key",
     ),
@@ -157,7 +156,6 @@ ENGINES = {
         },
         _google_results,
         most=10,
-        pages=10,
         more=lambda reply: "nextPage" in reply["queries"],
         parameter="key",
         site="the id of the search engine (cx)",

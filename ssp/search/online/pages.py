@@ -43,8 +43,8 @@ _WORD = re.compile(r"\w+")
 class Pages:
     """Reads pages, `AT_ONCE` at a time. `loopback`: addresses of this machine may be asked too. Safe in several threads."""
 
-    def __init__(self, loopback: bool = False, timeout: float = TIMEOUT) -> None:
-        self._loopback, self._timeout = loopback, timeout
+    def __init__(self, loopback: bool = False) -> None:
+        self._loopback = loopback
         # No connection is used twice: they are told apart by address, and one address may serve several names.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._client = httpx.Client(trust_env=False, headers=_HEADERS, limits=limits)
@@ -70,7 +70,7 @@ class Pages:
 
     def _fetch(self, link: str) -> str:
         """The first `LONGEST` bytes of the page; "" when it is no HTML. ValueError for an address that must not be asked."""
-        url, deadline = httpx.URL(link), time.monotonic() + self._timeout
+        url, deadline = httpx.URL(link), time.monotonic() + TIMEOUT
         for _ in range(REDIRECTS + 1):
             address = public_address(url, self._loopback)
             # The address that was checked is the one that is asked: a name may be another a moment later.

@@ -23,7 +23,7 @@ from ssp.base.seeds import derive
 from ssp.base.services import Service, is_loopback, key_from
 from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
-from ssp.search.online.engines import PAGES, VARY, engine
+from ssp.search.online.engines import PAGES, PAGES_ASKED, VARY, engine
 from ssp.search.online.pages import Pages
 from ssp.search.router import DOWN
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
@@ -90,7 +90,7 @@ class OnlineSearch:
         words = self._engine.clean(sendable(query)).strip()
         count = min(k, self._engine.most)
         found: dict[str, tuple[Document, str]] = {}
-        for page in range(self._engine.pages if words else 0):
+        for page in range(PAGES_ASKED if words else 0):
             status, content = self._send(words, count, page)
             if status in ABOUT_THE_QUERY:
                 if not page:

@@ -145,6 +145,10 @@ class Given(Form):
     def _inner(cls, item: Any) -> Any:
         return item.get("document", item) if isinstance(item, dict) else item
 
+    def document(self) -> Document:
+        """It, with the id "" where none came."""
+        return Document("" if self.id is None else str(self.id), self.contents)
+
     def plain(self) -> dict[str, str]:
         """As it goes back: without an id that did not come."""
         return ({} if self.id is None else {"id": str(self.id)}) | {"contents": self.contents}
@@ -166,8 +170,7 @@ class Rerank(Form):
 
     def pairs(self) -> list[tuple[str, list[Document]]]:
         """Each query with its documents."""
-        texts = [[Document(str(d.id or ""), d.contents) for d in some] for some in self.documents]
-        return list(zip(self.queries, texts, strict=True))
+        return [(query, [d.document() for d in some]) for query, some in zip(self.queries, self.documents, strict=True)]
 
     def reply(self, scores: Sequence[Sequence[float]]) -> dict[str, Any]:
         """The body of the answer; ties stay in the order in which they came."""
