@@ -45,10 +45,7 @@ def environment(cfg: RayConfig) -> None:
 
 
 def connect(
-    cfg: RayConfig,
-    needed_cpus: float = 0.0,
-    lost: Callable[[], str] = lambda: "Next: start again",
-    store: int = STORE,
+    cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again", store: int = STORE
 ) -> str:
     """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together, and an
     object store of `store` bytes. Returns the dashboard's URL, "" without one.
@@ -99,9 +96,7 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
                 **options,
             )
     except Exception as error:
-        if (
-            not address and isinstance(error, ValueError) and "bind" not in str(error)
-        ):  # Ray's word for too little memory
+        if not address and isinstance(error, ValueError) and "bind" not in str(error):  # too little memory
             found = f"an object store of {options['object_store_memory'] / 1e6:.0f} MB: {error}"
             raise InputError("the cluster fits this machine", found, "lower solver.batch, or free memory") from error
         said = str(error).strip().splitlines()[-1:]  # of a port that is taken, the end of a log
@@ -132,9 +127,8 @@ def disconnect() -> None:
 def dashboard_port(cfg: RayConfig, host: str = "127.0.0.1") -> int | None:
     """The port that is asked for; None for the first free one from 8265 on, which Ray finds by taking it: two runs may start
     at once. InputError when the one asked for is taken."""
-    if cfg.dashboard > 0 and not free(host, cfg.dashboard):
-        found, next_step = f"{cfg.dashboard} is in use", "choose another, or 0 for the first free one"
-        raise InputError("ray.dashboard must be a free port", found, next_step)
+    found, next_step = f"{cfg.dashboard} is in use", "choose another, or 0 for the first free one"
+    hold(cfg.dashboard <= 0 or free(host, cfg.dashboard), "ray.dashboard must be a free port", found, next_step)
     return cfg.dashboard if cfg.dashboard > 0 else None
 
 

@@ -79,12 +79,7 @@ class Members:
         self._listed = float("-inf")
         self._lock, self._looking = threading.Lock(), threading.Lock()
 
-    def ask(
-        self,
-        method: str,
-        orders: Mapping[int, tuple[Any, ...]],
-        deadline: float,
-    ) -> dict[int, Any]:
+    def ask(self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float) -> dict[int, Any]:
         """What `method` of one replica of each part gives, by part, of those that answered before `deadline` (monotonic).
 
         Parts without a living replica are waited for. Raises what the actors' own code raised.

@@ -17,7 +17,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from actors.process import TOLD
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.capacity.placement import Plan, Seat, Unit, machine, make
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
@@ -54,9 +54,8 @@ def _gpu_bytes(node: Node) -> int:
         said, why = ray.get(probe.remote(), timeout=PROBE_SECONDS), "no nvidia-smi"
     except RayError as error:
         said, why = [], type(error).__name__
-    if not said:
-        rule = f"how much the {node.gpus} GPUs of Ray node {node.name[:8]} hold is known"
-        raise InputError(rule, why, f"say it: placement.nodes=1x{node.gpus}x80")
+    rule = f"how much the {node.gpus} GPUs of Ray node {node.name[:8]} hold is known"
+    hold(said, rule, why, f"say it: placement.nodes=1x{node.gpus}x80")
     return int(min(said))
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.shape import Shape
 
 CPU = torch.device("cpu")
@@ -63,10 +63,9 @@ class Architecture(Shape):
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Architecture:
         """From an HF config as a mapping. InputError for anything that the engine does not compute."""
-        family = config.get("model_type")
-        if family not in FAMILIES:
-            rule = f"the torch engine computes {', '.join(FAMILIES.values())} models"
-            raise InputError(rule, f"model_type = {family}", _NEXT)
+        family = str(config.get("model_type"))
+        rule = f"the torch engine computes {', '.join(FAMILIES.values())} models"
+        hold(family in FAMILIES, rule, f"model_type = {family}", _NEXT)
         _check(config, FAMILIES[family])
         return cls(
             **vars(Shape.of(config)),
@@ -88,9 +87,8 @@ def _check(config: Mapping[str, Any], family: str) -> None:
     if family != "Qwen2":
         facts["attention_bias"] = (bool(config.get("attention_bias", False)), False)
     for name, (found, supported) in facts.items():
-        if found != supported:
-            rule = f"the torch engine computes {family} models with {name} = {supported}"
-            raise InputError(rule, f"{name} = {found}", _NEXT)
+        rule = f"the torch engine computes {family} models with {name} = {supported}"
+        hold(found == supported, rule, f"{name} = {found}", _NEXT)
     needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
     for name in needed:
         if not isinstance(config.get(name), int):
@@ -231,9 +229,7 @@ class Decoder:
 
         def project(x: str) -> Tensor:  # weight and bias
             weight = take(f"{prefix}self_attn.{x}_proj.weight") * before
-            bias = (
-                take(f"{prefix}self_attn.{x}_proj.bias") if shape.bias else torch.zeros(len(weight), device=self.device)
-            )
+            bias = take(f"{prefix}self_attn.{x}_proj.bias") if shape.bias else weight.new_zeros(len(weight))
             return torch.cat([weight, bias[:, None]], 1)
 
         q, k, v = map(project, "qkv")
@@ -318,9 +314,8 @@ class Decoder:
             kv, groups, d = q.shape[1:]
             k, v = (x.view(-1, cache.length, d)[: n * kv, :length] for x in (keys, values))
             if self.dtype != torch.float32:
-                return _fused(
-                    q.view(n, kv * groups, 1, d), keys[:n, :, :length], values[:n, :, :length], unseen[:, None]
-                )
+                query, seen = q.view(n, kv * groups, 1, d), slice(length)
+                return _fused(query, keys[:n, :, seen], values[:n, :, seen], unseen[:, None])
             scores = torch.bmm(q.reshape(n * kv, groups, d), k.transpose(1, 2))
             scores.view(n, kv * groups, length).add_(unseen)
             return torch.bmm(torch.softmax(scores, -1), v)

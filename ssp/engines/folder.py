@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 T = TypeVar("T")
 
@@ -18,9 +18,8 @@ def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
     from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        rule = "a model folder holds *.safetensors"
-        raise InputError(rule, f"none in {folder}", "save the model in safetensors form")
+    rule = "a model folder holds *.safetensors"
+    hold(files, rule, f"none in {folder}", "save the model in safetensors form")
     found: dict[str, T] = {}
     for file in files:
         try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 
 from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY
 from ssp.config.role import EngineConfig
-from ssp.config.rules import check_address
+from ssp.config.rules import Rule, check_address
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
@@ -49,9 +48,8 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
             rule = f"{role}.learner.kind is simulated where {role}.engine.kind is {' or '.join(ACTED)}, and only there"
             found = f"engine.kind={block.engine.kind}, learner.kind={block.learner.kind}"
             raise InputError(rule, found, f"set {role}.learner.kind={'simulated' if acted else 'torch'}")
-        if acted and block.search.kind != "retriever":
-            rule = f"{role}.search.kind is retriever where a script plays"
-            raise InputError(rule, block.search.kind, f"set {role}.search.kind=retriever")
+        rule, step = f"{role}.search.kind is retriever where a script plays", f"set {role}.search.kind=retriever"
+        hold(not acted or block.search.kind == "retriever", rule, block.search.kind, step)
     kinds = {cfg.proposer.engine.kind, cfg.solver.engine.kind}
     if PROPOSER in cfg.roles and kinds.intersection(ACTED) and cfg.referee.verifier != "none":
         rule = f"referee.verifier is none where a script plays (engine.kind={' or '.join(ACTED)})"
@@ -63,13 +61,8 @@ def engines_have_an_address(cfg: Config) -> None:
     for role in _ROLES:
         engine, key = cfg.block(role).engine, f"{role}.engine.url"
         if engine.kind == "endpoint":
-            check_address(
-                f"{key} (--policy)", engine.url, f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"
-            )
+            step = f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"
+            check_address(f"{key} (--policy)", engine.url, step)
 
 
-RULES: tuple[Callable[[Config], None], ...] = (
-    engines_have_an_address,
-    keys_belong_to_the_kind,
-    scripts_are_not_learned_from,
-)
+RULES: tuple[Rule, ...] = (engines_have_an_address, keys_belong_to_the_kind, scripts_are_not_learned_from)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.config.role import KlConfig
 
 LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
@@ -155,8 +155,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Any:
     """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its attribute
     `distributions` is true as `full` is called. InputError for an unknown name."""
-    if name not in _ESTIMATORS:
-        raise InputError("kl.kind must be a known name", name, f"set kl.kind to one of: {', '.join(names())}")
+    hold(name in _ESTIMATORS, "kl.kind must be a known name", name, f"set kl.kind to one of: {', '.join(names())}")
     return _ESTIMATORS[name]
 
 

@@ -193,8 +193,7 @@ def get(name: str) -> Loss:
     """The loss called `name`, or the user's own at that place. Unknown name → InputError that lists the known ones."""
     if own.is_own(name):
         return _own(name)
-    if name not in _LOSSES:
-        raise InputError("loss must be a known name", name, f"set loss to one of: {', '.join(names())}")
+    hold(name in _LOSSES, "loss must be a known name", name, f"set loss to one of: {', '.join(names())}")
     return _LOSSES[name]
 
 

@@ -267,7 +267,6 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     if own < total:
         query = F.pad(query, (0, 0, 0, 0, total - own, 0))
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scale, enable_gqa=heads > key.shape[1]
-    )
+    grouped = heads > key.shape[1]
+    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=grouped)
     return mixed[:, :, total - own :].transpose(1, 2).reshape(-1, heads, dim)

@@ -55,105 +55,68 @@ def _losses(cfg: Config, role: str) -> Checks:
     block, known = cfg.block(role), own.saying("trust_region")
     kl, loss, learns = block.kl, block.loss, block.policy != "frozen"
     bound = getattr(cfg.schedule.max_staleness, role)
-    marked = ", or give your function the attribute trust_region = True once it uses tokens.behaviour" * own.is_own(
-        loss
-    )
+    marked = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
     # From the second optimizer step of a batch on its policy is not the one that sampled, as with a bound.
     for key, value, better in (
         (f"schedule.max_staleness.{role}", bound, "tis"),
         (f"{role}.learner.minibatch", block.learner.minibatch, "ppo_clip"),
     ):
-        yield (
-            value > 0 and not _trusted(loss),
-            f"{role}.loss must be one of {known} when {key} is above 0",
-            f"{role}.loss={loss} with {key}={value}",
-            f"add {role}.loss={better}, or set {key}=0{marked}",
-        )
-    yield (
-        kl.place != "loss" and bool(own.says(kl.kind, "distributions")),
-        f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions",
-        kl.place,
-        f"set {role}.kl.place=loss, or {role}.kl.kind=k1",
-    )
-    yield (
-        learns and kl.coef > 0 and kl.kind == "k1" and kl.place == "loss",
-        f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage",
-        "place=loss",
-        f"set {role}.kl.place=reward, or {role}.kl.kind=k3",
-    )
-    yield (
-        learns and 0 < block.clip_dual <= 1,
-        f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy",
-        f"{block.clip_dual:g}",
-        f"set {role}.clip_dual=3",
-    )
+        rule = f"{role}.loss must be one of {known} when {key} is above 0"
+        step = f"add {role}.loss={better}, or set {key}=0{marked * own.is_own(loss)}"
+        yield value > 0 and not _trusted(loss), rule, f"{role}.loss={loss} with {key}={value}", step
+    rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
+    wide = kl.place != "loss" and bool(own.says(kl.kind, "distributions"))
+    yield wide, rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1"
+    rule = f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage"
+    idle = learns and kl.coef > 0 and kl.kind == "k1" and kl.place == "loss"
+    yield idle, rule, "place=loss", f"set {role}.kl.place=reward, or {role}.kl.kind=k3"
+    rule = f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy"
+    yield learns and 0 < block.clip_dual <= 1, rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3"
 
 
 def _learner(role: str, block: RoleConfig) -> Checks:
     learner, kl, learns = block.learner, block.kl, block.policy != "frozen"
     for key in ("zero", "offload"):
         value, default = getattr(learner, key), getattr(LearnerConfig(), key)
-        yield (
-            learns and learner.kind != "deepspeed" and value != default,
-            f"{role}.learner.{key} counts only with {role}.learner.kind=deepspeed",
-            value,
-            f"set {role}.learner.kind=deepspeed, or {role}.learner.{key}={default}",
-        )
-    yield (
-        learns and learner.offload == "all" and learner.zero != 3,
-        f"{role}.learner.offload=all moves the parts of the weights, which {role}.learner.zero=3 makes",
-        f"zero={learner.zero}",
-        f"set {role}.learner.zero=3, or offload=optimizer",
-    )
-    yield (  # of what learns nothing, ranks are a number for plans
-        learner.kind == "torch" and learner.ranks > 1,
-        f"{role}.learner.kind=torch is one process, so it has one rank",
-        f"ranks={learner.ranks}",
-        f"set {role}.learner.kind=deepspeed, or {role}.learner.ranks=1",
-    )
+        rule = f"{role}.learner.{key} counts only with {role}.learner.kind=deepspeed"
+        step = f"set {role}.learner.kind=deepspeed, or {role}.learner.{key}={default}"
+        yield learns and learner.kind != "deepspeed" and value != default, rule, value, step
+    rule = f"{role}.learner.offload=all moves the parts of the weights, which {role}.learner.zero=3 makes"
+    step = f"set {role}.learner.zero=3, or offload=optimizer"
+    yield learns and learner.offload == "all" and learner.zero != 3, rule, f"zero={learner.zero}", step
+    rule = f"{role}.learner.kind=torch is one process, so it has one rank"
+    step = f"set {role}.learner.kind=deepspeed, or {role}.learner.ranks=1"
+    # Of what learns nothing, ranks are a number for plans.
+    yield learner.kind == "torch" and learner.ranks > 1, rule, f"ranks={learner.ranks}", step
     fixed = learner.lora.rank > 0 or (block.policy == "shared" and kl.coef > 0)
-    yield (
-        learns and fixed and kl.ema_tau < 1,
-        f"the KL reference of an adapter is its base, of a shared policy its start, and does not move ({role})",
-        f"kl.ema_tau={kl.ema_tau}",
-        f"set {role}.kl.ema_tau=1, or learner.lora.rank=0 and policy=own",
-    )
-    yield (
-        block.policy == "shared" and block.algorithm == "gae",
-        f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for",
-        f"{role}.policy=shared",
-        f"set {role}.algorithm=grpo, or defaults.policy=own",
-    )
+    rule = f"the KL reference of an adapter is its base, of a shared policy its start, and does not move ({role})"
+    step = f"set {role}.kl.ema_tau=1, or learner.lora.rank=0 and policy=own"
+    yield learns and fixed and kl.ema_tau < 1, rule, f"kl.ema_tau={kl.ema_tau}", step
+    rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"
+    step = f"set {role}.algorithm=grpo, or defaults.policy=own"
+    yield block.policy == "shared" and block.algorithm == "gae", rule, f"{role}.policy=shared", step
+    # An episode that was cut into several contexts is trained with one advantage.
     by_token = block.algorithm == "gae" or (kl.coef > 0 and kl.place in ("reward", "future"))
-    yield (  # an episode that was cut into several contexts is trained with one advantage
-        block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm)),
-        f"{role}.limits.overflow=drop needs one advantage an episode",
-        f"{role}.algorithm={block.algorithm}, kl.place={kl.place}",
-        f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo kl.place=loss",
-    )
+    several = block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm))
+    found = f"{role}.algorithm={block.algorithm}, kl.place={kl.place}"
+    step = f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo kl.place=loss"
+    yield several, f"{role}.limits.overflow=drop needs one advantage an episode", found, step
 
 
 def _groups(cfg: Config) -> Checks:
     asks, algorithm = cfg.proposer, cfg.solver.algorithm
     learns = PROPOSER in cfg.roles and asks.policy != "frozen"
-    yield (
-        cfg.solver.policy != "frozen" and cfg.game.attempts < 2 and bool(own.says(algorithm, "needs_group")),
-        f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2",
-        f"game.attempts={cfg.game.attempts}",
-        "set game.attempts=6, or solver.algorithm=reinforce",
-    )
-    yield (
-        learns and asks.algorithm == "remax",
-        "proposer.algorithm=remax needs a greedy question to each target, which nobody asks",
-        "proposer.algorithm=remax",
-        "set proposer.algorithm=reinforce",
-    )
-    yield (
-        learns and asks.algorithm == "rloo" and cfg.game.proposals == 1,
-        "proposer.algorithm=rloo compares questions to one target, of which there is one",
-        "proposer.algorithm=rloo with game.proposals=1",
-        "set proposer.algorithm=reinforce (the batch as baseline), or game.proposals=4",
-    )
+    rule = f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
+    alone = cfg.solver.policy != "frozen" and cfg.game.attempts < 2 and bool(own.says(algorithm, "needs_group"))
+    step = "set game.attempts=6, or solver.algorithm=reinforce"
+    yield alone, rule, f"game.attempts={cfg.game.attempts}", step
+    rule = "proposer.algorithm=remax needs a greedy question to each target, which nobody asks"
+    found, step = "proposer.algorithm=remax", "set proposer.algorithm=reinforce"
+    yield learns and asks.algorithm == "remax", rule, found, step
+    rule = "proposer.algorithm=rloo compares questions to one target, of which there is one"
+    found = "proposer.algorithm=rloo with game.proposals=1"
+    step = "set proposer.algorithm=reinforce (the batch as baseline), or game.proposals=4"
+    yield learns and asks.algorithm == "rloo" and cfg.game.proposals == 1, rule, found, step
 
 
 def _shared(cfg: Config) -> Checks:
@@ -164,32 +127,21 @@ def _shared(cfg: Config) -> Checks:
         step = "set defaults.policy=shared, or where nobody proposes policy=own"
         yield bool(shared), "policy=shared is one policy for both roles", found, step
         return
-    rule = "roles with policy=shared have one {}"
-    yield (
-        asks.model != answers.model,
-        rule.format("model"),
-        f"{asks.model} and {answers.model}",
-        "set defaults.model only",
-    )
+    rule, models = "roles with policy=shared have one {}", f"{asks.model} and {answers.model}"
+    yield asks.model != answers.model, rule.format("model"), models, "set defaults.model only"
     apart = ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
     for name in (item.name for item in fields(LearnerConfig) if item.name not in apart):
         one, other = (getattr(block.learner, name) for block in (asks, answers))
         more = ", and with combine=true one learning rate" if name in RATE else ""
         found = f"learner.{name}: {one} and {other}"
         yield one != other, rule.format("learner") + more, found, f"set defaults.learner.{name} only"
-    bounds = cfg.schedule.max_staleness
-    yield (
-        bounds.proposer != bounds.solver,
-        rule.format("staleness bound: both train in the same step"),
-        f"proposer {bounds.proposer}, solver {bounds.solver}",
-        "set both schedule.max_staleness alike",
-    )
-    yield (  # so that the solver's policy is not the one that sampled any more (law 1)
-        not answers.learner.combine and not _trusted(answers.loss),
-        f"solver.loss is one of {own.saying('trust_region')} where a shared policy takes the proposer's step first",
-        f"solver.loss={answers.loss}",
-        "set solver.loss=ppo_clip, or defaults.learner.combine=true",
-    )
+    bounds, both = cfg.schedule.max_staleness, rule.format("staleness bound: both train in the same step")
+    found = f"proposer {bounds.proposer}, solver {bounds.solver}"
+    yield bounds.proposer != bounds.solver, both, found, "set both schedule.max_staleness alike"
+    # So that the solver's policy is not the one that sampled any more (law 1).
+    rule = f"solver.loss is one of {own.saying('trust_region')} where a shared policy takes the proposer's step first"
+    step = "set solver.loss=ppo_clip, or defaults.learner.combine=true"
+    yield not answers.learner.combine and not _trusted(answers.loss), rule, f"solver.loss={answers.loss}", step
 
 
 def warnings(cfg: Config) -> Iterator[str]:

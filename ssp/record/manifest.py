@@ -28,8 +28,7 @@ def check_files(folder: Path, whole: bool = False) -> None:
     """InputError naming the file of `folder` that differs from the SHA-256 in its record; no record, no comparison. Without
     `whole` only the model's own files count: a copy may leave out what a learner keeps beside them (`*.pt`, sub-folders)."""
     digests = read_record(folder).get("sha256", {})
-    if not isinstance(digests, dict):
-        raise InputError(f"{RECORD} must hold sha256 by file", folder / RECORD, "use another folder")
+    hold(isinstance(digests, dict), f"{RECORD} must hold sha256 by file", folder / RECORD, "use another folder")
     for name, expected in digests.items():
         if not whole and ("/" in name or name.endswith(".pt")):
             continue

@@ -91,9 +91,8 @@ class RunReader:
         return block[row]
 
     def _check(self, entry: EpisodeRow, found: str | None) -> None:
-        if found != entry["id"]:
-            where = f"{entry['file']}, row {entry['row']}, which is not {entry['id']}"
-            raise InputError("a run's episodes are those of its ledger", where, "restore that file")
+        where = f"{entry['file']}, row {entry['row']}, which is not {entry['id']}"
+        hold(found == entry["id"], "a run's episodes are those of its ledger", where, "restore that file")
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl as `read_metrics` has them; none where there is no such file."""

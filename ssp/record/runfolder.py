@@ -98,9 +98,8 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
         return RunFolder(runs / f"{stem}-{last + 1:03}")
     # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.
     ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
-    if fixed.exists() and not ours:
-        next_step = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
-        raise InputError("a run folder must not exist yet", fixed, next_step)
+    next_step = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
+    hold(not fixed.exists() or ours, "a run folder must not exist yet", fixed, next_step)
     return RunFolder(fixed)
 
 
@@ -291,10 +290,9 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     now = dotted(cfg)
     keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
     changed = [key for key in keys if then.get(key) != now.get(key)]
-    if changed:
-        found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
-        rule = f"a run continues with the settings it was started with, in {path}"
-        raise InputError(rule, found, "give the old values, or start a new run with resume=never")
+    found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
+    rule = f"a run continues with the settings it was started with, in {path}"
+    hold(not changed, rule, found, "give the old values, or start a new run with resume=never")
     return RunFolder(path, resumed=RunFolder(path).has_state)
 
 

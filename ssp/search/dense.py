@@ -144,9 +144,8 @@ def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> V
     if not np.isfinite(queries).all():
         raise InputError("query vectors are finite", "nan or infinity", "check the folder encoder in the index")
     for name, value in vars(knobs).items():
-        if value and name not in held:
-            found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"
-            raise InputError("a request sets knobs that the index has", found, f"leave {name} at 0")
+        found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"
+        hold(not value or name in held, "a request sets knobs that the index has", found, f"leave {name} at 0")
     return queries
 
 

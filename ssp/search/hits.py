@@ -90,10 +90,7 @@ class Answers(list[list[Document]]):
     queries were answered from the cache."""
 
     def __init__(
-        self,
-        documents: Sequence[list[Document]] = (),
-        seconds: Mapping[str, float] | None = None,
-        known: int = 0,
+        self, documents: Sequence[list[Document]] = (), seconds: Mapping[str, float] | None = None, known: int = 0
     ) -> None:
         super().__init__(documents)
         self.seconds, self.known = dict(seconds or {}), known

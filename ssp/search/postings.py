@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 if TYPE_CHECKING:
     from ssp.search.documents import MappedDocuments, Progress
@@ -126,9 +126,8 @@ def scored(
         frequency[run.tokens] += np.diff(run.starts)
         sizes.append(run.lengths)
     lengths = np.concatenate(sizes)
-    if not tokens:
-        found = f"{len(lengths)} documents without a word" if len(lengths) else "no documents"
-        raise InputError("an index needs at least one document with a word in it", found, "check the corpus file")
+    found = f"{len(lengths)} documents without a word" if len(lengths) else "no documents"
+    hold(tokens, "an index needs at least one document with a word in it", found, "check the corpus file")
     indptr = np.concatenate([[0], np.cumsum(frequency)])
     total, first = int(indptr[-1]), 0
     values, where = np.unique(frequency, return_inverse=True)

@@ -94,12 +94,7 @@ class Router:
     answer it is a Fault: `retriever_down` when none did, else `retriever_partial`. `patience`: seconds after which another
     thread's search is not waited for."""
 
-    def __init__(
-        self,
-        corpora: Mapping[str, Corpus],
-        cache: int = CACHE,
-        patience: float | None = None,
-    ) -> None:
+    def __init__(self, corpora: Mapping[str, Corpus], cache: int = CACHE, patience: float | None = None) -> None:
         self.corpora, self._patience = dict(corpora), patience
         self._known: Known[tuple[str, str], list[Document]] = Known(cache)
 

@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Any
 
 from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.capacity.memory.shapes import find
 from ssp.config.crews import learners, players
 from ssp.config.schema import Config
@@ -178,10 +178,9 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
     """
     play, learn = work(cfg, costs)
     size = {role: role_costs(cfg, role, costs).gpus for role in cfg.roles}
-    if gpus < max(size.values()):
-        role = max(size, key=lambda name: size[name])
-        found = f"{gpus} GPUs, {role}.engine.tensor_parallel={size[role]}"
-        raise InputError("a plan has the GPUs of one engine at least", found, "ask for more GPUs")
+    role = max(size, key=lambda name: size[name])
+    found = f"{gpus} GPUs, {role}.engine.tensor_parallel={size[role]}"
+    hold(gpus >= max(size.values()), "a plan has the GPUs of one engine at least", found, "ask for more GPUs")
     if cfg.placement.layout != "separate" or gpus < sum(size.values()) + len(learn):
         ranks = {name: gpus if name in learn and _cut(cfg, name) else 1 for name in learners(cfg)}
         return [Split({role: gpus // size[role] for role in cfg.roles}, ranks, gpus, cfg.placement.judges, True)]

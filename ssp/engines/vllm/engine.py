@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.errors import Fault, InputError, InvariantError, hold
 from ssp.base.models import read_json
 from ssp.base.seeds import derive
 from ssp.config.role import EngineConfig, LoraConfig
@@ -145,8 +145,7 @@ class VllmEngine(LiveEngine):
             rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
             raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")
         state.ids.extend(pending)
-        if not state.ids:
-            raise InputError("a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
+        hold(state.ids, "a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
         most = min(sampling.max_tokens, self._context - len(state.ids))
         turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns))
         if most <= 0:
@@ -160,9 +159,8 @@ class VllmEngine(LiveEngine):
     def sleep(self) -> None:
         """See `Sleeper`. On a CPU it empties its caches and takes no turns; on GPUs it was never run yet. InputError unless
         the engine was made with `sleeps`."""
-        if not self._sleeps:
-            rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
-            raise InputError(rule, "an engine that stays awake", "set placement.layout=separate")
+        rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
+        hold(self._sleeps, rule, "an engine that stays awake", "set placement.layout=separate")
         self._thread.ask(self._sleep)
 
     def wake(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import read_json
 from ssp.base.shape import Shape
 from ssp.config.role import EngineConfig, LoraConfig
@@ -163,6 +163,5 @@ def _check_heads(model_dir: Path) -> None:
 
     read, known = read_json(model_dir / "config.json"), CPUAttentionBackend.get_supported_head_sizes()
     width = read.get("head_dim") or read["hidden_size"] // read["num_attention_heads"]
-    if width not in known:
-        rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"
-        raise InputError(rule, f"{width} in {model_dir}", "set engine.kind=torch")
+    rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"
+    hold(width in known, rule, f"{width} in {model_dir}", "set engine.kind=torch")

@@ -29,8 +29,7 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
     at the place."""
     if own.is_own(name):
         return _own(name, gamma, lam)
-    if name not in _ALGORITHMS:
-        raise InputError("algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
+    hold(name in _ALGORITHMS, "algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
     return _ALGORITHMS[name](gamma, lam)
 
 

@@ -142,9 +142,8 @@ def whiten(values: Tensor, on: Tensor) -> Tensor:
     """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a mean a row; float32,
     exactly 0 elsewhere."""
     flat, out = values[on], torch.zeros(on.shape, dtype=torch.float32)
-    out[on] = standardise(
-        flat, torch.ones_like(flat, dtype=torch.bool), torch.zeros(len(flat), dtype=torch.long)
-    ).float()
+    every, one_group = torch.ones(len(flat), dtype=torch.bool), torch.zeros(len(flat), dtype=torch.long)
+    out[on] = standardise(flat, every, one_group).float()
     return out
 
 

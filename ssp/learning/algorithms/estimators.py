@@ -7,17 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ssp.learning.algorithms.base import (
-    Algorithm,
-    ends,
-    episode_rewards,
-    over_tokens,
-    required,
-    returns,
-    standardise,
-    token_rewards,
-    whiten,
-)
+from ssp.learning.algorithms import base
+from ssp.learning.algorithms.base import Algorithm, episode_rewards, over_tokens, standardise
 from ssp.learning.batch import Batch
 
 
@@ -118,11 +109,11 @@ class ReinforcePP(Algorithm):
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return, over the batch."""
         on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return whiten(returns(self.earned(batch, on), batch.mask, self.gamma), on)
+        return base.whiten(base.returns(self.earned(batch, on), batch.mask, self.gamma), on)
 
     def earned(self, batch: Batch, on: Tensor) -> Tensor:
         """What each token in `on` [N, T] earned, float64 [N, T]."""
-        return token_rewards(batch)
+        return base.token_rewards(batch)
 
 
 class ReinforcePPBaseline(ReinforcePP):
@@ -139,7 +130,7 @@ class ReinforcePPBaseline(ReinforcePP):
         """With the group's mean taken off the last token."""
         rewards = episode_rewards(batch)
         centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
-        return token_rewards(batch) - torch.where(ends(on), (rewards - centred)[:, None], 0.0)
+        return base.token_rewards(batch) - torch.where(base.ends(on), (rewards - centred)[:, None], 0.0)
 
 
 class Remax(Algorithm):
@@ -153,9 +144,9 @@ class Remax(Algorithm):
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return against the greedy answer; 0 where that is void."""
-        baseline = required(batch, "baseline_rewards", self.name).double()
+        baseline = base.required(batch, "baseline_rewards", self.name).double()
         on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
-        earned = returns(token_rewards(batch), batch.mask, self.gamma)
+        earned = base.returns(base.token_rewards(batch), batch.mask, self.gamma)
         return torch.where(on, earned - baseline[:, None], 0.0).float()
 
 
@@ -193,7 +184,7 @@ class Gae(Algorithm):
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token, from the row's last one backwards."""
-        values, rewards = required(batch, "values", self.name).double(), token_rewards(batch)
+        values, rewards = base.required(batch, "values", self.name).double(), base.token_rewards(batch)
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         out = torch.zeros_like(rewards)
         later = next_value = rewards.new_zeros(len(rewards))

@@ -169,10 +169,9 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
     reader = RunReader(run)
     with reader.ledger() as ledger:
         rows = [row for role in renderers for row in ledger.earned(role, 0.0 if role == PROPOSER else LEAST_REWARD)]
-    if not rows:
-        good = {SOLVER: f"rewards >= {LEAST_REWARD:g}", PROPOSER: "accepted questions that an attempt answered"}
-        rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
-        raise InputError(rule, f"no {' and no '.join(good[role] for role in renderers)} in {folder}", "take another")
+    good = {SOLVER: f"rewards >= {LEAST_REWARD:g}", PROPOSER: "accepted questions that an attempt answered"}
+    rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
+    hold(rows, rule, f"no {' and no '.join(good[role] for role in renderers)} in {folder}", "take another")
     chosen = [reader.episode(row) for row in sorted(rows, key=lambda row: row["file"] or "")]  # a file is read once
     for episode in chosen:
         if renderers[episode.role].decode(episode.log.ids) != episode.text:

@@ -96,11 +96,8 @@ class Ledger(LedgerReader):
                 created[role] += 1
             self._insert("episodes", fresh.values())
             # The tally is kept beside the rows, never derived from them: so the conservation law can fail.
-            db.executemany(
-                "INSERT INTO counters VALUES(?, ?) "
-                "ON CONFLICT(role) DO UPDATE SET created = created + excluded.created",
-                list(created.items()),
-            )
+            more = "ON CONFLICT(role) DO UPDATE SET created = created + excluded.created"
+            db.executemany(f"INSERT INTO counters VALUES(?, ?) {more}", list(created.items()))
         return len(fresh)
 
     def advance(self, changes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING) -> int:
@@ -164,11 +161,9 @@ class Ledger(LedgerReader):
                     raise InvariantError(f"{where}: episode {row['id']} may not become trained from {found}")
             now = time.time()
             db.execute("INSERT INTO commits VALUES(?, ?, ?, ?, ?, ?, 0, ?)", (*key, version, len(rows), members, now))
-            db.execute(
-                "UPDATE episodes SET state = 'trained', commit_role = ?, commit_incarnation = ?, commit_step = ?, "
-                "finished = ? WHERE id IN (SELECT value FROM json_each(?))",
-                (*key, now, json.dumps(list(rows))),
-            )
+            made = "state = 'trained', commit_role = ?, commit_incarnation = ?, commit_step = ?, finished = ?"
+            sql = f"UPDATE episodes SET {made} WHERE id IN (SELECT value FROM json_each(?))"
+            db.execute(sql, (*key, now, json.dumps(list(rows))))
         return len(rows)
 
     def rollback(self, steps: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ssp.base.episode import PROPOSER, SOLVER, State
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, hold
 from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, plain
 
 _DIGESTED = (
@@ -168,12 +168,8 @@ class LedgerReader:
             for row in counts:
                 if row["state"] == State.TRAINED.value:
                     members[row["by"], row["life"], row["step"]] += row["number"]
-            live = {
-                (role, life, step): episodes
-                for role, life, step, episodes in db.execute(
-                    "SELECT role, incarnation, step, episodes FROM commits WHERE NOT rolled_back"
-                )
-            }
+            sql = "SELECT role, incarnation, step, episodes FROM commits WHERE NOT rolled_back"
+            live = {tuple(key): episodes for *key, episodes in db.execute(sql)}
             odd = [key for key, episodes in live.items() if members[key] != episodes]
             trained, bound = members.total(), sum(live.values())
             if odd or trained != bound:
@@ -219,8 +215,7 @@ def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, d
 
 
 def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
-    if readonly and not path.is_file():
-        raise InputError("a ledger file must exist", path, "give the path of a run's ledger.db")
+    hold(not readonly or path.is_file(), "a ledger file must exist", path, "give the path of a run's ledger.db")
     mode = "ro" if readonly else "rwc"
     db: sqlite3.Connection | None = None
     try:
@@ -235,9 +230,7 @@ def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.executescript(SCHEMA)
-        db.execute(
-            "SELECT counters.created, round FROM counters, episodes"
-        ).fetchone()  # fails for a file of another form
+        db.execute("SELECT counters.created, round FROM counters, episodes").fetchone()  # fails for another form
     except sqlite3.DatabaseError as error:
         if db is not None:
             db.close()

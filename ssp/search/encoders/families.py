@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import read_json
 
 POOLINGS = ("mean", "cls", "pooler", "decoder", "last")
@@ -63,10 +63,9 @@ def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> 
     family = _family(config, model, folder)
     facts: dict[str, Any] = {"family": "sentence-transformers" if files and not family else family}
     facts |= {**_FAMILIES.get(family, {}), **files, **said}
-    if "pooling" not in facts:
-        found = f"{model} ({config.get('model_type', 'no model_type')}) has neither"
-        step = f"set --pooling ({', '.join(POOLINGS)}), and the prefixes if it has some"
-        raise InputError("an encoder's pooling is known by its modules.json or its name", found, step)
+    found = f"{model} ({config.get('model_type', 'no model_type')}) has neither"
+    step = f"set --pooling ({', '.join(POOLINGS)}), and the prefixes if it has some"
+    hold("pooling" in facts, "an encoder's pooling is known by its modules.json or its name", found, step)
     limit = position_limit(body, config)
     for name, most in (("max_length", LENGTH), ("passage_length", max(LENGTH, files.get("passage_length", 0)))):
         if name not in said:

@@ -14,7 +14,7 @@ import transformers
 from safetensors import SafetensorError
 from torch import nn
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import read_json
 from ssp.search.encoders.families import position_limit
 
@@ -155,10 +155,9 @@ def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, o
     finally:
         transformers.logging.set_verbosity(verbosity)
     missing = sorted(name for name in info["missing_keys"] if not any(part in name for part in optional))
-    if missing or info["mismatched_keys"]:
-        found = f"{folder} lacks {', '.join([*missing, *map(str, info['mismatched_keys'])][:5])}"
-        rule = f"a folder holds all weights of {type(model).__name__}"
-        raise InputError(rule, found, "use a model of that kind, or another pooling")
+    found = f"{folder} lacks {', '.join([*missing, *map(str, info['mismatched_keys'])][:5])}"
+    rule = f"a folder holds all weights of {type(model).__name__}"
+    hold(not (missing or info["mismatched_keys"]), rule, found, "use a model of that kind, or another pooling")
     model.config.use_cache = False
     return model.eval().requires_grad_(False)
 
@@ -177,10 +176,6 @@ def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     except _UNREADABLE as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
         raise InputError("a model's folder holds a tokenizer that has a Rust form", found, "copy it again") from error
-    if words > config.get("vocab_size", words):
-        rule, found = (
-            "a tokenizer's ids lie within the model's vocabulary",
-            f"{folder}: {words} > {config['vocab_size']}",
-        )
-        raise InputError(rule, found, "copy the tokenizer of this model")
+    most, rule = config.get("vocab_size", words), "a tokenizer's ids lie within the model's vocabulary"
+    hold(words <= most, rule, f"{folder}: {words} > {most}", "copy the tokenizer of this model")
     return made

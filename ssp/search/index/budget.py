@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 
 MB = 2**20
 OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -32,8 +32,7 @@ def available_mb() -> float:
 def check(loaded: Mapping[str, float]) -> None:
     """InputError when what a process loads (name → MB) is more than `available_mb`."""
     free, needed = available_mb(), sum(loaded.values())
-    if needed > free:
-        parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
-        found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
-        step = "take more retriever.shards, or a smaller index (--faiss IVF4096,SQ8)"
-        raise InputError("what a process loads fits its memory", found, step)
+    parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
+    found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
+    step = "take more retriever.shards, or a smaller index (--faiss IVF4096,SQ8)"
+    hold(needed <= free, "what a process loads fits its memory", found, step)

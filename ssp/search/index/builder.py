@@ -55,15 +55,13 @@ class IndexPlan:
     def check(self) -> None:
         """InputError for settings that do not go together."""
         postings.check(self.k1, self.b)
-        if (self.kind == BM25) != (self.encoder is None):
-            rule, found = "a dense or hybrid index has an encoder, a BM25 index none", f"--kind {self.kind}"
-            raise InputError(rule, found, "set --kind and --encoder")
+        rule, found = "a dense or hybrid index has an encoder, a BM25 index none", f"--kind {self.kind}"
+        hold((self.kind == BM25) == (self.encoder is None), rule, found, "set --kind and --encoder")
         if self.faiss_file and (self.embedding or self.save_embedding or self.parts > 1):
             found = "--faiss-file with --embedding, --save-embedding or --parts"
             raise InputError("an index file is taken over as it is", found, "leave these out")
-        if self.factory == store.FLAT and self.parts > 1:
-            rule = "any number of shards share a Flat index; others have parts"
-            raise InputError(rule, f"--parts {self.parts}", "leave it out")
+        rule = "any number of shards share a Flat index; others have parts"
+        hold(self.factory != store.FLAT or self.parts <= 1, rule, f"--parts {self.parts}", "leave it out")
 
     def noted(self, corpus: Path) -> dict[str, Any]:
         """All that decides the folder, with size and time of each file, as JSON. InputError for a file that is not one."""

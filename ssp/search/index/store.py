@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.base import cache
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.files import sync
 from ssp.record.manifest import own_digest
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
@@ -108,9 +108,8 @@ def read_manifest(folder: str | Path) -> Manifest:
     if not isinstance(body, dict) or body.get("sha256") != own_digest(body):
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
     for key, value in (("format", FORMAT), ("version", VERSION), ("tokeniser", TOKENISER)):
-        if body.get(key) != value:
-            found = f"{folder}: {key} {body.get(key)}"
-            raise InputError(f"an index has {key} {value}", found, "build it again: ssp index --corpus FILE --out NEW")
+        found, step = f"{folder}: {key} {body.get(key)}", "build it again: ssp index --corpus FILE --out NEW"
+        hold(body.get(key) == value, f"an index has {key} {value}", found, step)
     try:
         dense = body["dense"] and DensePart(**{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])})
         words = body["bm25"] and (float(body["bm25"][0]), float(body["bm25"][1]))

@@ -84,14 +84,12 @@ def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
     """The engine of `name` or `name:site`, its site, and the WAYS that stand behind it. InputError for an unknown one, and
     where `site` is not what it needs."""
     text, *ways = text.split("+")
-    if set(ways) - set(WAYS):
-        rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
-        raise InputError(rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}")
+    rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
+    hold(not set(ways) - set(WAYS), rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}")
     name, _, site = text.partition(":")
     hold(name in ENGINES, f"retriever.online.engine is one of {', '.join(ENGINES)}", name, "use one of these")
     found = ENGINES[name]
-    if found.site and not site:
-        raise InputError(f"{name} needs {found.site}", text, f"set retriever.online.engine={name}:ID")
+    hold(not found.site or site, f"{name} needs {found.site}", text, f"set retriever.online.engine={name}:ID")
     if name == "serpapi" and (site or "google") not in _SERP:
         raise InputError(f"SerpApi's engine is one of {', '.join(_SERP)}", site, "write for example serpapi:bing")
     return found, site, tuple(ways)
