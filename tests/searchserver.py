@@ -10,13 +10,15 @@ from typing import Any
 
 import httpx
 import uvicorn
+from localsearch import local
 
 from launch import serve
 from ssp.base.episode import Document
 from ssp.base.errors import Fault
-from ssp.search import Answers, in_memory, local
+from ssp.search.hits import Answers
 from ssp.search.router import Options, Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
+from ssp.search.shard import in_memory
 
 DOCUMENTS = [
     Document("pota", '"pota"\npota a company . pota seat vure .'),

@@ -187,8 +187,3 @@ def reranked(documents: Sequence[Document], scores: Sequence[float]) -> list[Doc
     """Best first by the new scores, which the documents carry; ties keep their order."""
     pairs = sorted(zip(documents, scores, strict=True), key=lambda pair: -pair[1])
     return [replace(document, score=score) for document, score in pairs]
-
-
-def local(name: str, shards: Sequence[Shard], options: Options = Options(), **parts: object) -> Router:
-    """A router over one corpus in this process; for tests and small tools."""
-    return Router({name: Corpus(shards[0].retriever, LocalFleet(shards), options, **parts)})  # type: ignore[arg-type]

@@ -39,6 +39,8 @@ class Display:
         self._log = RunLog(folder.path, [*sinks, *([self._wandb.write] if self._wandb else [])])
         self._timeline = Timeline(folder.timeline)
         self.activity = Activity(self._timeline.span)
+        # A line for the user, a bar of the timeline, the terminal given back.
+        self.event, self.span, self.stop = console.event, self._timeline.span, console.stop
         self._first: dict[str, tuple[int, float]] = {}
         self._last: dict[str, tuple[int, float]] = {}
         for line in self._log.earlier:  # a resumed run started where its first process did
@@ -81,14 +83,6 @@ class Display:
             **{key: values[name] for key, name in names.items() if name in values},
         }
 
-    def event(self, text: str) -> None:
-        """One line for the user."""
-        self._console.event(text)
-
-    def span(self, track: str, name: str, start: float, end: float) -> None:
-        """One bar of the timeline."""
-        self._timeline.span(track, name, start, end)
-
     def finish(self) -> None:
         """The final table: what changed from the run's first to its last figure; no start for what was measured once."""
         rows: list[Row] = []
@@ -109,10 +103,6 @@ class Display:
         self._log.close()
         if self._wandb is not None:
             self._wandb.close()
-
-    def stop(self) -> None:
-        """Give the terminal back."""
-        self._console.stop()
 
     def _note(self, step: int, values: Mapping[str, Any]) -> None:
         for name in values:

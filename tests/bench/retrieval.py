@@ -211,7 +211,8 @@ def in_process(args: argparse.Namespace, queries: Queries) -> None:
     """The lines of the index, and of the exact one."""
     from ssp.config.schema import Config
     from ssp.game.corpora import search
-    from ssp.search import Answers, Router
+    from ssp.search.hits import Answers
+    from ssp.search.router import Router
 
     opened: dict[str, Router] = {}
     for name, folder in (("index", args.index), ("exact", args.exact)):

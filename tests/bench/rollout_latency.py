@@ -30,7 +30,9 @@ from ssp.data.readers import read_questions  # noqa: E402
 from ssp.game import corpora
 from ssp.game.rollout import Search, Settings, rollout  # noqa: E402
 from ssp.game.world import files  # noqa: E402
-from ssp.search import Answers, HttpSearch, Options  # noqa: E402
+from ssp.search.hits import Answers  # noqa: E402
+from ssp.search.router import Options  # noqa: E402
+from ssp.search.source import HttpSearch  # noqa: E402
 from ssp.selfplay.scene import concrete  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
 from ssp.selfplay.settings.tiny import shrunk  # noqa: E402

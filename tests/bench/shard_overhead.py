@@ -32,10 +32,13 @@ from actors.cluster import connect, disconnect  # noqa: E402
 from actors.fleet import connect_router  # noqa: E402
 from ssp.config.schema import Config  # noqa: E402
 from ssp.game import corpora  # noqa: E402
-from ssp.search import LocalFleet, Options  # noqa: E402
 from ssp.search.encoders.families import EncoderSpec  # noqa: E402
 from ssp.search.index.builder import IndexPlan, build_index  # noqa: E402
-from ssp.search.router import Corpus  # noqa: E402
+from ssp.search.router import (  # noqa: E402
+    Corpus,  # noqa: E402
+    LocalFleet,
+    Options,
+)
 
 WIDTH = 384
 K = 10

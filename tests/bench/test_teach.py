@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from localsearch import local
 
 from ssp.game import protocols
 from ssp.game.world import World
 from ssp.game.world.vocabulary import FIRST_NAME_ID, VOCABULARY
 from ssp.learning import coldstart
 from ssp.record.manifest import read_record
-from ssp.search import in_memory, local
+from ssp.search.shard import in_memory
 from ssp.selfplay.workers import build
 from tests.bench.coldstart import mediocre, teach
 from tests.bench.coldstart.mediocre import Trace, TraceMaker

@@ -14,10 +14,10 @@ from folders import Encode, corpus, dense
 
 from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
-from ssp.search import in_memory
 from ssp.search.hits import Knobs, merge
 from ssp.search.index import store
 from ssp.search.index.builder import IndexPlan, build_index
+from ssp.search.shard import in_memory
 
 ROWS = 200
 ASKED = ["word3 town", "é5", "row17 word1", "nothing", "row199 row0", "title"]

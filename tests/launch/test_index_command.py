@@ -11,10 +11,10 @@ import pytest
 from launch import index
 from ssp.base.errors import InputError
 from ssp.data.readers import read_corpus
-from ssp.search import in_memory
 from ssp.search.encoders.encoder import TextEncoder
 from ssp.search.hits import Knobs, merge
 from ssp.search.index import store
+from ssp.search.shard import in_memory
 
 TOWNS = ("Rome", "Paris", "Berlin", "Oslo", "Lima", "Cairo")
 

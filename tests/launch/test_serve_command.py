@@ -20,7 +20,7 @@ from trainruns import PATIENCE, REPO, until
 
 from launch import serve
 from ssp.base.errors import InputError
-from ssp.search import HttpSearch
+from ssp.search.source import HttpSearch
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from localsearch import local
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
-from ssp.search import bm25, in_memory, local, postings
+from ssp.search import bm25, postings
 from ssp.search.bm25 import Bm25Index, at_least, build, fingerprint, top
 from ssp.search.hits import Hits, merge
 from ssp.search.postings import tokenise
+from ssp.search.shard import in_memory
 
 WORDS = ["pota", "vure", "bino", "seat", "founder", "Ünï", "city", "."]
 texts = st.lists(st.sampled_from(WORDS), min_size=0, max_size=12).map(" ".join)

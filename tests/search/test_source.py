@@ -12,9 +12,9 @@ from ssp.base import services
 from ssp.base.episode import Document
 from ssp.base.errors import Fault
 from ssp.base.services import Service
-from ssp.search import HttpSearch, source
+from ssp.search import source
 from ssp.search.router import DOWN
-from ssp.search.source import SCHEMA, Elsewhere
+from ssp.search.source import SCHEMA, Elsewhere, HttpSearch
 
 ITEM = {"document": {"id": "1", "contents": "x"}, "score": 1.5}
 

@@ -33,7 +33,8 @@ from ssp.game.world import tokenizer
 from ssp.game.world.generator import World
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.search import Corpus, LocalFleet, Router, Shard, in_memory
+from ssp.search.router import Corpus, LocalFleet, Router
+from ssp.search.shard import Shard, in_memory
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.evaluator import Evaluator, QuestionSet

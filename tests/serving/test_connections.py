@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 from searchserver import create_app, get, post, running, tiny
 
-from ssp.search import Answers
+from ssp.search.hits import Answers
 from ssp.search.router import Options
 from ssp.search.serving import api
 

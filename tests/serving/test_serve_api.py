@@ -13,10 +13,12 @@ import pytest
 from searchserver import DOCUMENTS, Down, LongestFirst, create_app, get, post, running, tiny
 
 from ssp.base.errors import Fault, InputError
-from ssp.search import Answers, Corpus, Hits, HttpSearch, Knobs, LocalFleet, Options, Router, in_memory
-from ssp.search.hits import Vectors
+from ssp.search.hits import Answers, Hits, Knobs, Vectors
+from ssp.search.router import Corpus, LocalFleet, Options, Router
 from ssp.search.serving.api import CORPUS, LOADING, SearchApi, Served
 from ssp.search.serving.forms import MAX_BODY, MAX_DOCUMENTS, MAX_QUERIES, MAX_QUERY
+from ssp.search.shard import in_memory
+from ssp.search.source import HttpSearch
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from localsearch import local
 from searchserver import create_app, get, post, running
 
 from ssp.base.episode import Document
-from ssp.search import in_memory, local
 from ssp.search.serving.api import CORPUS
+from ssp.search.shard import in_memory
 
 DOCUMENTS = [Document(f"d{i}", f'"T{i}"\nword{i} common é') for i in range(20)]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from localsearch import local
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -19,7 +20,7 @@ from ssp.game.rollout import Settings, rollout
 from ssp.game.world import World
 from ssp.learning.tiny import policy
 from ssp.learning.tiny.reward import letters
-from ssp.search import in_memory, local
+from ssp.search.shard import in_memory
 from ssp.selfplay.workers import build
 
 LIMITS = LimitsConfig(searches=3, turn_tokens=160, observation_tokens=128, prompt_tokens=2048, total_tokens=4096)

@@ -37,9 +37,10 @@ from ssp.game.world import World, tokenizer  # noqa: E402
 from ssp.game.world.vocabulary import END, FIRST_NAME_ID, NAME_COUNT, PAD, VOCABULARY  # noqa: E402
 from ssp.learning.tiny.policy import random_model  # noqa: E402
 from ssp.record.manifest import seal  # noqa: E402
-from ssp.search import in_memory, local  # noqa: E402
+from ssp.search.shard import in_memory  # noqa: E402
 from tests.bench.coldstart import mediocre  # noqa: E402
 from tests.bench.coldstart.mediocre import Trace  # noqa: E402
+from tests.localsearch import local  # noqa: E402
 
 PROTOCOL = "mini"
 GATES = {"accuracy_1hop": 0.88, "accuracy_2hop": 0.30, "accuracy_3hop": 0.10}
