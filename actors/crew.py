@@ -11,22 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import (
-    ActorDiedError,
-    ActorUnschedulableError,
-    ObjectLostError,
-    OutOfMemoryError,
-    OwnerDiedError,
-    RayActorError,
-    RayTaskError,
-)
+from ray import exceptions
 
 from ssp.base.crew import Call, Crew
 from ssp.base.errors import Fault, SspError
 
 W = TypeVar("W")
 
-ENDED = (RayActorError, ActorUnschedulableError, OutOfMemoryError)
+ENDED = (exceptions.RayActorError, exceptions.ActorUnschedulableError, exceptions.OutOfMemoryError)
 """Ray's words for an actor whose process has ended; the last one, for want of memory, is none of the first's kind."""
 
 REPEATS = 3
@@ -111,9 +103,9 @@ class RayCrew(Crew[W]):
                 return await self._patiently(member, method.remote(*args))
             payload, report = method.options(num_returns=2).remote(*args)
             return payload, await self._patiently(member, report)
-        except (ObjectLostError, OwnerDiedError) as error:
+        except (exceptions.ObjectLostError, exceptions.OwnerDiedError) as error:
             raise Fault("payload_lost", str(error).splitlines()[0]) from error
-        except RayTaskError as error:  # before the two below: it is also of its cause's class, a TimeoutError too
+        except exceptions.RayTaskError as error:  # before the two below: of its cause's class too, e.g. a TimeoutError
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
@@ -160,7 +152,7 @@ class RayCrew(Crew[W]):
                 async with asyncio.timeout(min(LOOK, deadline - time.monotonic())):
                     await member.handle.ping.remote()
             except (*ENDED, TimeoutError) as error:
-                if isinstance(error, ActorDiedError) and not error.preempted:  # else Ray starts it again elsewhere
+                if isinstance(error, exceptions.ActorDiedError) and not error.preempted:  # else Ray starts it elsewhere
                     why = f"placement.restarts is used up, or it cannot start ({last_line(error)})"
                     raise SspError(f"{member.name} died for good: {why}") from error
                 await asyncio.sleep(0.2)
@@ -178,7 +170,7 @@ async def starting(name: str, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
-    except RayTaskError as error:  # before the two below: it is also of its cause's class
+    except exceptions.RayTaskError as error:  # before the two below: it is also of its cause's class
         raise (error.cause if isinstance(error.cause, Exception) else error) from error
     except ENDED as error:
         raise SspError(f"{name} could not start: {last_line(error)}") from error

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,6 @@ RERANK = ""
 """The key of the cross-encoder's batches; a corpus has a name."""
 
 _Part = TypeVar("_Part")
-T = TypeVar("T")
 _actor: Any = ray.remote(max_concurrency=CALLS, concurrency_groups={"probe": PROBES})  # type: ignore[call-overload]
 _probe: Any = ray.method(concurrency_group="probe")
 
@@ -79,11 +79,12 @@ class _Served(Alive):
             for name, value in more.items():
                 self._counts[name] += value
 
-    def _answered(self, items: int, answer: Callable[[], T]) -> T:
-        """The answer to a call of so many items."""
+    @contextmanager
+    def _call(self, items: int) -> Iterator[None]:
+        """Around a call of so many items."""
         self._count(under_way=1, calls=1, items=items)
         try:
-            return answer()
+            yield
         finally:
             self._count(under_way=-1)
 
@@ -113,23 +114,17 @@ class ShardActor(_Served):
         self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> list[Hits]:
         """The rankings of this shard (`ssp.search.shard.Shard.search`)."""
-
-        def answer() -> list[Hits]:
+        with self._call(len(texts)):
             items = list(zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True))
             found, _ = self._batcher.submit((corpus, k, knobs, kind), items).result()
             rankings = [zip(*ranking, strict=True) for ranking in zip(*found, strict=True)]
             return [Hits(*map(np.stack, ranking)) for ranking in rankings]
 
-        return self._answered(len(texts), answer)
-
     def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]]:
         """Ids and contents of the documents of `rows`, in that order."""
-
-        def answer() -> tuple[list[str], list[str]]:
+        with self._call(len(rows)):
             documents = self._shards[corpus].fetch(rows)
             return [d.id for d in documents], [d.contents for d in documents]
-
-        return self._answered(len(rows), answer)
 
     def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], None]:
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""
@@ -168,17 +163,15 @@ class EncoderActor(Calm, _Served):
 
     def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
         """`[n, d] float32`, and seconds by stage of the batches that held them."""
-
-        def answer() -> tuple[Vectors, dict[str, float]]:
+        with self._call(len(texts)):
             rows, infos = self._batcher.submit(corpus, list(texts)).result()
             return np.stack(rows), {stage: sum(info[stage] for info in infos) for stage in infos[0]}
-
-        return self._answered(len(texts), answer)
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """The cross-encoder's scores, one a document."""
         items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
-        return self._answered(len(queries), lambda: self._batcher.submit(RERANK, items).result()[0])
+        with self._call(len(queries)):
+            return self._batcher.submit(RERANK, items).result()[0]  # type: ignore[no-any-return]
 
     def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], dict[str, float]]:
         seconds: dict[str, float] = {}

@@ -151,10 +151,8 @@ class RankActor(_Learning, _Waiting):
         return ray.get_runtime_context().get_node_id(), self.host()
 
     def open(self, host: str) -> tuple[str, int]:
-        """As rank 0: the address where the group will form."""
-        from ssp.learning.backends.ranks import listen
-
-        self._opened = listen(host)
+        """As rank 0: the address, at a free port, where the group will form."""
+        self._opened = socket.create_server((host, 0))
         address, port = self._opened.getsockname()
         return str(address), int(port)
 

@@ -43,9 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = find(args.episode)
     cfg, role = RunReader(found.run, args.trust_code).cfg, found.episode.role
     saved = (found.run.read_state() or {"folders": {}})["folders"]
-    start = args.tokenizer or (
-        found.run.absolute(saved[role]) if role in saved else build.model_dir(cfg, role, found.run)
-    )
+    start = args.tokenizer or (found.run.path / saved[role] if role in saved else build.model_dir(cfg, role, found.run))
     tokenizer, console = build.tokenizer(start), Terminal(soft_wrap=True)
     console.print(_header(found))
     shown = _tokens(found.episode.log, tokenizer) if args.tokens else _segments(found.episode, cfg, tokenizer)

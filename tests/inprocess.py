@@ -56,7 +56,7 @@ class Played:
 
     def checkpoint(self, role: str) -> Path:
         state = json.loads(self.folder.state.read_text())
-        return self.folder.absolute(state["folders"][role])
+        return self.folder.path / state["folders"][role]
 
 
 def play(cfg: Config, name: str) -> Played:

@@ -122,7 +122,7 @@ def test_too_little_space_writes_nothing(home, monkeypatch):
     assert not (home / "runs").exists()
     check_space(home / "not" / "yet", 4_000_000)
     with pytest.raises(InputError, match="free space"):
-        RunFolder(home).check_space(6_000_000)
+        check_space(home, 6_000_000)
 
 
 def test_a_name_taken_in_between_gives_the_next_one(home, monkeypatch):

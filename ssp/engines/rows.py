@@ -17,7 +17,6 @@ from torch import Tensor
 from ssp.base.models import read_json
 from ssp.engines.decoder import CPU, Architecture, Cache, Decoder, Piece
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Tokens in one prefill call, about: large enough for the matrices, small enough for the cache. Tokens of one row in one
 # product: longer ones waste work on keys that come later; shorter ones a GPU's time between two of them.
 _PREFILL = {"cpu": (512, 128), "cuda": (4096, 1024)}
@@ -31,7 +30,7 @@ class Rows:
         self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU
     ) -> None:
         self.shape = Architecture.of(model if isinstance(model, Mapping) else read_json(Path(model) / "config.json"))
-        self.dtype, self.prefix = _DTYPES[dtype], prefix
+        self.dtype, self.prefix = getattr(torch, dtype), prefix
         self.device = device
         self._call, self._piece = _PREFILL.get(device.type, _PREFILL["cuda"])
         self.cache = Cache(self.shape, self.dtype, device)

@@ -210,14 +210,6 @@ class RunFolder:
         """A path inside the folder as state.json holds it, so that the folder can be moved."""
         return Path(path).relative_to(self.path).as_posix()
 
-    def absolute(self, relative: str) -> Path:
-        """The reverse of `relative`."""
-        return self.path / relative
-
-    def check_space(self, needed_bytes: int) -> None:
-        """InputError when less than `needed_bytes` are free here; ask before each save."""
-        check_space(self.path, needed_bytes)
-
     def write_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.json, and what is kept of its step, by plain JSON data; `folders`: role → relative folder."""
         text = json.dumps({**state, "sha256": own_digest(state)}, indent=1, allow_nan=False)

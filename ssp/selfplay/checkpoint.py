@@ -58,7 +58,7 @@ def differences(folder: RunFolder, state: State, ledger: Ledger) -> list[str]:
     found = []
     for path in dict.fromkeys(state.folders.values()):
         roles = [role for role, its in state.folders.items() if its == path]
-        record = read_record(folder.absolute(path))
+        record = read_record(folder.path / path)
         at, updates, live = record.get("run_step"), record.get("step"), ledger.updates(roles, state.step)
         if (version := record.get("version")) not in [state.versions[role] for role in roles]:
             found.append(f"state.json names {path} for version {state.versions[roles[-1]]}, it is {version}")
@@ -95,7 +95,7 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[st
         ledger.close()
     if state is not None:
         for path in state.folders.values():
-            build.check_protocol(folder.absolute(path), cfg.protocol)
+            build.check_protocol(folder.path / path, cfg.protocol)
         targets.restore(state.cursor)
     if not lost:
         return []
@@ -118,7 +118,7 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
         rule = "state.json, its checkpoints and the ledger say the same"
         raise InputError(rule, "; ".join(differ), "restore the file that was changed, or start a new run")
     with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
-        paths = [folder.absolute(path) for path in dict.fromkeys(state.folders.values())]
+        paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
     if cfg.league.match != "self":
         matchmaker.check(folder, [state.league, state.good.get("league", {})])

@@ -19,7 +19,7 @@ from ssp.config import own
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.record.runfolder import RunFolder
+from ssp.record.runfolder import RunFolder, check_space
 from ssp.selfplay.best import best
 from ssp.selfplay.checkpoint import State, read
 from ssp.selfplay.crews.cast import Cast, LearnerLost
@@ -61,7 +61,7 @@ class Recovery:
         self._states = [State(**state.good)] if state.good and self._watched else []
         self._states += [found] if found else []
         for learner in learners(self._cfg) if state.folders else ():
-            await self._cast.learner(learner).load(str(self._folder.absolute(state.folders[learner])))
+            await self._cast.learner(learner).load(str(self._folder.path / state.folders[learner]))
         ledger = self._cast.ledger.first
         await ledger.rollback(dict.fromkeys(self._cfg.roles, state.step))
         self._folder.forget(state.step)
@@ -124,7 +124,7 @@ class Recovery:
         version = versions[learner]
         path = self._folder.checkpoint(learner, version)
         if self._written.get(learner) != version:  # one that published nothing since is on disk already
-            self._folder.check_space(SAVE_BYTES)
+            check_space(self._folder.path, SAVE_BYTES)
             for left in (path, *path.parent.glob("v*.tmp-*")):  # of those that died in a save: no state names it
                 shutil.rmtree(left, ignore_errors=True)
             meta = {**self.meta(learner), "version": version, "run_step": step}

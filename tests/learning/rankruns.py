@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,7 +148,7 @@ def main(model: Path, out: Path, phase: str, rank: int) -> None:
     torch.set_num_threads(1)
     listener, place = None, out / f"{phase}.address"
     if rank == 0:
-        listener = ranks.listen()
+        listener = socket.create_server((ranks.LOOPBACK, 0))
         place.with_suffix(".tmp").write_text(json.dumps(listener.getsockname()))
         place.with_suffix(".tmp").rename(place)
     if phase == "first":

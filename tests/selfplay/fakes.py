@@ -340,7 +340,7 @@ class Stage:
         assert set(state["folders"]) == set(state["versions"]) == set(self.cfg.roles)
         for name, roles in learners(self.cfg).items():
             (folder,) = {state["folders"][role] for role in roles}
-            saved = json.loads((self.folder.absolute(folder) / "ssp.json").read_text())
+            saved = json.loads((self.folder.path / folder / "ssp.json").read_text())
             assert (saved["version"], saved["role"]) == (state["versions"][name], name)
             assert saved["run_step"] <= state["step"]  # less when it has published nothing since
         return states

@@ -103,7 +103,7 @@ def test_a_collapse_goes_back_to_the_last_good_checkpoint(tmp_path: Path, bounds
     assert stage.ledger.outcomes()["drop/rolled_back"] > 0
     live = stage.rows("SELECT role, step FROM commits WHERE NOT rolled_back")
     assert sorted((c["role"], c["step"]) for c in live) == [(role, s) for role in ROLES for s in range(1, 17)]
-    saved = json.loads((stage.folder.absolute(state["folders"][SOLVER]) / "ssp.json").read_text())
+    saved = json.loads((stage.folder.path / state["folders"][SOLVER] / "ssp.json").read_text())
     assert saved["step"] == 16
 
 

@@ -60,7 +60,7 @@ def damage(run: RunFolder, step: int) -> Path:
     """Flip a byte that the digests of the solver's checkpoint at `step` know."""
     state = run.read_state(step)
     assert state is not None
-    file = run.absolute(state["folders"]["solver"]) / "model.safetensors"
+    file = run.path / state["folders"]["solver"] / "model.safetensors"
     file.write_bytes(b"weights")
     edit(file.parent / "ssp.json", lambda body: body.update(sha256={file.name: manifest.digest(file)}))
     file.write_bytes(b"weightz")

@@ -225,7 +225,7 @@ def test_the_pair_is_named_when_both_are_saved(tmp_path: Path) -> None:
         and state["pool"] == state["cursor"] == "kept"
     )
     for role, folder in state["folders"].items():
-        meta = json.loads((school.folder.absolute(folder) / "ssp.json").read_text())
+        meta = json.loads((school.folder.path / folder / "ssp.json").read_text())
         assert (meta["role"], meta["version"], meta["run_step"]) == (role, state["versions"][role], 2)
 
 

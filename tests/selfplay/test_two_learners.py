@@ -55,7 +55,7 @@ def test_each_role_has_its_own_algorithm_loss_kl_and_reward(tmp_path: Path, aski
 
 
 def weights(stage: Stage, role: str) -> bytes:
-    folder = stage.folder.absolute(stage.state()["folders"][role])
+    folder = stage.folder.path / stage.state()["folders"][role]
     assert json.loads((folder / "ssp.json").read_text())["run_step"] == 1
     return (folder / "model.safetensors").read_bytes()
 

@@ -154,14 +154,18 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
 def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     """The plan of a run of `cfg` on `nodes`, whether or not their memory suffices. InputError when GPUs do not."""
     for role in cfg.roles:
-        asked, rule = cfg.block(role).engine.device == "cuda", f"{role}.engine.device=cuda needs GPUs in a run"
+        wants, rule = cfg.block(role).engine.device == "cuda", f"{role}.engine.device=cuda needs GPUs in a run"
         shares = f"placement.engine_gpus={cfg.placement.engine_gpus:g} learner_gpus={cfg.placement.learner_gpus:g}"
-        hold(not asked or min(gpus(cfg, role)) > 0, rule, shares, "set both as docs/placement.md says, or device=auto")
+        hold(not wants or min(gpus(cfg, role)) > 0, rule, shares, "set both as docs/placement.md says, or device=auto")
     found = processes(cfg, smallest_gpu(nodes))
     wanted = units(cfg, found)
     slots = assign(wanted, [node.gpus for node in nodes])
-    if slots is None:
-        raise _too_few(wanted, nodes)
+    if slots is None:  # not enough GPUs, or not enough on one node
+        asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
+        most, listed = max((node.gpus for node in nodes), default=0), ", ".join(f"{u.name} {u.gpus:g}" for u in wanted)
+        told = f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest node has {most}"
+        step = "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use larger nodes"
+        raise InputError("every unit of the run has its GPUs", told, step)
     return Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
 
 
@@ -209,12 +213,3 @@ def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
         chosen.append(best)
     free[:] = left
     return chosen
-
-
-def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
-    """Not enough GPUs, or not enough on one node."""
-    asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
-    most, listed = max((node.gpus for node in nodes), default=0), ", ".join(f"{u.name} {u.gpus:g}" for u in wanted)
-    found = f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest node has {most}"
-    step = "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use larger nodes"
-    return InputError("every unit of the run has its GPUs", found, step)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -22,7 +23,7 @@ from ssp.base import devices
 from ssp.base.errors import InputError, InvariantError
 from ssp.config.role import LearnerConfig
 from ssp.learning.backends.backend import Backend
-from ssp.learning.backends.ranks import SOLO, Ranks, join, listen
+from ssp.learning.backends.ranks import LOOPBACK, SOLO, Ranks, join
 
 SHARDS = "shards"
 BUCKET = 200_000_000  # numbers that are communicated at a time, at most
@@ -142,7 +143,7 @@ def _deepspeed(ranks: Ranks) -> Any:
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():
-        listener = listen()
+        listener = socket.create_server((LOOPBACK, 0))
         join(0, 1, listener.getsockname(), 600.0, listener)
     deepspeed.comm.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False)
     return deepspeed

@@ -67,11 +67,6 @@ class Ranks:
 SOLO = Ranks()
 
 
-def listen(host: str = LOOPBACK) -> socket.socket:
-    """A listening socket at a free port of `host`, for rank 0 of a group to be."""
-    return socket.create_server((host, 0))
-
-
 def join(rank: int, world: int, address: tuple[str, int], seconds: float, listener: socket.socket | None) -> Ranks:
     """Form the group whose rank 0 listens at `address`, with the socket that it opened; returns when all are there.
 
