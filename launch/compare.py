@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -16,13 +16,6 @@ from ssp.base.printable import say
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.best import METRIC, PLAIN, usual
 from ssp.telemetry.terminal import Terminal, table
-
-if TYPE_CHECKING:
-    from ssp.game.evaluation.summary import Estimate
-    from ssp.views.compare.runs import Point, Run, Versus
-
-HIDDEN = ("run", "resume", "ray", "telemetry")
-"""Settings of where a run is and who watches it."""
 
 Data = dict[str, Any]
 
@@ -36,51 +29,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args(argv)
     # Here, because --help needs none of it.
-    from ssp.views.compare.runs import Run, paired
+    from ssp.views.compare.runs import Run, figures
 
     folders = [existing(text).absolute() for text in args.runs]
     if len(set(folders)) < len(folders):
         raise InputError("a run is compared with others", f"{' '.join(args.runs)}: one twice", "name each run once")
     found = [RunFolder(folder) for folder in folders]
     metric = args.metric or usual(found)
-    runs = [Run(folder, metric) for folder in found]
-    told = figures(runs, paired(runs))
+    told = figures([Run(folder, metric) for folder in found])
     if args.json:
         say(json.dumps(told, indent=1))
     else:
         show(Terminal(soft_wrap=True), told)
     return 0
-
-
-def figures(runs: Sequence[Run], versus: Sequence[Versus]) -> Data:
-    """Everything that is known, as numbers, texts and lists."""
-    from ssp.views.compare.runs import differing
-
-    differences = []
-    for one in versus:
-        pairs: list[Data] = []
-        for pair in one.pairs:
-            ends = [pair.ours.end.step, pair.theirs.end.step]
-            found = {"ends": ends, "questions": pair.questions, "difference": _interval(pair.estimate)}
-            pairs.append({"ours": pair.ours.name, "theirs": pair.theirs.name, **found})
-        differences.append({"pairs": pairs, "mean": _interval(one.estimate)})
-    told = {"metric": runs[0].metric, "runs": [_run(one) for one in runs], "settings": differing(runs, HIDDEN)}
-    return {**told, "differences": differences}
-
-
-def _run(run: Run) -> Data:
-    found: Data = {name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")}
-    kept = run.checkpoint
-    found["checkpoint"] = None if kept is None else {"version": int(kept.name[1:]), "folder": str(kept)}
-    found |= {"folder": str(run.folder.path), "evaluations": len(run.values)}
-    for name in ("start", "end", "best"):
-        point: Point = getattr(run, name)
-        found[name] = {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
-    return found
-
-
-def _interval(estimate: Estimate | None) -> Data | None:
-    return None if estimate is None else {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
 
 
 def show(console: Console, found: Data) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
+from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.files import answered, given
 from ssp.selfplay.questions.records import Record
@@ -59,11 +60,10 @@ def test_an_export_is_played_as_the_run_itself_would_be(
     assert read_items(bank(tmp_path / "bank.parquet")) == wanted and len(wanted) > 10
 
 
-def whose(tmp_path: Path, questions: str, **changes: Any) -> reader._Sources:
+def whose(tmp_path: Path, questions: str, **changes: Any) -> reader._Reader:
     """What is said of the questions of a run over `questions`."""
-    return reader._Sources(
-        fakes.config(game__questions="bank", data__questions=questions, **changes), tmp_path / "later"
-    )
+    cfg = fakes.config(game__questions="bank", data__questions=questions, **changes)
+    return reader._Reader(cfg, RunFolder(tmp_path / "later"), {})
 
 
 def test_what_was_asked_over_another_corpus_keeps_its_licence(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_was_asked_over_another_corpus_keeps_its_licence(tmp_path: Path) ->
         ("gone", "gone", "unknown"),
         ("c", "c", "apache-2.0"),
     ):
-        found = whose(tmp_path, str(tmp_path / place)).of("who ?", "x")
+        found = whose(tmp_path, str(tmp_path / place)).source("who ?", "x")
         assert found == (("x",), f"selfplay-{run}", "train", said), place
 
 

@@ -104,12 +104,13 @@ def origin(path: str) -> str:
     return path if path.startswith("world:") else f"world:{world[1]}" if world else Path(path).name
 
 
-class _Sources:
-    """Who says what of a run's questions. What was asked in a run is of its corpus, and of a generated one this project's;
-    what was given is as its file says, or as the run that it was asked in."""
+class _Reader:
+    """Makes records of rows. `texts`: what the files say of an episode. What was asked in a run is of its corpus, and of a
+    generated one this project's; what was given is as its file says, or as the run that it was asked in."""
 
-    def __init__(self, cfg: Config, run: Path) -> None:
-        self._name, self._origin, self._given = run.name, origin(cfg.data.corpus), answered(cfg)
+    def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
+        self._cfg, self._run, self._texts = cfg, run, texts
+        self._name, self._origin, self._given = run.path.name, origin(cfg.data.corpus), answered(cfg)
         if self._given:
             self._origin = origin(cfg.data.questions)
         elif cfg.game.questions == "bank":
@@ -121,7 +122,7 @@ class _Sources:
         ours = "cc-by-sa-4.0" if self._origin == "world:english" else "apache-2.0"  # its passages are others'
         self._license = ours if self._origin.startswith("world:") else "unknown"
 
-    def of(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
+    def source(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
         if not self._given:
             return (target,), f"selfplay-{self._name}", SPLIT, self._license
@@ -131,19 +132,11 @@ class _Sources:
             raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
         return row.answers, row.source or self._origin, row.split or SPLIT, self._license
 
-
-class _Reader:
-    """Makes records of rows. `texts`: what the files say of an episode."""
-
-    def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
-        self._cfg, self._run, self._texts = cfg, run, texts
-        self._sources = _Sources(cfg, run.path)
-
     def record(
         self, question: str, target: str, games: Sequence[GameRow], entries: Mapping[str, Sequence[EpisodeRow]]
     ) -> Record:
         """One question with its games, in the order in which they were played."""
-        golds, source, split, license_ = self._sources.of(question, target)
+        golds, source, split, license_ = self.source(question, target)
         plays, attempts = [], []
         began = {game["id"]: min((e["created"] for e in entries[game["id"]]), default=0.0) for game in games}
         for game in sorted(games, key=lambda game: (began[game["id"]], game["id"])):
@@ -159,10 +152,7 @@ class _Reader:
             target=target,
             answers=list(golds),
             verdict=verdict,
-            rule=main.rule,
-            proposer_version=main.proposer_version,
-            queries=main.queries,
-            evidence=main.evidence,
+            **{name: getattr(main, name) for name in ("rule", "proposer_version", "queries", "evidence")},
             solve_rate=rate,
             difficulty=None if rate is None else round(1 - rate, 6),
             group="",

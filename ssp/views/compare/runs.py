@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
@@ -30,6 +31,8 @@ _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
 
 ANYWAY = tuple(key for key in MAY_CHANGE if key != "steps")
 """What else they may differ in: a longer run is another arm."""
+HIDDEN = ("run", "resume", "ray", "telemetry")
+"""Settings of where a run is and who watches it."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,10 @@ def _over(metric: str, values: Answers) -> Estimate | None:
     return mean([estimate(found, 0, f"{metric} {hops}") for hops, found in by_hops.items()])
 
 
-def differing(runs: Sequence[Run], hidden: Sequence[str]) -> dict[str, list[object]]:
-    """Settings in which the runs differ → each run's value, without the keys and blocks of `hidden`."""
+def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
+    """Settings in which the runs differ → each run's value, without those of `HIDDEN`."""
     keys = sorted({key for run in runs for key in run.settings})
-    found = {key: [run.settings.get(key) for run in runs] for key in keys if key.split(".")[0] not in hidden}
+    found = {key: [run.settings.get(key) for run in runs] for key in keys if key.split(".")[0] not in HIDDEN}
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
 
 
@@ -146,16 +149,9 @@ class Pair:
     questions: int
 
 
-@dataclass(frozen=True)
-class Versus:
-    """Two arms: their pairs, and where there are several the mean of their differences, pairs drawn anew."""
-
-    pairs: list[Pair]
-    estimate: Estimate | None
-
-
-def paired(runs: Sequence[Run]) -> list[Versus]:
-    """Every other arm against the first run's, where any of their runs pair."""
+def paired(runs: Sequence[Run]) -> list[tuple[list[Pair], Estimate | None]]:
+    """Every other arm against the first run's, where any of their runs pair: these pairs, and where there are several the
+    mean of their differences, pairs drawn anew."""
     arms: dict[str, dict[str, Run]] = {}
     for run in runs:
         arm, start = _place(run)
@@ -170,8 +166,36 @@ def paired(runs: Sequence[Run]) -> list[Versus]:
                 pairs.append(Pair(ours, other, *told))
         known = [pair.estimate.mean for pair in pairs if pair.estimate is not None]
         if pairs:
-            found.append(Versus(pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
+            found.append((pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
     return found
+
+
+def figures(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything that is known of runs, their settings and their pairs, as numbers, texts and lists."""
+    differences = [{"pairs": [_pair(pair) for pair in pairs], "mean": _interval(mean)} for pairs, mean in paired(runs)]
+    told = {"metric": runs[0].metric, "runs": [_run(one) for one in runs], "settings": differing(runs)}
+    return {**told, "differences": differences}
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    ends = [pair.ours.end.step, pair.theirs.end.step]
+    found = {"ends": ends, "questions": pair.questions, "difference": _interval(pair.estimate)}
+    return {"ours": pair.ours.name, "theirs": pair.theirs.name, **found}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")}
+    kept = run.checkpoint
+    found["checkpoint"] = None if kept is None else {"version": int(kept.name[1:]), "folder": str(kept)}
+    found |= {"folder": str(run.folder.path), "evaluations": len(run.values)}
+    for name in ("start", "end", "best"):
+        point: Point = getattr(run, name)
+        found[name] = {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
+    return found
+
+
+def _interval(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
 
 
 def _place(run: Run) -> tuple[str, str]:
