@@ -26,15 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         Terminal().print(table(("name", "type", "GB", "repository", "what"), rows))
         return 0
+    folder = (args.to or models.fetched(args.name or "")).expanduser()
     if packed := _packed(args):
         from ssp.engines.gguf import convert
 
-        folder = (args.to or models.fetched(args.name)).expanduser()
         done = "made" if convert(packed[0], folder, packed[1]) else "is there, checksums right"
         say(f"{args.name}: {folder}, {done}")
         return 0
     item = _item(args)
-    folder = args.to or models.fetched(args.name)
 
     from huggingface_hub import logging
     from huggingface_hub.utils import disable_progress_bars
@@ -44,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.set_verbosity_error()  # its warnings show addresses, which may be signed
     if not sys.stderr.isatty():
         disable_progress_bars()
-    hub.download(item, folder.expanduser(), args.unpack)
+    hub.download(item, folder, args.unpack)
     say(f"{args.name}: {folder}")
     return 0
 

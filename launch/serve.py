@@ -23,7 +23,7 @@ import uvicorn
 from launch.cli import Parser, address, bind, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.config import rules, tables
+from ssp.config import rules
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
@@ -130,12 +130,7 @@ def configured(args: argparse.Namespace) -> Config:
     block.topk = args.topk
     for name in FLAGS:
         setattr(block, name, getattr(args, name))
-    ranges, choices = tables.ranges(), tables.choices()
-    for key in (f"retriever.{name}" for name in FLAGS):
-        if key in ranges:
-            rules.check_range(key, rules.get(cfg, key), *ranges[key])
-        if key in choices:
-            rules.check_choice(key, rules.get(cfg, key), choices[key])
+    rules.check(cfg, ())
     return cfg
 
 

@@ -60,6 +60,5 @@ def check_free(host: str, port: int, what: str, next_step: str) -> None:
 
 
 def _any() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
+    with socket.create_server(("", 0)) as probe:
         return int(probe.getsockname()[1])

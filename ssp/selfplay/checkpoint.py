@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config.schema import Config
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
@@ -111,12 +111,11 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
         return None
     for role, version in state.versions.items():
         newest = ledger.newest(role)
-        if newest < version:  # numbers would be given again, and rows of what was learned are missing
-            found = f"{folder.ledger} knows {role} weights up to version {newest}, the checkpoint is version {version}"
-            raise InputError("a ledger is not older than the checkpoint", found, "restore it, or start a new run")
-    if differ := differences(folder, state, ledger):
-        rule = "state.json, its checkpoints and the ledger say the same"
-        raise InputError(rule, "; ".join(differ), "restore the file that was changed, or start a new run")
+        # Else numbers would be given again, and rows of what was learned are missing.
+        found = f"{folder.ledger} knows {role} weights up to version {newest}, the checkpoint is version {version}"
+        hold(newest >= version, "a ledger is not older than the checkpoint", found, "restore it, or start a new run")
+    differ, rule = differences(folder, state, ledger), "state.json, its checkpoints and the ledger say the same"
+    hold(not differ, rule, "; ".join(differ), "restore the file that was changed, or start a new run")
     with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
         paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))

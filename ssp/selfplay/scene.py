@@ -94,5 +94,4 @@ def concrete(cfg: Config) -> Config:
 
 
 def _file(cfg: Config, kind: str, path: str) -> str:
-    found = files.resolve(path, kind)
-    return str(models.resolve(found, f"data.{kind}"))
+    return str(models.resolve(files.resolve(path, kind), f"data.{kind}"))

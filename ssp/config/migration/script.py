@@ -230,10 +230,6 @@ class Facts:
         found = self.given.get(key)
         return found if is_number(found) else default
 
-    def ours(self, key: str) -> Any:
-        """What the recipe below says of a key of ours."""
-        return self.base[key]
-
     def limit(self, name: str) -> int:
         """A limit of the recipe's solver."""
         return int(self.base[f"solver.limits.{name}"])
@@ -241,7 +237,7 @@ class Facts:
     @property
     def kl_in_loss(self) -> bool:
         """Whether their KL is a part of the loss."""
-        return bool(self.get("actor_rollout_ref.actor.use_kl_loss", self.ours("solver.kl.place") == "loss"))
+        return bool(self.get("actor_rollout_ref.actor.use_kl_loss", self.base["solver.kl.place"] == "loss"))
 
     @property
     def kl_in_reward(self) -> bool:

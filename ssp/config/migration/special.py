@@ -27,22 +27,22 @@ def _clip(value: Any, facts: Facts) -> Made:
 
 def _minibatch(value: Any, facts: Facts) -> Made:
     """Search-R1 and its fork count episodes, the others questions."""
-    attempts = 1 if facts.system == "search-r1" else facts.number(f"{ROLLOUT}n", facts.ours("game.attempts"))
+    attempts = 1 if facts.system == "search-r1" else facts.number(f"{ROLLOUT}n", facts.base["game.attempts"])
     return {"defaults.learner.minibatch": int(value * attempts)}
 
 
 def _ratio(value: Any, facts: Facts) -> Made:
     if facts.number(f"{ACTOR}optim.lr_warmup_steps", -1) >= 0:
         return "not used there beside lr_warmup_steps"
-    steps = facts.number("trainer.total_training_steps", facts.ours("steps"))
+    steps = facts.number("trainer.total_training_steps", facts.base["steps"])
     return {"defaults.learner.warmup_steps": int(value * steps)}
 
 
 def _epochs(value: Any, facts: Facts) -> Made:
     if facts.get("trainer.total_training_steps") is not None:
         return "not used there beside total_training_steps"
-    batch = facts.get("data.train_batch_size", facts.ours("solver.batch"))
-    return f"by hand: steps = {value} x rows / {batch}; the recipe has {facts.ours('steps')}"
+    batch = facts.get("data.train_batch_size", facts.base["solver.batch"])
+    return f"by hand: steps = {value} x rows / {batch}; the recipe has {facts.base['steps']}"
 
 
 def _tokens(value: Any, facts: Facts) -> Made:
@@ -144,7 +144,7 @@ def _files(value: Any, facts: Facts) -> Made:
 
 def _eval(value: Any, facts: Facts) -> Made:
     files = value if isinstance(value, list) else [value]
-    corpus = "none" if facts.system == "ssrl" else facts.ours("data.corpus")
+    corpus = "none" if facts.system == "ssrl" else facts.base["data.corpus"]
     return {"data.eval": [{"name": f"set{i}", "file": str(f), "corpus": corpus} for i, f in enumerate(files, start=1)]}
 
 
@@ -156,7 +156,7 @@ def _address(value: Any, facts: Facts) -> Made:
 
 def _nodes(value: Any, facts: Facts) -> Made:
     nodes = int(facts.number("trainer.nnodes", 1))
-    return {"placement.nodes": f"{nodes}x{value}x{str(facts.ours('placement.nodes')).rpartition('x')[2] or 80}"}
+    return {"placement.nodes": f"{nodes}x{value}x{str(facts.base['placement.nodes']).rpartition('x')[2] or 80}"}
 
 
 def _real(value: Any, facts: Facts) -> Made:

@@ -33,7 +33,7 @@ def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) ->
     facts = Facts(overrides, system, base)
     found = [_row(override, facts) for override in overrides]
     formats = any(key.startswith("reward_model.") and key.endswith("_score") for key in facts.given)
-    if system == "search-r1" and facts.ours("solver.reward") == "format_em" and not formats:
+    if system == "search-r1" and facts.base["solver.reward"] == "format_em" and not formats:
         found.append(Row("(main_ppo, no format scores)", "exact match", {"solver.reward": "em"}))
     return found
 

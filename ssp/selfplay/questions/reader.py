@@ -197,6 +197,7 @@ class _Reader:
         return [replace(attempt, right=told) if attempt in unsure else attempt for attempt in attempts]
 
     def _attempt(self, game: GameRow, entry: EpisodeRow, golds: Sequence[str]) -> Attempt:
+        row: Row = {**entry}
         said = self._texts.get(entry["id"], {})
         answer = said.get("final")
         exact = answer is not None and same(answer, golds)
@@ -207,16 +208,11 @@ class _Reader:
             greedy=entry["kind"] == GREEDY,
             version_min=entry["policy_version_min"],
             version_max=entry["policy_version_max"],
-            state=entry["state"],
-            outcome=entry["outcome"],
-            cause=entry["cause"],
             answer=answer,
             right=exact if decided and entry["outcome"] != Outcome.VOID.value else None,
-            reward=entry["reward"],
             searches=len(said.get("queries", [])),
             step=entry["commit_step"],
-            file=entry["file"],
-            row=entry["row"],
+            **{name: row[name] for name in ("state", "outcome", "cause", "reward", "file", "row")},
         )
 
 
