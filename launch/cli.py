@@ -35,9 +35,8 @@ _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errn
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
     """Call `command(argv)` (None: the process's own) and turn a failure into one paragraph on stderr and an exit code.
-
-    0 done, 2 bad input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its traceback.
-    """
+    0 done, 2 bad input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its
+    traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -102,9 +101,7 @@ class Parser(argparse.ArgumentParser):
 @dataclass(frozen=True)
 class Parsed:
     """What was typed: the config's name or file, `key=value` settings in order, and the command's own flags.
-
-    `flags.config` is None when no config was typed, and `config` the default's name.
-    """
+    `flags.config` is None when no config was typed, and `config` the default's name."""
 
     config: str
     overrides: list[str]
@@ -118,10 +115,8 @@ class Parsed:
 def parse(
     argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None] | None = None
 ) -> Parsed:
-    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's options.
-
-    Options and settings may stand in any order.
-    """
+    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's options. Options
+    and settings may stand in any order."""
     parser = Parser(command, summary)
     said = f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)"
     parser.add_argument("--config", metavar="NAME|FILE", help=said)

@@ -103,20 +103,10 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
 
 def settings(app: SearchApi) -> uvicorn.Config:
     """How the app is served. Its own limit counts requests; uvicorn's would count idle connections too."""
-    return uvicorn.Config(
-        app,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        date_header=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=math.ceil(app.timeout) + 1,
-    )
+    off: Any = dict.fromkeys(("access_log", "proxy_headers", "date_header", "server_header"), False)
+    kinds: Any = {"loop": "uvloop", "http": "httptools", "ws": "none", "lifespan": "off", "log_level": "warning"}
+    end = math.ceil(app.timeout) + 1
+    return uvicorn.Config(app, **kinds, **off, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=end)
 
 
 def configured(args: argparse.Namespace) -> Config:

@@ -14,7 +14,7 @@ import actors
 import launch
 import ssp
 from ssp.base import files
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.config import own
 from ssp.config.load import dotted
 from ssp.config.schema import Config
@@ -45,15 +45,11 @@ def digest(print_: Print) -> str:
 def check_same(here: Print, head: Print, host: str) -> None:
     """InputError naming what differs between a node, `host`, and the head."""
     names = [name for name in sorted(here.keys() | head.keys()) if here.get(name) != head.get(name)]
-    if not names:
-        return
     shown = "; ".join(_said(name, here.get(name), head.get(name)) for name in names[:SHOWN])
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    raise InputError(
-        "every node runs the head's code, versions and settings",
-        f"on {host}: {shown}{more}",
-        "bring the same checkout, the same environment and the same command line to every node",
-    )
+    rule = "every node runs the head's code, versions and settings"
+    next_step = "bring the same checkout, the same environment and the same command line to every node"
+    hold(not names, rule, f"on {host}: {shown}{more}", next_step)
 
 
 def _said(name: str, here: str | None, head: str | None) -> str:

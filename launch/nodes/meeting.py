@@ -238,10 +238,8 @@ class Member:
             self._line.tell(**{what: True})
 
     def stay(self, check: Callable[[], None]) -> int:
-        """Wait for the run's end and return rank 0's exit code; `check` is called each second.
-
-        SspError when the head vanishes without goodbye.
-        """
+        """Wait for the run's end and return rank 0's exit code; `check` is called each second. SspError when the head
+        vanishes without goodbye."""
         try:
             while not self._line.poll(BEAT):
                 check()

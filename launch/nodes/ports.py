@@ -11,13 +11,9 @@ from actors.cluster import free
 from launch.nodes.raynode import MARK
 from ssp.base.errors import InputError, hold
 
-NAMED = (
-    "node-manager-port",
-    "object-manager-port",
-    "runtime-env-agent-port",
-    "dashboard-agent-grpc-port",
-    "dashboard-agent-listen-port",
-    "metrics-export-port",
+NAMED = tuple(
+    "node-manager-port object-manager-port runtime-env-agent-port dashboard-agent-grpc-port "
+    "dashboard-agent-listen-port metrics-export-port".split()
 )
 """Ray's ports on every node, by the option that sets them; the others are of workers, two or so each."""
 
@@ -25,10 +21,8 @@ OF_THE_HEAD = "ray-client-server-port"
 
 
 def options(span: str, head: bool) -> list[str]:
-    """`ray start` options for all ports of a node but MASTER_PORT and the dashboard's. `span`: "20000-20999", "" for any.
-
-    InputError when the span has not enough free ports.
-    """
+    """`ray start` options for all ports of a node but MASTER_PORT and the dashboard's. `span`: "20000-20999", "" for
+    any. InputError when the span has not enough free ports."""
     names = (*NAMED, OF_THE_HEAD) if head else NAMED
     if not span:
         return [*(f"--{name}={_any()}" for name in names), "--min-worker-port=0", "--max-worker-port=0"]

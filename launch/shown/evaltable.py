@@ -26,9 +26,8 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
     counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
     if any("judge" in line.estimates or line.failures for line in shown):
         counts["failures"] = [line.failures for line in shown]
-    samples = [
-        {name: name for name in shown[-1].estimates if name.startswith(f"{kind}@")} for kind in ("pass", "mean", "maj")
-    ]
+    kinds = ("pass@", "mean@", "maj@")
+    samples = [{name: name for name in shown[-1].estimates if name.startswith(kind)} for kind in kinds]
     for headings in (SCORES, WORK, *samples):
         names = [name for name in headings if any(name in line.estimates for line in shown)]
         before = counts if headings is SCORES else {}

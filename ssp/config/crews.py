@@ -15,10 +15,8 @@ def players(cfg: Config, role: str) -> int:
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
-    """Every learner of a run, by the role that it is called after: the roles that it trains, in the order of their steps.
-
-    Roles with policy=shared have one, called after the last of them, the solver.
-    """
+    """Every learner of a run, by the role that it is called after: the roles that it trains, in the order of their
+    steps. Roles with policy=shared have one, called after the last of them, the solver."""
     shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
     own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
     return {**own, shared[-1]: shared} if shared else own
@@ -30,12 +28,9 @@ def warmed(cfg: Config) -> tuple[str, ...]:
 
 
 def at_once(cfg: Config, role: str) -> int:
-    """Blocks of episodes that one player of `role` plays at a time.
-
-    More than one only in flight: an engine has the weights of one version, and elsewhere each block waits for its own. Then
-    the blocks of all rounds under way, and of an evaluation, share the engine, which the last episodes of one alone would
-    leave nearly empty (docs/plan.md).
-    """
+    """Blocks of episodes that one player of `role` plays at a time. More than one only in flight: an engine has the
+    weights of one version, and elsewhere each block waits for its own. Then the blocks of all rounds under way, and of
+    an evaluation, share the engine, which the last episodes of one alone would leave nearly empty (docs/plan.md)."""
     bound: int = getattr(cfg.schedule.max_staleness, role)
     return bound + 2 if cfg.schedule.in_flight and bound > 0 else 1
 

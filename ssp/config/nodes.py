@@ -17,10 +17,8 @@ _GROUP = re.compile(r"(\d+)x(\d+)x(\d+(?:\.\d+)?)(?:x(\d+(?:\.\d+)?))?")
 
 @dataclass(frozen=True)
 class Node:
-    """One machine: its name, GPUs, bytes of each, bytes of its own memory (0 = not known, not checked).
-
-    `free`: these bytes are what other programs leave now.
-    """
+    """One machine: its name, GPUs, bytes of each, bytes of its own memory (0 = not known, not checked). `free`: these
+    bytes are what other programs leave now."""
 
     name: str
     gpus: int
@@ -35,9 +33,8 @@ class Node:
 
 
 def parse(text: str) -> list[Node]:
-    """`4x8x80`: 4 nodes of 8 GPUs of 80 GB each; a fourth number is the GB of each node's own memory; several groups with
-    commas between. InputError for anything else, and for more than 1,024 nodes.
-    """
+    """`4x8x80`: 4 nodes of 8 GPUs of 80 GB each; a fourth number is the GB of each node's own memory; several groups
+    with commas between. InputError for anything else, and for more than 1,024 nodes."""
     nodes: list[Node] = []
     for group in text.replace(" ", "").split(","):
         found = _GROUP.fullmatch(group)

@@ -12,7 +12,6 @@ from typing import ClassVar
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
 from ssp.config.fields import choice, number
-from ssp.config.league import LeagueConfig
 from ssp.config.role import RoleConfig
 
 SHORTEST_START = 60.0
@@ -121,6 +120,35 @@ class GameConfig:
     resample_attempts: ClassVar[int] = 5
     resample_min_valid: ClassVar[float] = 1.0
     replay_reset_every: ClassVar[int] = 10
+
+
+@dataclass
+class LeagueConfig:
+    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the newest: no league),
+    prioritised (a past one, rather one that it loses to), mix (either, half and half). `power`: how sharply that is
+    preferred.
+
+    A version becomes a member `every` updates after the newest member. `size`: members a role."""
+
+    match: str = choice("self", "self prioritised mix")
+    power: ClassVar[float] = 4.0
+    every: int = number(10, 1)
+    size: ClassVar[int] = 16
+
+    @property
+    def past(self) -> float:
+        """Expected share of past versions among whom a role may meet, once there are members."""
+        return {"self": 0.0, "mix": 0.5, "prioritised": 1.0}[self.match]
+
+    @property
+    def asked(self) -> float:
+        """Expected share of the questions that the newest proposer writes, and learns from: a past one may have half."""
+        return 1 - self.past / 2
+
+    @property
+    def twice(self) -> float:
+        """Expected share of the questions that are tried twice, by a past solver too: of the newest proposer's."""
+        return self.past * self.asked
 
 
 @dataclass

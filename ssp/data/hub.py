@@ -61,11 +61,9 @@ class HubFile:
 
 
 def download(item: Published, folder: Path, unpack: bool = False, say: Callable[[str], None] = print) -> None:
-    """Fetch what `item` names into `folder`; with `unpack` also join its parts and unpack its .gz files there.
-
-    Files that are there and sound stay. InputError for a name, revision, login, folder or disk that does not do; Fault
-    when the hub cannot be reached or a file's checksum is wrong (the file is deleted).
-    """
+    """Fetch what `item` names into `folder`; with `unpack` also join its parts and unpack its .gz files there. Files
+    that are there and sound stay. InputError for a name, revision, login, folder or disk that does not do; Fault when
+    the hub cannot be reached or a file's checksum is wrong (the file is deleted)."""
     token = get_token() or ""
     if not (token.isascii() and token.isprintable()):
         raise InputError("a token is plain text", "HF_TOKEN, or the saved login, has other characters", "set it again")

@@ -34,11 +34,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with all its right answers (at least one) and its number of hops (0 when not stated).
-
-    `id` is unique over all sources and splits: `<source>/<split>/<the row's id, index or number>`, without the parts
-    that are not known. `source` and `split` are "" when the row does not say.
-    """
+    """One question with all its right answers (at least one) and its number of hops (0 when not stated). `id` is unique
+    over all sources and splits: `<source>/<split>/<the row's id, index or number>`, without the parts that are not
+    known. `source` and `split` are "" when the row does not say."""
 
     id: str
     question: str
@@ -81,10 +79,8 @@ _KEYS = (b'"id"', b'"contents"', b'"title"', b'"text"')
 
 
 def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
-    """The document in `raw`, line `number` of a corpus file; InputError for a bad one.
-
-    Rows in the usual form take a short way: a gather of hundreds of documents waits for this.
-    """
+    """The document in `raw`, line `number` of a corpus file; InputError for a bad one. Rows in the usual form take a
+    short way: a gather of hundreds of documents waits for this."""
     try:
         fields = orjson.loads(raw)
         name = fields["id"]
@@ -102,11 +98,9 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
 
 
 def read_targets(path: str | Path) -> list[Target]:
-    """Targets of a file: SSP's source rows (`ground_truth`, `search_turns`, `sys_question_example`) or its processed rows
-    (`reward_model.ground_truth.target`: one string, or a list of one).
-
-    An id is the row's `id`, else `extra_info.index`, else the number of the row from 0.
-    """
+    """Targets of a file: SSP's source rows (`ground_truth`, `search_turns`, `sys_question_example`) or its processed
+    rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
+    `extra_info.index`, else the number of the row from 0."""
     seen: dict[str, str] = {}
     return _not_empty(path, [_target(row, seen) for row in rows(path)])
 
@@ -238,9 +232,8 @@ class Part:
 
 def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()) -> list[Part]:
     """One part a path: a file, or a folder of split files, of which the first of `splits` that exists is taken.
-
-    `sources`: a name a path; default: a folder's own name, for a file none. A file's rows take at most one split name.
-    """
+    `sources`: a name a path; default: a folder's own name, for a file none. A file's rows take at most one split
+    name."""
     same, found = not sources or len(sources) == len(paths), f"{len(sources)} for {len(paths)}"
     hold(same, "--source has one name for each file", found, "name them in order")
     taken = []

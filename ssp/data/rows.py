@@ -153,9 +153,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Lines of a file that are not blank: number from 1, byte where it starts in the unpacked file, and the line.
-
-    InputError for a file that cannot be read or unpacked, or a line above ROW_BYTES.
-    """
+    InputError for a file that cannot be read or unpacked, or a line above ROW_BYTES."""
     number = start = 0
     try:
         with _open(path) as stream:

@@ -23,11 +23,8 @@ SSP_SOURCE = "quark_selfplay_en"
 
 def fits_search_r1(question: Question, prompt: str) -> bool:
     """Whether a row would read back as this question: its prompt gives it back, and each answer keeps a word."""
-    return (
-        asked(prompt.replace("{question}", question.question)) == question.question
-        and bool(question.answers)
-        and all(map(normalise, question.answers))
-    )
+    back = asked(prompt.replace("{question}", question.question))
+    return back == question.question and bool(question.answers) and all(map(normalise, question.answers))
 
 
 def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str) -> None:
@@ -53,10 +50,9 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
-    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source rows).
-
-    Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its own.
-    """
+    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source
+    rows). Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its
+    own."""
     rows = []
     for number, target in enumerate(targets):
         system = f"Search, then write one question with the given answer.\n{target.examples}".strip()

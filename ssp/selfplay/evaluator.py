@@ -58,16 +58,13 @@ class Evaluator:
     async def _scores(
         self, step: int, chosen: QuestionSet, solver: Published, stages: Stages, final: bool
     ) -> dict[str, float]:
-        per_hop = self._cfg.eval.final_questions_per_hop
-        per_hop = per_hop if final else -(-per_hop // 2)
+        per_hop = -(-self._cfg.eval.final_questions_per_hop // (1 if final else 2))
         asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
         questions = evaluation.select(asked, per_hop)
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
-        tasks = [
-            replace(task, id=f"{task.id}@{mark}", attempt=self._runs)
-            for task in evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
-        ]
+        made = evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
+        tasks = [replace(task, id=f"{task.id}@{mark}", attempt=self._runs) for task in made]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
         asked_and_played = zip(questions, briefs, strict=True)
         rights = [None if b.outcome is Outcome.VOID else same(b.final or "", q.answers) for q, b in asked_and_played]

@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[2])]
 
 from league_toys import play, toy  # noqa: E402
 
-from ssp.config.league import LeagueConfig  # noqa: E402
+from ssp.config.schema import LeagueConfig  # noqa: E402
 
 ARMS: dict[str, LeagueConfig] = {
     "self": toy("self"),

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.config.league import LeagueConfig
+from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league.league import League
 from ssp.selfplay.league.payoff import Result
 from tests.blocks import made

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.config.league import LeagueConfig
+from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league import league as rules
 from ssp.selfplay.league.league import DOUBT, League, Pool, pfsp
 from ssp.selfplay.league.payoff import Result

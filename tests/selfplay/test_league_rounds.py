@@ -17,7 +17,7 @@ from fakes import FakeLearner, Sink, Stage, brief, config, game
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
-from ssp.config.league import LeagueConfig
+from ssp.config.schema import LeagueConfig
 from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder

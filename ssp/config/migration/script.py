@@ -129,10 +129,8 @@ class Script:
 
 
 def read(text: str, options: Sequence[str] = ()) -> Script:
-    """What the text sets. `options`: names of `--options` that count.
-
-    InputError for a text of more than `MOST` characters.
-    """
+    """What the text sets. `options`: names of `--options` that count. InputError for a text of more than `MOST`
+    characters."""
     hold(len(text) <= MOST, "a launch script is a short text", f"{len(text):,} characters", "give the script alone")
     found: dict[str, Override] = {}
     reader = _Reader()
@@ -143,10 +141,8 @@ def read(text: str, options: Sequence[str] = ()) -> Script:
 
 
 def typed(words: Sequence[str]) -> list[Override]:
-    """Overrides as they are typed behind a command: `key=value`, `--option value` or `--option=value`.
-
-    InputError for a word that is none of these.
-    """
+    """Overrides as they are typed behind a command: `key=value`, `--option value` or `--option=value`. InputError for a
+    word that is none of these."""
     found: dict[str, Override] = {}
     rest = list(words)
     while rest:
@@ -170,10 +166,8 @@ def _logical(text: str) -> Iterator[str]:
 
 def _words(line: str) -> list[str]:
     """Words as bash splits them, without their quotes; where the quotes do not match, those between blanks."""
-    lexer = shlex.shlex(line, posix=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
     try:
-        return list(lexer)
+        return shlex.split(line)
     except ValueError:
         return line.split()
 

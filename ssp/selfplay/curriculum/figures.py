@@ -49,10 +49,8 @@ def live(games: Iterable[Game]) -> list[Asked]:
 
 
 def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[Asked]]]:
-    """(step, its records) of each settled round of a run's files, in order; up to step `last`.
-
-    InputError for a file that is no ledger, and for a missing or foreign episodes file.
-    """
+    """(step, its records) of each settled round of a run's files, in order; up to step `last`. InputError for a file
+    that is no ledger, and for a missing or foreign episodes file."""
     reader = RunReader(run)
     games, entries = reader.settled()
     of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)

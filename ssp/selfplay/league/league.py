@@ -14,7 +14,7 @@ import numpy as np
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.seeds import generator
-from ssp.config.league import LeagueConfig
+from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league.payoff import PayoffTable, Result
 from ssp.selfplay.league.ratings import Ratings, fit
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ssp.base.errors import hold
-from ssp.config.league import LeagueConfig
 from ssp.config.rules import Rule
-from ssp.config.schema import Config
+from ssp.config.schema import Config, LeagueConfig
 
 
 def settings_belong_to_a_kind(cfg: Config) -> None:

@@ -48,10 +48,9 @@ class LeaseQueue:
         self._done: dict[str, None] = {}
 
     def put(self, tickets: Sequence[Ticket], again: bool = False) -> bool:
-        """All of `tickets`, or False when there is no room for those that are new. InvariantError when there never can be.
-
-        `again`: they had found room before the queue died. Another one may have it now, and wait for these to go first.
-        """
+        """All of `tickets`, or False when there is no room for those that are new. InvariantError when there never can
+        be. `again`: they had found room before the queue died. Another one may have it now, and wait for these to go
+        first."""
         fresh = {t.id: t for t in tickets if t.id not in self._tickets and t.id not in self._done}
         if fresh and not again:
             items, nbytes = _size(fresh.values())
@@ -78,21 +77,19 @@ class LeaseQueue:
         return self._take(key, sys.maxsize, lambda ticket: 0 <= ticket.version < oldest)
 
     def _take(self, key: str, items: int, wanted: Callable[[Ticket], bool]) -> list[Ticket]:
-        if key not in self._leases and (chosen := self._choose(items, wanted)):
-            self._leases[key] = chosen
-        return [self._tickets[id_] for id_ in self._leases.get(key, ())]
-
-    def _choose(self, items: int, wanted: Callable[[Ticket], bool]) -> list[str]:
+        if key in self._leases:
+            return [self._tickets[id_] for id_ in self._leases[key]]
         leased = {id_ for ids in self._leases.values() for id_ in ids}
-        chosen: list[str] = []
+        chosen: list[Ticket] = []
         for ticket in sorted(self._tickets.values(), key=lambda ticket: ticket.order):  # of one order, as they came
-            if ticket.id in leased:
-                continue
-            if items <= 0 or (chosen and ticket.items > items):
-                break
-            if wanted(ticket):
-                chosen.append(ticket.id)
-                items -= ticket.items
+            if ticket.id not in leased:
+                if items <= 0 or (chosen and ticket.items > items):
+                    break
+                if wanted(ticket):
+                    chosen.append(ticket)
+                    items -= ticket.items
+        if chosen:
+            self._leases[key] = [ticket.id for ticket in chosen]
         return chosen
 
     def ack(self, key: str) -> list[str]:

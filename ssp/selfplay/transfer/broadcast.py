@@ -41,14 +41,9 @@ class Group:
         self._dist, self._seconds = dist, timedelta(seconds=call.seconds)
         self._device = "cuda" if call.gpu else "cpu"
         with _faults("forming the group"):
+            fd = None if opened is None else opened.detach()
             store: Any = dist.TCPStore(
-                call.host,
-                call.port,
-                call.size,
-                rank == 0,
-                self._seconds,
-                wait_for_workers=False,
-                master_listen_fd=None if opened is None else opened.detach(),
+                call.host, call.port, call.size, rank == 0, self._seconds, wait_for_workers=False, master_listen_fd=fd
             )
             self._store = store  # of the sender's: it serves as long as it is kept
             if call.gpu:

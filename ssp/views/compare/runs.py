@@ -67,9 +67,8 @@ class Run:
         asked = self.records.cfg.steps
         self.ended = "done" if self.steps >= asked else "running" if folder.held else f"stopped, {asked} asked"
         with self.records.reader.ledger() as ledger:
-            self.voids = {
-                name[5:]: n for name, n in sorted(ledger.outcomes().items()) if name.startswith("void/") and n
-            }
+            counts = sorted(ledger.outcomes().items())
+        self.voids = {name[5:]: n for name, n in counts if name.startswith("void/") and n}
 
     def _point(self, step: int) -> Point:
         return Point(step, self.values[step], _over(self.metric, self.answers(step)))
