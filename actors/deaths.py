@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,6 @@ from actors.restarts import POLICIES
 
 EVERY, PATIENCE = 2.0, 1.0
 """Seconds between two looks; seconds that one look waits for actors that are busy."""
-
-
-@dataclass(frozen=True)
-class Death:
-    """One line of deaths.jsonl. `node`: its address; `end`: Ray's word; `then`: what follows."""
-
-    actor: str
-    kind: str
-    node: str
-    pid: int
-    end: str
-    last_call: str
-    then: str
-    time: float = field(default_factory=time.time)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.actor}: process {self.pid} on {self.node} ended: {self.end}. Last asked for: {self.last_call}. "
-            f"{self.then[0].upper()}{self.then[1:]}. Its log: logs/worker-*-{self.pid}.err of Ray's session folder there."
-        )
 
 
 class Deaths:
@@ -100,10 +79,14 @@ class Deaths:
         for_good = isinstance(error, ActorDiedError) and not error.preempted
         then = POLICIES[was.kind].told(self._times[name], self._restarts, not for_good)
         place = str(node.get("NodeManagerAddress", was.node))
-        death = Death(name, was.kind, place, was.pid, end, "nothing" if last is None else str(last), then)
-        self._say(str(death))
+        asked = "nothing" if last is None else str(last)
+        self._say(
+            f"{name}: process {was.pid} on {place} ended: {end}. Last asked for: {asked}. {then[0].upper()}{then[1:]}. "
+            f"Its log: logs/worker-*-{was.pid}.err of Ray's session folder there."
+        )
+        death = {"actor": name, "kind": was.kind, "node": place, "pid": was.pid, "end": end, "last_call": asked}
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(death)) + "\n")
+            file.write(json.dumps({**death, "then": then, "time": time.time()}) + "\n")
 
 
 @asynccontextmanager

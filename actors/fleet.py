@@ -46,8 +46,7 @@ class RayFleet:
         """The rankings of every shard that answered in time. Raises what a shard's own code raised."""
         large = vectors is not None and vectors.nbytes > INLINE
         order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
-        parts = range(len(self.spans))
-        return self._members.ask("search", dict.fromkeys(parts, order), self._members.deadline)
+        return self._members.ask("search", dict.fromkeys(range(len(self.spans)), order), self._members.deadline)
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, of every shard that answered in time."""

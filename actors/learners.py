@@ -16,9 +16,9 @@ import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
-from actors.crew import ENDED, Asked, Patience, starting
+from actors.crew import ENDED, Asked, Member, Patience, RayCrew, starting
 from actors.workers import LearnerActor, RankActor, SimulatedLearnerActor
-from ssp.base.crew import Call, Crew
+from ssp.base.crew import Call
 from ssp.base.errors import Fault, SspError
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Learners
@@ -30,7 +30,7 @@ Options = Callable[[int], dict[str, Any]]
 """Rank → Ray's options of its actor: name, CPUs, place."""
 
 
-class LearnerCrew(Crew[Learners]):
+class LearnerCrew(RayCrew[Learners]):
     """A crew of one worker, the learner called after `role`, which is one actor or `ranks` of them; started."""
 
     def __init__(
@@ -43,15 +43,14 @@ class LearnerCrew(Crew[Learners]):
         patience: Patience,
         say: Callable[[str], None],
     ) -> None:
-        super().__init__(Learners, name)
+        super().__init__(Learners, name, (), patience, say)
         kinds: dict[str, Any] = {"deepspeed": RankActor, "simulated": SimulatedLearnerActor}
         self._cfg, self._actor = cfg, kinds.get(cfg.block(role).learner.kind, LearnerActor)
         self._args: list[tuple[Any, ...]] = [(cfg, role, model)]
         if self._actor is RankActor:
             self._args = [(cfg, role, model, rank) for rank in range(cfg.block(role).learner.ranks)]
-        self._options, self._patience, self._say = options, patience, say
-        self._restarts, self._formed, self._turn = cfg.placement.restarts, False, asyncio.Lock()
-        self.last: dict[str, Asked] = {}
+        self._options, self._restarts = options, cfg.placement.restarts
+        self._formed, self._turn = False, asyncio.Lock()
         self._start()
 
     @property
@@ -61,9 +60,9 @@ class LearnerCrew(Crew[Learners]):
 
     def _start(self) -> None:
         usual = restarts.options(self._cfg, self._actor)
-        self.handles = [
-            self._actor.options(**usual, **self._options(rank)).remote(*args) for rank, args in enumerate(self._args)
-        ]
+        actors = (self._actor.options(**usual, **self._options(rank)) for rank in range(len(self._args)))
+        handles = [actor.remote(*args) for actor, args in zip(actors, self._args, strict=True)]
+        self.members = [Member(f"{self.name}-{rank}", handle) for rank, handle in enumerate(handles)]
 
     async def ready(self) -> None:
         """Wait until all have their model, ranks once they have met; what one of them cannot start for is raised here."""
@@ -84,11 +83,11 @@ class LearnerCrew(Crew[Learners]):
         async with self._turn:
             if not self._formed:
                 await self._again()
-            return await self._once(call, *args)
+            return await self._asked(call, *args)
 
-    async def _once(self, call: Call, *args: Any) -> Any:
+    async def _asked(self, call: Call, *args: Any) -> Any:
         asked = Asked(call.name)
-        self.last = {f"{self.name}-{rank}": asked for rank in range(len(self.handles))}
+        self.last = {member.name: asked for member in self.members}
         payloads, waits = [], []
         for handle in self.handles[:1] if call.first else self.handles:
             method = getattr(handle, call.name)
@@ -102,10 +101,6 @@ class LearnerCrew(Crew[Learners]):
             await self._failed(asked, waits, payloads)
         answer = waits[0].result()
         return (payloads[0], answer) if payloads else answer
-
-    async def pids(self) -> list[int]:
-        """Process ids."""
-        return [await handle.ping.remote() for handle in self.handles]
 
     async def _failed(self, asked: Asked, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]) -> None:
         """Raise what a call ended with. The group stays where all ranks raised the same, which they did together."""

@@ -55,7 +55,7 @@ class Program:
         """
         self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
         self._groups = Groups(plan, cfg, folder.name)
-        self._crews: list[RayCrew[Any] | learners.LearnerCrew] = []
+        self._crews: list[RayCrew[Any]] = []
         self._later = takes_turns(cfg)
         self._patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
         self.retriever = [  # players reach them by name, so here they only start

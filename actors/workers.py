@@ -160,6 +160,5 @@ class RankActor(_Learning, _Waiting):
         """Meet the other ranks at `address` and make the learner; a collective may take `seconds`."""
         from ssp.learning.backends.ranks import join
 
-        world = self._cfg.block(self._role).learner.ranks
-        group = join(self._rank, world, address, seconds, self._opened)
+        group = join(self._rank, self._cfg.block(self._role).learner.ranks, address, seconds, self._opened)
         Learner.__init__(self, self._cfg, self._role, self._model_dir, group)

@@ -18,8 +18,7 @@ def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
     from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("*.safetensors"))
-    rule = "a model folder holds *.safetensors"
-    hold(files, rule, f"none in {folder}", "save the model in safetensors form")
+    hold(files, "a model folder holds *.safetensors", f"none in {folder}", "save the model in safetensors form")
     found: dict[str, T] = {}
     for file in files:
         try:

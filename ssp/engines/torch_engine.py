@@ -176,8 +176,7 @@ class ContinuousEngine(LiveEngine):
 
     def close(self, slots: list[int]) -> None:
         """Forget slots; a turn under way there is aborted."""
-        inner = self._inner
-        self._thread.order(lambda over: None if over else inner.close(slots))
+        self._thread.order(lambda over: None if over else self._inner.close(slots))
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """See `FreeEngine.submit`. Fault `engine_nonfinite` when the model's output is not a number."""

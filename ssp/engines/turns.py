@@ -130,8 +130,7 @@ class Turns:
         self._logprobs.view(-1).index_copy_(0, at, logprobs)
         self._count = self._count + self._step
         ended = self._table.view(-1).index_select(0, self._stop * self._table.shape[1] + drawn)
-        full = self._limit <= self._count
-        columns = (drawn, self._count, self._place, ended, full)
+        columns = (drawn, self._count, self._place, ended, self._limit <= self._count)
         last, counts, places, stopped, spent = torch.stack([column.long() for column in columns]).tolist()
         if self._has_words:
             stopped = [int(stop or self._said(row, last[row], counts[row])) for row, stop in enumerate(stopped)]
@@ -169,8 +168,7 @@ class Turns:
             turn, count = self._turns[row], counts[row]
             self._rows.book(row, ids[i][:count])
             version, versions = drawn_by([(0, turn.version), *turn.switches], count)
-            said = Generation(ids[i][:count], logprobs[i][:count], version, bool(stopped[row]), versions)
-            done.append((turn, said))
+            done.append((turn, Generation(ids[i][:count], logprobs[i][:count], version, bool(stopped[row]), versions)))
         return done
 
     def _squeeze(self) -> None:

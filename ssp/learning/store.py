@@ -98,8 +98,7 @@ class Stored:
         self._layout = {**self.backend.layout, **kept}  # what must be the same to read its state
         self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
         for objective in held:
-            moves = objective.config.kl.ema_tau < 1
-            tensors = self.backend.local_tensors("reference") if moves else ()
+            tensors = self.backend.local_tensors("reference") if objective.config.kl.ema_tau < 1 else ()
             objective.divergence.adopt(self.policy.held_to, tensors)
         self.step = 0
 

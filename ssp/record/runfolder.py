@@ -75,25 +75,20 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
     fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
     named = Path(config_name)
     stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
-    matches = [
-        re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in (runs.iterdir() if runs.is_dir() else ())
-    ]
+    matches = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in runs.glob("*")]
     numbered = {int(match[1]): runs / match[0] for match in matches if match}
     last = max(numbered, default=0)
     newest = fixed or numbered.get(last)
+    there = None if newest is None else RunFolder(newest)
     if step is not None:
-        kept = [] if newest is None else RunFolder(newest).steps()
-        if newest is None or step not in kept:
+        kept = [] if there is None else there.steps()
+        if there is None or step not in kept:
             found = f"{newest or runs / stem} keeps {', '.join(map(str, kept)) or 'none'}"
             rule = f"resume={cfg.resume} names a checkpoint that the run keeps"
             raise InputError(rule, found, "name one of these steps, or another run with run.dir")
-        return _resumed(newest, cfg)
-    if (
-        cfg.resume == "auto"
-        and newest is not None
-        and (RunFolder(newest).has_state or RunFolder(newest).start.exists())
-    ):
-        return _resumed(newest, cfg)
+        return _resumed(there.path, cfg)
+    if cfg.resume == "auto" and there is not None and (there.has_state or there.start.exists()):
+        return _resumed(there.path, cfg)
     if fixed is None:
         return RunFolder(runs / f"{stem}-{last + 1:03}")
     # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.

@@ -97,14 +97,12 @@ class FlatIndex:
     def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
         step = max(1, BLOCK // (8 * local.shape[1] * queries.shape[1]))
         starts = range(0, len(local), step)
-        parts = [exact_scores(self.vectors[local[i : i + step]], queries[i : i + step]) for i in starts]
-        return np.concatenate(parts)
+        return np.concatenate([exact_scores(self.vectors[local[i : i + step]], queries[i : i + step]) for i in starts])
 
     def _scan(self, queries: Vectors, k: int, bounds: npt.NDArray[np.float64]) -> Hits:
         """The best `k` rows of each query among those whose float32 score reaches its bound."""
         cuts = np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
-        empty = top_rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.float32), k)
-        best = [empty] * len(queries)
+        best = [top_rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.float32), k)] * len(queries)
         for start, block in self._blocks():
             near = queries @ block.T >= cuts[:, None]
             for i in np.flatnonzero(near.any(axis=1)):

@@ -121,8 +121,7 @@ class Router:
             found, missing = self._known.ask(keys, work, small, self._patience)
         except TimeoutError as error:
             raise Fault(DOWN, f"a search took longer than {self._patience:g} s") from error
-        cached = sum(key not in missing for key in keys)
-        return Answers([list(found[key]) for key in keys], seconds, cached)
+        return Answers([list(found[key]) for key in keys], seconds, sum(key not in missing for key in keys))
 
     def _asked(
         self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]

@@ -28,7 +28,8 @@ class RunLog:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
-        cut_half_line(path)
+        if path.exists():  # a kill may leave a line without its end: it was never written
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self.earlier = read_metrics(path) if path.exists() else []
         self._newest = max((line["step"] for line in self.earlier), default=-1)
         self._file = path.open("a", encoding="utf-8")
@@ -71,14 +72,6 @@ class RunLog:
         # Two writers of one second would share a file, and the second empty it; files are read in the order of names.
         suffix = f".{time.time_ns()}"
         return _summary_writer()(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
-
-
-def cut_half_line(path: Path) -> None:
-    """A kill may leave a line without its end: it was never written."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def _summary_writer() -> Any:

@@ -40,8 +40,7 @@ class Timeline:
     def close(self) -> None:
         """End the file as one JSON array."""
         # An event without a comma after it has to be the last one; this one says when the process ended.
-        now = round(time.time() * 1e6)
-        end = {"name": "end of the process", "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": now}
+        end = {"name": "end of the process", "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": round(time.time() * 1e6)}
         self._file.write(json.dumps(end) + "\n]\n")
         self._file.close()
 

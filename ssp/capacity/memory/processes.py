@@ -97,8 +97,7 @@ def _players(cfg: Config, name: str, role: str, gpu: int, at_once: int, adapters
     if block.engine.kind == "torch" and cfg.transfer.kind == "broadcast":
         needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
     count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
-    many = threads.player(cfg, role)
-    return Process(name, count, place.cpus, tuple(needs), gpus, spread, found.short, many)
+    return Process(name, count, place.cpus, tuple(needs), gpus, spread, found.short, threads.player(cfg, role))
 
 
 def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
@@ -119,8 +118,7 @@ def shard(cfg: Config) -> tuple[Need, ...]:
         if path.is_dir():
             manifest = store.read_manifest(path)
             names = [name for name in manifest.needed if name != store.DOCUMENTS]
-            arrays = [int(manifest.files[name]["bytes"]) for name in names]
-            size += sum(arrays) / cfg.retriever.shards
+            size += sum(int(manifest.files[name]["bytes"]) for name in names) / cfg.retriever.shards
         elif path.is_file():
             size += path.stat().st_size * IN_MEMORY
     return (*base("search", cfg.retriever.gpus), Need("index", int(size)))

@@ -64,8 +64,7 @@ class Reinforce(Algorithm):
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each episode against the batch."""
-        rewards = episode_rewards(batch)
-        return over_tokens(standardise(rewards, batch.valid, torch.zeros_like(batch.groups)), batch.mask)
+        return over_tokens(standardise(episode_rewards(batch), batch.valid, torch.zeros_like(batch.groups)), batch.mask)
 
 
 class ReinforceNone(Algorithm):

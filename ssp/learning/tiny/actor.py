@@ -55,8 +55,7 @@ class Actor:
     def __call__(self, ids: list[int], seed: int, turn: int) -> list[int]:
         """Ids of a turn: thinking aloud without tags, then a search, or at last the result."""
         lengths = turns(self._lengths.tokens, self._lengths.sigma, seed, self._searches, self._cap)
-        draws = generator(seed, "words")
-        words = [WORDS[i] for i in draws.permutation(len(WORDS))]
+        words = [WORDS[i] for i in generator(seed, "words").permutation(len(WORDS))]
         searches = turn < len(lengths) - 1
         if searches:
             said = searching(self._renderer, self._role, words[turn % len(words)])

@@ -47,8 +47,7 @@ class Ledger(LedgerReader):
         some = [name for name in columns if name == "reward" or any(row[name] is not None for row in rows)]
         if rows:
             marks = ", ".join(f"{name} = ?" for name in some)
-            values = map(itemgetter(*some, "id"), rows)
-            self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", values)
+            self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*some, "id"), rows))
         return len(rows)
 
     def create_games(self, games: Sequence[Mapping[str, Any]]) -> int:

@@ -39,8 +39,7 @@ class TextEncoder:
         body = body_folder(folder)
         kind, self._side = _kind(read_json(body / "config.json"), spec)
         self.spec = spec
-        optional = () if spec.pooling == "pooler" else ("pooler.",)
-        self._forward: Forward = Forward(body, kind, dtype, device, optional)
+        self._forward: Forward = Forward(body, kind, dtype, device, () if spec.pooling == "pooler" else ("pooler.",))
         self._start = int(getattr(self._forward.model.config, "decoder_start_token_id", None) or 0)
         self._queries = self._forward.tokenizer(spec.max_length)
         self._passages = self._forward.tokenizer(spec.passage_length)
@@ -68,8 +67,7 @@ class TextEncoder:
         begun = time.perf_counter()
         encodings = tokenizer.encode_batch_fast([clean(prefix + text, length) for text in texts])
         tokenised = time.perf_counter()
-        vectors = self._run(encodings)
-        return vectors, {"tokenise": tokenised - begun, "encode": time.perf_counter() - tokenised}
+        return self._run(encodings), {"tokenise": tokenised - begun, "encode": time.perf_counter() - tokenised}
 
     def _run(self, encodings: Sequence[Any]) -> Vectors:
         import torch

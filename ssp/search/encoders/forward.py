@@ -47,8 +47,7 @@ class BlockedLinear(nn.Module):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        blocks = layer.weight.detach().view(-1, self.BLOCK, layer.in_features)
-        self.weight = blocks.transpose(1, 2).contiguous()
+        self.weight = layer.weight.detach().view(-1, self.BLOCK, layer.in_features).transpose(1, 2).contiguous()
         self.bias = None if layer.bias is None else layer.bias.detach()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

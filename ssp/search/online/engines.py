@@ -18,13 +18,8 @@ SEGMENT = 5
 _OPERATORS = re.compile(r"[^\w\s'’.,&-]|(?<!\w)[-'’.,&]+|[-'’.,&]+(?!\w)")
 
 
-@dataclass(frozen=True)
-class Result:
-    """One result as the engine gives it; `link` may be "" (an answer box that names no page)."""
-
-    title: str
-    snippet: str
-    link: str
+Result = tuple[str, str, str]
+"""Title, snippet and link as the engine gives them; a link may be "" (an answer box that names no page)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def _all(items: Any) -> list[Result]:
     """A result must have a link; its title and its snippet may be missing."""
     if not isinstance(items, list):
         raise TypeError("results are a list")
-    return [Result(item.get("title", ""), item.get("snippet", ""), item["link"]) for item in items]
+    return [(item.get("title", ""), item.get("snippet", ""), item["link"]) for item in items]
 
 
 _SERP = {
@@ -110,12 +105,9 @@ def _serpapi_results(reply: Reply, page: int) -> list[Result]:
     boxes, answers = reply.get("answer_box", []), []
     for box in boxes if isinstance(boxes, list) else [boxes]:
         texts = [box[name] for name in ("snippet", "answer", "result") if isinstance(box.get(name), str)]
-        answers += [Result(box.get("title", ""), texts[0], box.get("link", ""))] if texts else []
-    related = [
-        Result(item.get("question", ""), item["snippet"], item.get("link", ""))
-        for item in reply.get("related_questions", [])
-        if item.get("snippet")
-    ]
+        answers += [(box.get("title", ""), texts[0], box.get("link", ""))] if texts else []
+    asked = [item for item in reply.get("related_questions", []) if item.get("snippet")]
+    related = [(item.get("question", ""), item["snippet"], item.get("link", "")) for item in asked]
     return answers + found + related
 
 

@@ -9,7 +9,7 @@ import logging
 import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
@@ -127,7 +127,7 @@ class OnlineSearch:
             raise Fault(SCHEMA, f"{self._url}: status {status}")
         try:
             reply, found = json.loads(content), []
-            for title, snippet, link in map(astuple, self._engine.results(reply, page)):
+            for title, snippet, link in self._engine.results(reply, page):
                 contents = f'"{_plain(title)}"\n{_plain(self._engine.snippet(snippet))}'
                 name = _whole(link) or hashlib.sha256(contents.encode()).hexdigest()[:16]
                 found.append((Document(name, contents), snippet))
