@@ -25,6 +25,7 @@ from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search
 from ssp.game.world import files
 from ssp.search.known import RecordedSearch
+from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal, followed
 
 BATCH, CACHE_SHARE = 256, 0.5
@@ -33,8 +34,6 @@ BATCH, CACHE_SHARE = 256, 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
-    from ssp.selfplay.workers import build
-
     parsed = _arguments(argv)
     args = parsed.flags
     named = policy.parse(args)
@@ -69,8 +68,6 @@ def _play(
     cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
 ) -> tuple[dict[str, list[Row]], Kept]:
     """Every set's rows, and where they are kept. All files are read, and all parts made, before the first question."""
-    from ssp.selfplay.workers import build
-
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
     hold(sets, "ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
     questions = {item.name: _questions(cfg, item, bool(args.data), args.per_hop) for item in sets}

@@ -16,6 +16,7 @@ from ssp.base.models import existing
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
 from ssp.game import protocols
+from ssp.game.protocols.renderer import decode
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal
@@ -90,8 +91,6 @@ def _header(found: Found) -> Text:
 
 def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
     """A heading a stretch of the log, and its text in the transcript's colours."""
-    from ssp.game.protocols.renderer import decode
-
     protocol = protocols.get(cfg.protocol)
     for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
@@ -101,8 +100,6 @@ def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase)
 
 def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
     """One line a token."""
-    from ssp.game.protocols.renderer import decode
-
     yield Text(f"{'place':>6} {'id':>7} {'kind':<12} {'mask':<5} {'log-prob':>9} {'version':>7}  text", style="bold")
     for at, id in enumerate(log.ids):
         kind, ours = Kind(log.kinds[at]), log.versions[at] >= 0

@@ -33,6 +33,7 @@ _SUFFIXES = (".yaml", ".yml")
 _ROLES = ("proposer", "solver")
 _HERE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$)")
 _COMMAND_LINE = "the command line"
+_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 DEEPEST = 16
 """Words in a key; no block lies so deep, and what is read is walked by functions that call themselves."""
 FOREIGN = 12
@@ -302,17 +303,11 @@ def _named_errors(raw: Raw, source: str) -> Iterator[None]:
     except (OmegaConfBaseException, OverflowError) as error:
         huge = (key for key, value in leaves(raw) if isinstance(value, int) and abs(value) > sys.float_info.max)
         key = str(getattr(error, "full_key", None) or next(huge, "a setting"))
-        kind = _type_of(key)
+        kind = _WORDS.get(_all_keys(Config, "").get(key), "")  # of an element of a list ""
         if not kind:
             rule = f"settings in {source} must have the right type"
             raise InputError(rule, f"{key}: {str(error).splitlines()[0]}", "correct it") from error
         raise InputError(f"{key} in {source} is {kind}", repr(_value_of(raw, key)), f"type {key}=<{kind}>") from error
-
-
-def _type_of(full: str) -> str:
-    """In words, the type of a key; "" when unknown (an element of a list)."""
-    words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return words.get(_all_keys(Config, "").get(full), "")
 
 
 def _value_of(raw: Raw, full: str) -> object:

@@ -34,7 +34,8 @@ def check(cfg: Config, rules: Sequence[Rule]) -> None:
     if wrong:
         cfg = copy.deepcopy(cfg)
         for key in wrong:
-            _put(cfg, key, get(Config(), key))
+            above, _, last = key.rpartition(".")
+            setattr(get(cfg, above) if above else cfg, last, get(Config(), key))
     about = re.compile("|".join(rf"(?<![\w.]){re.escape(key)}(?!\w)" for key in wrong) or "(?!)")
     found = [error for key, error in wrong.items() if not _inherited(key, wrong)]
     found += [error for error in refused(cfg, rules) if not about.search(str(error))]
@@ -93,11 +94,6 @@ class _Backwards(Config):
 def get(cfg: Config, key: str) -> Any:
     """The value of a dotted key."""
     return attrgetter(key)(cfg)
-
-
-def _put(cfg: Config, key: str, value: Any) -> None:
-    above, _, last = key.rpartition(".")
-    setattr(get(cfg, above) if above else cfg, last, value)
 
 
 def expand_preset(raw: dict[str, Any]) -> None:
