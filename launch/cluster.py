@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from actors.cluster import free
+from actors import cluster
 from launch import train
 from launch.cli import Parsed, end_politely, parse, run
 from launch.nodes import code, ports, raynode, token
@@ -28,6 +28,7 @@ from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.memory.threads import cores
 from ssp.config.schema import Config
+from ssp.record import runfolder
 
 MASTER_PORT = 6379
 """Ray's port on the head, unless MASTER_PORT names another; the nodes meet at the next one."""
@@ -91,7 +92,7 @@ def read_seat(env: Mapping[str, str]) -> Seat:
     if rank > 0:
         return Seat(nodes, rank, head, port)  # a name that a name server learns only in a moment is one more wait
     address = _resolved(head)
-    if not free(address, 0):
+    if not cluster.free(address, 0):
         cards = psutil.net_if_addrs().values()
         listed = ", ".join(sorted({one.address for card in cards for one in card if one.family == socket.AF_INET}))
         is_ = head if head == address else f"{head} ({address})"
@@ -105,8 +106,6 @@ def read_seat(env: Mapping[str, str]) -> Seat:
 
 def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
     """Start the head, wait for the others, train, say goodbye."""
-    from ssp.record import runfolder
-
     runfolder.check(cfg, parsed.config)  # before anybody waits
     for port in (seat.port, seat.port + 1):
         next_step = "set MASTER_PORT to another one on every node (it and the next one are used), or end that process"
@@ -173,8 +172,6 @@ def _printed(seat: Seat, cfg: Config) -> code.Print:
 
 def _environment(seat: Seat, cfg: Config) -> None:
     """What Ray reads at import and at start, in this process and in those of its node."""
-    from actors import cluster
-
     if seat.nodes > 1:
         token.require()
     cluster.environment(cfg.ray)
@@ -198,8 +195,6 @@ def _start(cfg: Config, options: Sequence[str]) -> RayNode:
 
 
 def _head_options(seat: Seat, cfg: Config) -> list[str]:
-    from actors import cluster
-
     found = ["--head", f"--port={seat.port}", f"--node-ip-address={seat.address}"]
     found += [f"--include-dashboard={str(cfg.ray.dashboard >= 0).lower()}"]
     if cfg.ray.dashboard >= 0:

@@ -20,11 +20,13 @@ from typing import Any
 
 import uvicorn
 
+from actors import cluster
 from launch.cli import Parser, address, bind, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
 from ssp.config import rules
 from ssp.config.schema import Config, RetrieverConfig
+from ssp.game import corpora
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.forms import MAX_TOPK
@@ -58,9 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener, ExitStack() as end:
         if max(block.shards, block.replicas) > 1:  # joined before the server: Ray takes over the signals
-            from actors import cluster
-            from ssp.game import corpora
-
             corpora.check(cfg, [CORPUS])
             cluster.environment(cfg.ray)  # before Ray is imported
             from actors import fleet
@@ -126,8 +125,6 @@ def configured(args: argparse.Namespace) -> Config:
 
 def loaded(cfg: Config, end: ExitStack) -> Served:
     """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
-    from ssp.game import corpora
-
     if not max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
@@ -165,8 +162,6 @@ def _workers(cfg: Config) -> int:
     """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share the cores."""
     if max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         return OVER_RAY
-    from ssp.game import corpora
-
     dense = corpora.dense(Path(cfg.data.corpus))
     return min(2, os.cpu_count() or 1) if dense or cfg.retriever.reranker else 1
 

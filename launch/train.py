@@ -16,6 +16,7 @@ from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
+from ssp.record import runfolder
 from ssp.record.runfolder import RunFolder
 
 
@@ -41,7 +42,6 @@ def configured(parsed: Parsed) -> Config:
 def dry_run(cfg: Config, config_name: str) -> int:
     """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
     from launch.shown.dryrun import describe
-    from ssp.record import runfolder
     from ssp.selfplay.settings import warnings
 
     _warn(warnings(cfg))
@@ -55,7 +55,6 @@ def train(cfg: Config, config_name: str) -> int:
     """One run of a checked config, from its folder to its final table."""
     from actors import cluster
     from launch import warmup
-    from ssp.record import runfolder
     from ssp.selfplay.checkpoint import check_resumable, go_back
     from ssp.selfplay.scene import read_scene
     from ssp.selfplay.settings import warnings

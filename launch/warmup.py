@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from actors import cluster
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
 from ssp.base.episode import ROLES, SOLVER, Episode
@@ -73,8 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     course = prepare(cfg, taught, out)
     saves = course.saves(out)
     saves.begun()  # InputError for that of another course
-    from actors import cluster
-
     cluster.environment(cfg.ray)
     cluster.connect(cfg.ray, cfg.placement.cpus * course.cfg.block(course.role).learner.ranks)
     try:
