@@ -25,7 +25,6 @@ from ssp.config.cluster import RayConfig
 _watches: list[servers.Watch] = []
 """What looks at Ray's servers until this process leaves."""
 
-
 STORE = 256_000_000
 """Bytes of the object store of a cluster whose run nobody has planned."""
 

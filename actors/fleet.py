@@ -109,11 +109,8 @@ def size(cfg: Config) -> int:
 
 def start(cfg: Config, run: str) -> list[Any]:
     """Start the shards and encoders of `run`, and give their handles; who searches finds them by name."""
-    return [
-        part.actor.options(name=f"{run}-{part.name}-{i}", **placed(cfg)).remote(*part.args)
-        for part in parts(cfg)
-        for i in range(len(part.seats))
-    ]
+    named = [(f"{run}-{part.name}-{i}", part) for part in parts(cfg) for i in range(len(part.seats))]
+    return [part.actor.options(name=name, **placed(cfg)).remote(*part.args) for name, part in named]
 
 
 def ready(actors: Sequence[Any], seconds: float) -> None:

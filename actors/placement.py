@@ -123,11 +123,9 @@ class Groups:
                 free, bundles = ray.available_resources(), group.bundle_specs
                 wanted = ", ".join(" and ".join(f"{name} {n:g}" for name, n in bundle.items()) for bundle in bundles)
                 left = f"GPU {free.get('GPU', 0):g}, CPU {free.get('CPU', 0):g}"
-                raise InputError(
-                    f"Ray gives every unit its resources within placement.call_timeout={seconds:g} s",
-                    f"{label} wants {wanted} on one node; free in the whole cluster: {left}",
-                    "end what holds them (ray list placement-groups), or add nodes",
-                )
+                rule = f"Ray gives every unit its resources within placement.call_timeout={seconds:g} s"
+                found = f"{label} wants {wanted} on one node; free in the whole cluster: {left}"
+                raise InputError(rule, found, "end what holds them (ray list placement-groups), or add nodes")
 
     def _options(self, unit: Unit, seats: Sequence[Seat]) -> dict[str, Any]:
         part = next(part for part in self._parts[unit.name] if seats[0].bundle in part.bundles)

@@ -49,12 +49,8 @@ class Described:
 
 def placed(cfg: Config) -> dict[str, Any]:
     """What Ray is asked for one shard or encoder. Lost calls are made again by `actors.fleet`, elsewhere if it can."""
-    return {
-        "num_cpus": cfg.placement.cpus,
-        "num_gpus": cfg.retriever.gpus,
-        **restarts.options(cfg, ShardActor),
-        "scheduling_strategy": "SPREAD",
-    }
+    asked = {"num_cpus": cfg.placement.cpus, "num_gpus": cfg.retriever.gpus, "scheduling_strategy": "SPREAD"}
+    return asked | restarts.options(cfg, ShardActor)
 
 
 class _Served(Alive):

@@ -61,17 +61,10 @@ class EndpointEngine(Slots, FreeEngine):
     def _turn(self, slot: Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words = sampling.stop_words
-        made = self._complete(
-            {
-                "prompt": slot.ids,
-                "max_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "stop": list(words.strings) if words else None,
-                "include_stop_str_in_output": True,
-                "stop_token_ids": list(sampling.stop_ids),
-                "seed": (slot.seed + slot.turns) % 2**31,
-            }
-        )
+        asked = {"prompt": slot.ids, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature}
+        asked |= {"stop": list(words.strings) if words else None, "include_stop_str_in_output": True}
+        asked |= {"stop_token_ids": list(sampling.stop_ids), "seed": (slot.seed + slot.turns) % 2**31}
+        made = self._complete(asked)
         if words:  # a server that puts tokens together to another text than ours goes on behind a stop string
             end = next((n for n in range(1, len(made.ids) + 1) if words.hit(made.ids[:n])), 0)
             made = Generation(made.ids[:end], made.logprobs[:end], made.version, True) if end else made

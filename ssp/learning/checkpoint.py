@@ -40,18 +40,12 @@ def load_model(folder: Path) -> PreTrainedModel:
     check_files(folder)
     transformers_logging.disable_progress_bar()
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        here: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+        told: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **here)
     except (SafetensorError, ValueError, OSError, RecursionError) as error:
         found = f"{folder if not isinstance(error, SafetensorError) else folder / WEIGHTS}: {error}"
         raise InputError("a model folder must load", found, "use another checkpoint") from error
-    model, info = loaded
+    model, info = told
     # transformers fills what the file lacks with random numbers and only warns.
     absent = sorted(info["missing_keys"]) or sorted(str(key) for key in info["mismatched_keys"])
     if absent:

@@ -42,11 +42,8 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
     from peft import inject_adapter_in_model
 
     head = model.get_output_embeddings()  # the log-probs are computed from its weight in chunks
-    there = {
-        name.rpartition(".")[2]
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module is not head
-    }
+    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head]
+    there = {name.rpartition(".")[2] for name in linear}
     rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
     hold(there.issuperset(config.targets), rule, ", ".join(config.targets), "leave learner.lora.rank at 0")
     model.requires_grad_(False)

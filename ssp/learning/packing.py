@@ -55,10 +55,8 @@ class Segments:
             both = [place for pair in zip(parents, range(len(sizes)), strict=True) for place in pair if place >= 0]
             seen = torch.cat([torch.arange(starts[piece], starts[piece + 1]) for piece in both]).to(device)
         runs = tuple((len(list(run)), *key) for key, run in groupby(zip(sizes, totals, strict=True)))
-        own, ends = (
-            torch.tensor(list(accumulate(counts, initial=0)), dtype=torch.int32, device=device)
-            for counts in (sizes, totals)
-        )
+        sums = [list(accumulate(counts, initial=0)) for counts in (sizes, totals)]
+        own, ends = (torch.tensor(some, dtype=torch.int32, device=device) for some in sums)
         return cls(runs, seen, own, ends, (max(sizes), max(totals)))
 
 

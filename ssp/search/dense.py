@@ -174,11 +174,8 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexHNSW):
         hnsw = index.hnsw
-        return faiss.SearchParametersHNSW(
-            efSearch=knobs.ef_search or hnsw.efSearch,
-            check_relative_distance=hnsw.check_relative_distance,
-            bounded_queue=hnsw.search_bounded_queue,
-        )
+        kept = {"check_relative_distance": hnsw.check_relative_distance, "bounded_queue": hnsw.search_bounded_queue}
+        return faiss.SearchParametersHNSW(efSearch=knobs.ef_search or hnsw.efSearch, **kept)
     if isinstance(index, faiss.IndexIVF):
         inner = parameters(index.quantizer, knobs)
         nprobe = knobs.nprobe or index.nprobe

@@ -88,10 +88,8 @@ def in_memory(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25, s
     whole = build((document.contents for document in documents), k1, b)
     name = retriever(fingerprint(documents), k1, b)
     parts = [whole.shard(i, shards) for i in range(shards)] if shards > 1 else [whole]
-    return [
-        Shard(name, whole.total, HeldDocuments(documents[part.first : part.first + part.rows], part.first), part)
-        for part in parts
-    ]
+    held = [HeldDocuments(documents[part.first : part.first + part.rows], part.first) for part in parts]
+    return [Shard(name, whole.total, some, part) for some, part in zip(held, parts, strict=True)]
 
 
 def retriever(corpus_sha256: str, k1: float, b: float) -> str:

@@ -52,14 +52,9 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     if gpu:  # masks and scores count here; weights come over the host and are packed on the GPU
         playing = FLOAT32 * max(GPU_PREFILL * (layer + shape.heads * role.limits.longest), logits)
         coming = [Need("next weights", packed + copies, turn=True), Need("read weights", read, host=True, turn=True)]
-    return EngineNeeds(
-        (
-            Need("weights", packed),
-            *coming,
-            Need("KV cache", episodes * _full(model, role)),
-            Need("workspace", playing, after=True),  # of a prefill's widest layer, or all logits in four copies
-        )
-    )
+    cache = Need("KV cache", episodes * _full(model, role))
+    work = Need("workspace", playing, after=True)  # of a prefill's widest layer, or all logits in four copies
+    return EngineNeeds((Need("weights", packed), *coming, cache, work))
 
 
 def fitting(model: Model, role: RoleConfig, room: int) -> int:

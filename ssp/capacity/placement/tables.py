@@ -97,11 +97,8 @@ def fits(cfg: Config, plan: Plan) -> None:
 
 def short(cfg: Config, plan: Plan) -> list[str]:
     """Warnings: of a machine whose free memory is less than its processes on CPUs need; [] where it suffices."""
-    return [
-        f"{error.found}. The run may end for want of memory: {error.next_step}"
-        for spares, error in _full_hosts(cfg, plan)
-        if spares
-    ]
+    told = [error for spares, error in _full_hosts(cfg, plan) if spares]
+    return [f"{error.found}. The run may end for want of memory: {error.next_step}" for error in told]
 
 
 def _too_full(plan: Plan, slot: Slot, needed: int) -> DoesNotFit:

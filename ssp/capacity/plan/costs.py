@@ -155,12 +155,9 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
         # Past versions play too; only the newest one's episodes are trained.
         play[role] = tokens * cost.pace.full * cost.gpus * (1 if role == PROPOSER else 1 + cfg.league.twice)
         trained[role] = tokens * (cfg.league.asked if role == PROPOSER else min(costs.spread, batch / batches / fed))
-    learn = {
-        name: sum(trained[role] for role in roles) * role_costs(cfg, name, costs).token
-        for name, roles in learners(cfg).items()
-        if cfg.block(name).policy != "frozen"
-    }
-    return play, learn
+    learn = [(name, roles) for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"]
+    tokens_of = {name: sum(trained[role] for role in roles) for name, roles in learn}
+    return play, {name: count * role_costs(cfg, name, costs).token for name, count in tokens_of.items()}
 
 
 def capped(mean: float, sigma: float, cap: float) -> float:

@@ -43,14 +43,9 @@ class Face(FreeEngine):
             odd = sorted(set(found.items()) ^ set(self._shapes.items()))[0]
             rule = f"an adapter of rank {self._config.rank} for {', '.join(self._config.targets)} of this base"
             raise InputError(rule, f"{odd[0]} of shape {found.get(odd[0], 'none')}", "publish adapters of this model")
-        config = {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "r": self._config.rank,
-            "lora_alpha": self._config.rank,
-            "target_modules": list(self._config.targets),
-        }
-        files = {"adapter_model.safetensors": weights, "adapter_config.json": config}
+        rank, targets = self._config.rank, list(self._config.targets)
+        config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "target_modules": targets, "r": rank}
+        files = {"adapter_model.safetensors": weights, "adapter_config.json": {**config, "lora_alpha": rank}}
         self._engine.adopt(self, self._role, files, version)
 
     def open(self, seeds: list[int]) -> list[int]:

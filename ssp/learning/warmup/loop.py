@@ -37,8 +37,6 @@ LEAST_SECONDS, SHARE = 60.0, 0.1
 
 Show = Callable[[Mapping[str, float]], None]
 """Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token), `tokens_per_second`."""
-
-
 Measured = float | None
 """Held-out nats a token; None without held-out episodes."""
 _KEPT = "epoch-"

@@ -144,11 +144,8 @@ class CrossEncoder:
         """One score a document, higher is better, in the order of `documents`."""
         from ssp.search.encoders.forward import clean
 
-        pairs = [
-            (clean(query, self._length), clean(document.contents, self._length))
-            for query, own in zip(queries, documents, strict=True)
-            for document in own
-        ]
+        texts = [(query, d.contents) for query, own in zip(queries, documents, strict=True) for d in own]
+        pairs = [tuple(clean(text, self._length) for text in pair) for pair in texts]
         scores = iter(self._run(self._pairs.encode_batch_fast(pairs)))
         return [[next(scores) for _ in own] for own in documents]
 
