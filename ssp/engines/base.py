@@ -58,9 +58,8 @@ class Sampling:
 class Generation:
     """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the context's end.
 
-    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1).
-    `version` drew the last token; `versions`, one a token, are there where weights changed in the middle (`Engine.load`
-    with `keep`).
+    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1). `version`
+    drew the last token; `versions`, one a token, are there where weights changed in the middle (`Engine.load` with `keep`).
     """
 
     ids: list[int]

@@ -95,8 +95,7 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
 
 
 def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from
-    `source`."""
+    """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from `source`."""
     folder.mkdir(exist_ok=True)
     model.save_pretrained(folder, state_dict=dict(weights))
     for name in TOKENIZER_FILES:

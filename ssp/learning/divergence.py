@@ -22,16 +22,14 @@ from ssp.learning.kl import at, importance
 from ssp.learning.memory import measured
 
 Named = Iterable[tuple[str, Tensor]]
-"""Tensors by name: whole weights and buffers, or one rank's shards of them. What is not of floating type is passed
-over."""
+"""Tensors by name: whole weights and buffers, or one rank's shards of them. What is not of floating type is passed over."""
 
 
 class Average:
     """`tensors`, written in place. After update t with t mod `every` = 0: mean ← tau mean + (1 - tau) policy.
 
-    Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses slow drift. Here the
-    means are kept in float32 (`master`, which a checkpoint must keep; a float32 tensor is its own) and cast to each
-    tensor's type.
+    Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses slow drift. Here the means
+    are kept in float32 (`master`, which a checkpoint must keep; a float32 tensor is its own) and cast to each tensor's type.
     """
 
     def __init__(self, tensors: Named, tau: float, every: int) -> None:

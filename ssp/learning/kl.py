@@ -97,8 +97,7 @@ def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor |
 def topk_reverse(
     policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int, paper: bool = False
 ) -> Tensor:
-    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top
-    k.
+    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top k.
 
     `paper`: without the first sg. Any q that does not depend on p serves.
     """

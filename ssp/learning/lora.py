@@ -36,8 +36,7 @@ def _peft(config: LoraConfig) -> PeftConfig:
 
 
 def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
-    """Freeze `model` and give its layers called `config.targets` a trainable adapter. InputError when one has no
-    layer."""
+    """Freeze `model` and give its layers called `config.targets` a trainable adapter. InputError when one has no layer."""
     settings = _peft(config)
     from peft import inject_adapter_in_model
 

@@ -44,8 +44,7 @@ class Tokens:
         return (self.logprobs if self.proximal is None else self.proximal).detach()
 
     def start_ratio(self) -> Tensor:
-        """exp(start - behaviour), the log clamped to ±20: how far trainer and sampler were apart as the update
-        began."""
+        """exp(start - behaviour), the log clamped to ±20: how far trainer and sampler were apart as the update began."""
         return _exp(self.start() - self.behaviour.detach())
 
 
@@ -102,8 +101,7 @@ def cispo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 
 
 def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox / pi_behaviour), cap
-    `tis_cap`.
+    """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox / pi_behaviour), cap `tis_cap`.
 
     Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq. 5; the cap is that
     of `tis`, whose gradient it has in an update's first optimizer step.

@@ -104,9 +104,8 @@ def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
 
 
 def lay_out(ids: Tensor, mask: Tensor) -> Line:
-    """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted; a row ends before
-    its last one. Rows that agree up to their first masked token share that prompt. InvariantError: nothing to
-    predict."""
+    """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted; a row ends before its
+    last one. Rows that agree up to their first masked token share that prompt. InvariantError: nothing to predict."""
     device, ids, mask = ids.device, ids.cpu(), mask.cpu().clone()
     mask[:, :1] = False  # nothing predicts it
     first = mask.int().argmax(dim=1).tolist()
@@ -258,8 +257,7 @@ def in_one_call(query: Tensor, key: Tensor, value: Tensor, segments: Segments, s
 def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n * own, heads, D].
 
-    The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in
-    front.
+    The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in front.
     """
     (_, own, heads, dim), total = query.shape, key.shape[1]
     if own < total:

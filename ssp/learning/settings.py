@@ -46,8 +46,7 @@ RULES: tuple[Rule, ...] = (own_code_is_there, settings_fit)
 
 
 def _trusted(loss: str) -> bool:
-    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own code is not
-    asked."""
+    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own code is not asked."""
     return own.sealed(loss) or own.says(loss, "trust_region") is True
 
 

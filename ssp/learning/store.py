@@ -1,10 +1,9 @@
 """What a learner trains, and the way to disk and back: weights, checkpoints, model folders.
 
-Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend
-keeps it (`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and
-`critic/`, where the KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file
-a rank), and with LoRA the folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run
-(law 7).
+Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend keeps it
+(`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and `critic/`, where the
+KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file a rank), and with LoRA the
+folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7).
 """
 
 from __future__ import annotations
@@ -152,8 +151,7 @@ class Stored:
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
 
-        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or
-        layout.
+        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout.
         """
         folder = Path(folder)
         record = self.ranks.agree(lambda: self._checked(folder))

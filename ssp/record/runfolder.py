@@ -58,10 +58,9 @@ def step_of(resume: str) -> int | None:
 def locate(cfg: Config, config_name: str) -> RunFolder:
     """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
 
-    `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it
-    has a checkpoint or a warm start, else a fresh start. `step:N`: the same folder, which must keep that step. A path:
-    that folder, which must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has
-    changed.
+    `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it has a
+    checkpoint or a warm start, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that
+    folder, which must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has changed.
     """
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:

@@ -69,8 +69,7 @@ class FlatIndex:
         return self._norm
 
     def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
-        """Best `k` rows of each of `vectors [n, d]`. InputError for another width, a value that is not finite,
-        any knob."""
+        """Best `k` rows of each of `vectors [n, d]`. InputError for another width, a value that is not finite, any knob."""
         queries = _check(vectors, self.vectors.shape[1], self.knobs, knobs)
         if not len(queries) or not len(self.vectors):
             return top_rows(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k)

@@ -31,8 +31,7 @@ Progress = Callable[[str, int, int], None]
 
 class MappedDocuments:
     """Rows [first, first + rows) of the corpus in `blob_path`; row r is the JSON in bytes [offsets[r], offsets[r+1]).
-    `offsets [total + 1] int64` may be memory-mapped. Only pages of rows that are asked for are read. Safe in
-    threads."""
+    `offsets [total + 1] int64` may be memory-mapped. Only pages of rows that are asked for are read. Safe in threads."""
 
     def __init__(self, blob_path: Path, offsets: Rows, first: int, rows: int) -> None:
         self.first, self.rows = first, rows

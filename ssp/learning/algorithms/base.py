@@ -23,17 +23,15 @@ class Algorithm(ABC):
     """One advantage estimator; a stateless one overrides `advantages` only.
 
     Of a batch it reads rewards float [N], valid bool [N], groups long [N], mask bool [N, T] and, where it is there:
-    token_rewards float [N, T], which then say all that a row earned, `rewards` included; values float [N, T], the
-    critic's before each token; baseline_rewards float [N], what the greedy answer earned, NaN where that attempt is
-    void.
+    token_rewards float [N, T], which then say all that a row earned, `rewards` included; values float [N, T], the critic's
+    before each token; baseline_rewards float [N], what the greedy answer earned, NaN where that attempt is void.
 
     Every mean, spread and count is over the rows that are valid: of n attempts of which v are valid a spread has v - 1
     in the denominator, and a lone survivor (v = 1 < n) has nothing to be compared with, and advantage 0.
 
-    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself:
-    `needs_values`, it reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone
-    in its group is left out; `baseline`, what a reward is measured against, and where that is "group" a group of equal
-    rewards is left out too.
+    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself: `needs_values`, it
+    reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone in its group is left out;
+    `baseline`, what a reward is measured against, and where that is "group" a group of equal rewards is left out too.
     """
 
     name = baseline = ""

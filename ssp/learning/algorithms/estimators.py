@@ -15,9 +15,8 @@ from ssp.learning.batch import Batch
 class Grpo(Algorithm):
     """A = (r - group mean) / (group std + 1e-6), the same on every model token of the episode.
 
-    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation,
-    the epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train
-    with.
+    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation, the
+    epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with.
     """
 
     name, needs_group, baseline = "grpo", True, "group"
@@ -119,8 +118,7 @@ class ReinforcePPBaseline(ReinforcePP):
     """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a
     group of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in
-    OpenRLHF's.
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's.
     """
 
     name, needs_group = "reinforce_pp_baseline", True
@@ -133,8 +131,7 @@ class ReinforcePPBaseline(ReinforcePP):
 
 
 class Remax(Algorithm):
-    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer
-    earned.
+    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer earned.
 
     Source: Li et al. 2024 (arXiv 2310.10505).
     """
@@ -173,8 +170,7 @@ class Rae(Algorithm):
 
 
 class Gae(Algorithm):
-    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the
-    last.
+    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the last.
 
     Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written.
     """

@@ -1,5 +1,4 @@
-"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one
-process.
+"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one process.
 
 A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are float32
 whatever the computation's type.
@@ -93,8 +92,7 @@ class Backend:
         return nullcontext()
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of
-        them."""
+        """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of them."""
         return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:

@@ -26,9 +26,8 @@ BatchPlan = Sequence[PlanItem]
 class Taught(Protocol):
     """A learner that is given blocks of episodes, by reference or as they are.
 
-    `learn`: one learner step on `plan`; its figures. `measure`: the same without a step. `save`: write a checkpoint
-    folder, aside and renamed; `load` reads it back. `export`: write the policy alone, as a model folder that a run can
-    start from.
+    `learn`: one learner step on `plan`; its figures. `measure`: the same without a step. `save`: write a checkpoint folder,
+    aside and renamed; `load` reads it back. `export`: write the policy alone, as a model folder that a run can start from.
     """
 
     @call(computes=True)

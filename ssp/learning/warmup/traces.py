@@ -33,8 +33,7 @@ _STEP = "mend the line, or take it out"
 
 @dataclass
 class Trace:
-    """One line. `results`: documents of each query, in order; `read`: those of a verifier's prompt; `line` counts
-    from 1."""
+    """One line. `results`: documents of each query, in order; `read`: those of a verifier's prompt; `line` counts from 1."""
 
     line: int
     role: str

@@ -1,6 +1,5 @@
 """A corpus file becomes an index folder, in stages: documents, bm25, vectors, dense, seal. The folder is complete or not
-there, and the same command goes on where a killed one was (`.NAME.building` beside the folder says what is done).
-"""
+there, and the same command goes on where a killed one was (`.NAME.building` beside the folder says what is done)."""
 
 from __future__ import annotations
 

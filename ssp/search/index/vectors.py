@@ -56,9 +56,8 @@ def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, 
 
 
 def take_embedding(source: Path, target: Path, rows: int, dim: int, report: Report) -> int:
-    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves
-    them. Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not
-    finite."""
+    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves them.
+    Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not finite."""
     wrong, size = "an embedding is one table of float32 or float16 (.npy), or plain float32", source.stat().st_size
     try:
         if source.suffix == ".npy":

@@ -46,9 +46,8 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 
 
 class OnlineSearch:
-    """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads.
-    `seed`: by which +vary draws. InputError for an unknown engine, and a key that is not set or, when searching,
-    not taken."""
+    """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads. `seed`:
+    by which +vary draws. InputError for an unknown engine, and a key that is not set or, when searching, not taken."""
 
     def __init__(self, cfg: RetrieverConfig, seed: int = 0) -> None:
         block = cfg.online
