@@ -133,11 +133,10 @@ def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
     from ssp.config.load import stated
     from ssp.selfplay import settings
 
-    below: tuple[str, ...] = ()
+    below: list[str] = []
     if any(os.environ.get(name) for name in migration.VARIABLES):
-        found = migration.environment(os.environ, stated(config, overrides))
-        below = found.settings
-        for note in found.notes:
+        below, notes = migration.environment(os.environ, stated(config, overrides))
+        for note in notes:
             say(f"note: {note}", file=sys.stderr)
     return settings.load(config, [*below, *overrides], trusted)
 

@@ -35,17 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     kind = system(overrides)
     name = args.config or recipe(kind, overrides)
     rows = values.rows(overrides, kind, dotted(load(name)))
-    found = environment(env, values.merged(rows))
+    below, notes = environment(env, values.merged(rows))
     say(f"over --config {name}")
     for row in rows:
         say(_line(row))
-    for note in found.notes:
+    for note in notes:
         say(f"  {note}")
     made, unknown = sum(bool(row.settings) for row in rows), sum(not row.known for row in rows)
     say(f"{len(rows)} keys: {made} set here, {len(rows) - made - unknown} with a reason why not, {unknown} unknown")
     if args.out is not None:
         typed = [f"{key}={_shown(value)}" for key, value in values.merged(rows).items()]
-        _write(args.out, name, [*found.settings, *typed])
+        _write(args.out, name, [*below, *typed])
         say(f"{args.out}: ssp train --config {args.out} --dry-run shows it")
     return 0
 
@@ -74,10 +74,10 @@ def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, st
     with first.open("rb") as stream:
         text = stream.read(script.MOST + 1).decode("utf-8", "replace")
     options = [key.name for key in sections()["research"].keys if key.name.startswith("--")]
-    found = script.read(text, options)
+    overrides, variables = script.read(text, options)
     behind = script.typed(theirs[1:])
     keys = {override.key for override in behind}
-    return [*(o for o in found.overrides if o.key not in keys), *behind], found.variables
+    return [*(o for o in overrides if o.key not in keys), *behind], variables
 
 
 def _line(row: values.Row) -> str:

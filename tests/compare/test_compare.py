@@ -148,14 +148,13 @@ def test_runs_of_one_seed_and_start_are_paired_question_by_question(tmp_path: Pa
     asked["again"] = ["seed=9", "save.keep=7"]
     curves = {name: {0: LOW, 3: better if lr in typed else MID} for name, typed in asked.items()}
     runs = [Run(RunFolder(made(tmp_path / name, curves[name], typed))) for name, typed in asked.items()]
-    ((pairs, mean),) = paired(runs)
-    assert [(pair.ours.name, pair.theirs.name) for pair in pairs] == [("clip", "own"), ("seeds", "again")]
-    for pair in pairs:
-        assert pair.questions == 60 and pair.estimate is not None
-        assert pair.estimate.mean == pytest.approx(0.1 / 3) and pair.estimate.low >= 0.0
-        own = pair.ours.end.estimate
-        assert own is not None and pair.estimate.high - pair.estimate.low < 0.6 * (own.high - own.low), "two differ"
-    assert mean is not None and mean.mean == pytest.approx(0.1 / 3)
+    (versus,) = paired(runs)
+    assert [(pair["ours"], pair["theirs"]) for pair in versus["pairs"]] == [("clip", "own"), ("seeds", "again")]
+    for pair, ours in zip(versus["pairs"], runs[1:3], strict=True):
+        found, own = pair["difference"], ours.end.estimate
+        assert pair["questions"] == 60 and found["mean"] == pytest.approx(0.1 / 3) and found["low"] >= 0.0
+        assert own is not None and found["high"] - found["low"] < 0.6 * (own.high - own.low), "two differ"
+    assert versus["mean"]["mean"] == pytest.approx(0.1 / 3)
     assert paired(runs[:1]) == [] and paired([runs[0], runs[4]]) == [], "one arm has nothing to differ from"
 
 
@@ -164,11 +163,10 @@ def test_no_seed_counts_twice(tmp_path: Path) -> None:
     lr = ["solver.learner.lr=0.125"]
     asked = {"own": (HIGH, []), "twin": (MID, ["save.keep=7"]), "clip": (MID, lr), "clip-twin": (HIGH, lr)}
     runs = [Run(RunFolder(made(tmp_path / name, {0: LOW, 3: end}, typed))) for name, (end, typed) in asked.items()]
-    ((pairs, mean),) = paired(runs)
-    (pair,) = pairs
-    assert (pair.ours.name, pair.theirs.name) == ("clip", "own")
-    assert pair.estimate is not None and pair.estimate.mean == pytest.approx(0.2)
-    assert mean is None, "one seed has no spread"
+    (versus,) = paired(runs)
+    (pair,) = versus["pairs"]
+    assert (pair["ours"], pair["theirs"]) == ("clip", "own") and pair["difference"]["mean"] == pytest.approx(0.2)
+    assert versus["mean"] is None, "one seed has no spread"
 
 
 def test_voids_are_counted_and_leave_both_sides_of_a_difference(tmp_path: Path) -> None:

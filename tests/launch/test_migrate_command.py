@@ -118,8 +118,8 @@ PYTHONUNBUFFERED=1 python3 -m verl.trainer.main_ppo \\
 def test_a_script_is_read_and_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spy = tmp_path / "spy"
     monkeypatch.setenv("HOME", "SENTINEL")
-    found = script.read(SCRIPT.format(spy=spy))
-    assert {override.key: override.value for override in found.overrides} == {
+    overrides, variables = script.read(SCRIPT.format(spy=spy))
+    assert {override.key: override.value for override in overrides} == {
         "actor_rollout_ref.model.path": "Qwen/Qwen2.5-3B",
         "data.max_response_length": None,
         "actor_rollout_ref.rollout.n_agent": "5",
@@ -130,15 +130,15 @@ def test_a_script_is_read_and_never_run(tmp_path: Path, monkeypatch: pytest.Monk
         "data.truncation": "left",
         "max_turns": "4",
     }
-    assert found.variables["METHOD"] == "grpo" and not {"LEN", "EVIL"} & found.variables.keys()
+    assert variables["METHOD"] == "grpo" and not {"LEN", "EVIL"} & variables.keys()
     assert not spy.exists()
 
 
 def test_variables_that_grow_and_odd_text_are_bounded() -> None:
     growing = "A=xxxxxxxxxx\n" + "A=$A$A$A$A\n" * 60 + "python x.py data.train_files=$A\n"
-    (override,) = script.read(growing).overrides
+    ((override,), _) = script.read(growing)
     assert override.value is None
-    assert script.read("fi\nelse\nelif [ ] ;\n'unmatched a.b=1\n\\\n").overrides == [script.Override("a.b", "1")]
+    assert script.read("fi\nelse\nelif [ ] ;\n'unmatched a.b=1\n\\\n")[0] == [script.Override("a.b", "1")]
     with pytest.raises(InputError, match="short text"):
         script.read("a" * (script.MOST + 1))
 

@@ -134,14 +134,13 @@ def test_what_the_file_says_wins_for_either_role(monkeypatch: pytest.MonkeyPatch
     mine = tmp_path / "mine.yaml"
     mine.write_text("solver: {model: mine}\nprotocol: mini\n", encoding="utf-8")
     env = {"SOURCE_ACTOR_CHECKPOINT_DIR": "there", "QUARK_SEARCH_CHAT_TEMPLATE": "llama3p1"}
-    found = migration.environment(env, stated(str(mine)))
-    assert found.settings == ()
-    assert ["not used" in note for note in found.notes] == [True, True]
+    settings, notes = migration.environment(env, stated(str(mine)))
+    assert settings == [] and ["not used" in note for note in notes] == [True, True]
 
 
 def test_a_checkpoint_is_a_folder_and_its_name() -> None:
     env = {"SOURCE_ACTOR_CHECKPOINT_DIR": "models", "SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME": "step_10"}
-    assert migration.environment(env, {}).settings == ('defaults.model="models/step_10"',)
+    assert migration.environment(env, {})[0] == ['defaults.model="models/step_10"']
 
 
 @pytest.mark.parametrize(
@@ -150,14 +149,14 @@ def test_a_checkpoint_is_a_folder_and_its_name() -> None:
     + [({"resume": "runs/mine"}, False), ({"run.dir": "mine"}, False)],
 )
 def test_a_run_that_is_named_is_the_run(stated: dict[str, object], used: bool) -> None:
-    found = migration.environment({"SAVE_CHECKPOINT_DIR": "there"}, stated)
-    assert found.settings == (('run.dir="there"',) if used else ())
-    assert used or f"is not used: the config or the command line sets {next(iter(stated))}" in found.notes[0]
+    settings, notes = migration.environment({"SAVE_CHECKPOINT_DIR": "there"}, stated)
+    assert settings == (['run.dir="there"'] if used else [])
+    assert used or f"is not used: the config or the command line sets {next(iter(stated))}" in notes[0]
 
 
 @pytest.mark.parametrize(("theirs", "ours"), migration.TEMPLATES.items())
 def test_each_chat_template_is_a_protocol(theirs: str, ours: str) -> None:
-    (setting,) = migration.environment({"QUARK_SEARCH_CHAT_TEMPLATE": theirs}, {}).settings
+    ((setting,), _) = migration.environment({"QUARK_SEARCH_CHAT_TEMPLATE": theirs}, {})
     assert load("ssp-qwen2.5-7b", [setting]).protocol == ours
 
 
@@ -178,10 +177,10 @@ def test_the_recipes_take_the_judges_variables_themselves(
 
 def test_names_of_anybody_count_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     env = dict.fromkeys(migration.TOLD, "somewhere")
-    assert migration.environment(env, {}) == migration.Found((), ())
-    beside = migration.environment({**env, "SEARCH_IP": "10.9.8.7"}, {})
-    assert beside.settings == ('retriever.url="http://10.9.8.7:8000"',)
-    assert [note.split()[0] for note in beside.notes] == ["SEARCH_IP", *migration.TOLD]
+    assert migration.environment(env, {}) == ([], [])
+    settings, notes = migration.environment({**env, "SEARCH_IP": "10.9.8.7"}, {})
+    assert settings == ['retriever.url="http://10.9.8.7:8000"']
+    assert [note.split()[0] for note in notes] == ["SEARCH_IP", *migration.TOLD]
 
 
 def test_an_evaluation_searches_there_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,17 +108,10 @@ TOLD: dict[str, str] = _RAW["told"]
 """Variables of that script whose names belong to anybody: not taken, and told only beside one that SSP alone has."""
 
 
-@dataclass(frozen=True)
-class Found:
-    """What the environment says: `settings` (`key=value`, to go below what is typed) and `notes`, a line a variable."""
-
-    settings: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
-def environment(env: Mapping[str, str], stated: Mapping[str, object]) -> Found:
-    """Settings from the variables that `env` has. `stated`: dotted keys that the config's file or the command line sets,
-    with their values as written; these win. An empty variable is none. InputError: a template that is none of SSP's."""
+def environment(env: Mapping[str, str], stated: Mapping[str, object]) -> tuple[list[str], list[str]]:
+    """Settings (`key=value`, to go below what is typed) from the variables that `env` has, and a line a variable. `stated`:
+    dotted keys that the config's file or the command line sets, with their values as written; these win. An empty variable
+    is none. InputError: a template that is none of SSP's."""
     settings: list[str] = []
     notes: list[str] = []
     for variable in VARIABLES:
@@ -138,7 +131,7 @@ def environment(env: Mapping[str, str], stated: Mapping[str, object]) -> Found:
             notes.append(f"{variable} sets {', '.join(made)}")
     if notes:
         notes += [f"{name} is not used: set {key}" for name, key in TOLD.items() if env.get(name)]
-    return Found(tuple(settings), tuple(f"{note} ({PAGE})" for note in notes))
+    return settings, [f"{note} ({PAGE})" for note in notes]
 
 
 def _settings(variable: str, value: str, env: Mapping[str, str]) -> dict[str, str]:

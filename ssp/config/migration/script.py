@@ -120,24 +120,16 @@ class _Reader:
         return None if None in sides else (sides[0] == sides[1]) == (match[2] in ("==", "=", "-eq"))
 
 
-@dataclass(frozen=True)
-class Script:
-    """What a script sets: `overrides` in its order, of a key that comes twice the last; its own `variables` at its end."""
-
-    overrides: list[Override]
-    variables: dict[str, str]
-
-
-def read(text: str, options: Sequence[str] = ()) -> Script:
-    """What the text sets. `options`: names of `--options` that count. InputError for a text of more than `MOST`
-    characters."""
+def read(text: str, options: Sequence[str] = ()) -> tuple[list[Override], dict[str, str]]:
+    """What the text sets, in its order, of a key that comes twice the last; its own variables at its end. `options`: names
+    of `--options` that count. InputError for a text of more than `MOST` characters."""
     hold(len(text) <= MOST, "a launch script is a short text", f"{len(text):,} characters", "give the script alone")
     found: dict[str, Override] = {}
     reader = _Reader()
     for override in reader.overrides(text, options):
         found.pop(override.key, None)
         found[override.key] = override
-    return Script(list(found.values()), {name: value for name, value in reader.known.items() if value is not None})
+    return list(found.values()), {name: value for name, value in reader.known.items() if value is not None}
 
 
 def typed(words: Sequence[str]) -> list[Override]:

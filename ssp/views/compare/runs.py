@@ -138,19 +138,9 @@ def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
 
 
-@dataclass(frozen=True)
-class Pair:
-    """`ours` minus `theirs` at their ends, on so many `questions`; None when no question is in both."""
-
-    ours: Run
-    theirs: Run
-    estimate: Estimate | None
-    questions: int
-
-
-def paired(runs: Sequence[Run]) -> list[tuple[list[Pair], Estimate | None]]:
-    """Every other arm against the first run's, where any of their runs pair: these pairs, and where there are several the
-    mean of their differences, pairs drawn anew."""
+def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Every other arm against the first run's, where any of their runs pair: the `pairs`, with the difference of ours and
+    theirs at their ends (None when no question is in both), and where there are several its `mean`, pairs drawn anew."""
     arms: dict[str, dict[str, Run]] = {}
     for run in runs:
         arm, start = _place(run)
@@ -158,28 +148,23 @@ def paired(runs: Sequence[Run]) -> list[tuple[list[Pair], Estimate | None]]:
     theirs, *others = arms.values()
     found = []
     for those in others:
-        pairs = []
+        pairs, known = list[dict[str, Any]](), list[float]()
         for start, ours in those.items():
             if other := theirs.get(start):
-                told = difference(ours.metric, ours.answers(ours.end.step), other.answers(other.end.step))
-                pairs.append(Pair(ours, other, *told))
-        known = [pair.estimate.mean for pair in pairs if pair.estimate is not None]
+                made, questions = difference(ours.metric, ours.answers(ours.end.step), other.answers(other.end.step))
+                known += [] if made is None else [made.mean]
+                told = {"ends": [ours.end.step, other.end.step], "questions": questions, "difference": _interval(made)}
+                pairs.append({"ours": ours.name, "theirs": other.name, **told})
         if pairs:
-            found.append((pairs, estimate(known, 0, "pairs") if len(known) > 1 else None))
+            drawn = estimate(known, 0, "pairs") if len(known) > 1 else None
+            found.append({"pairs": pairs, "mean": _interval(drawn)})
     return found
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
     """Everything that is known of runs, their settings and their pairs, as numbers, texts and lists."""
-    differences = [{"pairs": [_pair(pair) for pair in pairs], "mean": _interval(mean)} for pairs, mean in paired(runs)]
     told = {"metric": runs[0].metric, "runs": [_run(one) for one in runs], "settings": differing(runs)}
-    return {**told, "differences": differences}
-
-
-def _pair(pair: Pair) -> dict[str, Any]:
-    ends = [pair.ours.end.step, pair.theirs.end.step]
-    found = {"ends": ends, "questions": pair.questions, "difference": _interval(pair.estimate)}
-    return {"ours": pair.ours.name, "theirs": pair.theirs.name, **found}
+    return {**told, "differences": paired(runs)}
 
 
 def _run(run: Run) -> dict[str, Any]:
