@@ -112,17 +112,14 @@ class Parsed:
         return load(self.config, self.overrides)
 
 
-def parse(
-    argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None] | None = None
-) -> Parsed:
+def parse(argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None]) -> Parsed:
     """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's options. Options
     and settings may stand in any order."""
     parser = Parser(command, summary)
     said = f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)"
     parser.add_argument("--config", metavar="NAME|FILE", help=said)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
-    if flags is not None:
-        flags(parser)
+    flags(parser)
     found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
     return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
 

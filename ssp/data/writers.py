@@ -29,11 +29,9 @@ def fits_search_r1(question: Question, prompt: str) -> bool:
 
 def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str) -> None:
     """Search-R1's five columns. `prompt`: the one message of a row, with the hole {question}
-    (`ssp.game.protocols.training_prompt`): its trainer adds no instructions, and its scorer wants an example's `<answer>`
-    before the policy's. The index counts from 0 in each (source, split).
-
-    InputError for a question without source or split, and for one that a row would not give back.
-    """
+    (`ssp.game.protocols.training_prompt`): its trainer adds no instructions, and its scorer wants an example's
+    `<answer>` before the policy's. The index counts from 0 in each (source, split). InputError for a question without
+    source or split, and for one that a row would not give back."""
     numbers: Counter[tuple[str, str]] = Counter()
     rows = []
     for question in questions:

@@ -16,7 +16,7 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.seeds import generator
 from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league.payoff import PayoffTable, Result
-from ssp.selfplay.league.ratings import Ratings, fit
+from ssp.selfplay.league.ratings import WALK, Ratings, fit
 
 
 class Pool:
@@ -63,8 +63,6 @@ DECAY = 0.95
 """Weight of a version's games for the chance of the next one."""
 DOUBT = 4.0
 """Independent attempts that the ratings' word counts for beside these games."""
-WALK = 0.1
-"""Of the ratings (`ratings.fit`)."""
 RECENT = 64
 """Versions of a role whose games are kept beside the members'."""
 

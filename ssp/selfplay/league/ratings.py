@@ -19,6 +19,8 @@ ELO = 400 / math.log(10)
 """Elo points a logit."""
 PRIOR = 2.0
 """Standard deviation of a strength before any game, in logits: 347 Elo, where Glicko begins with 350."""
+WALK = 0.1
+"""Of the prior of a run's ratings, in logits a version (docs/league.md)."""
 STEPS, CLOSE = 100, 1e-9
 
 

@@ -16,8 +16,6 @@ SPANS = 1500
 """Of the timeline: the newest ones."""
 VERSIONS = 240
 """Of the standing: a fit takes their number's third power, 1 s here."""
-WALK = 0.1
-"""Of the prior, in logits a version (docs/league.md)."""
 
 
 def short(value: float | None) -> float | None:
@@ -87,7 +85,7 @@ def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
     small = PayoffTable()
     small.restore(table.state())
     small.keep(set(kept[SOLVER]), set(kept[PROPOSER]))
-    effect, fitted = small.design_effect(), ratings.fit(small, walk=WALK)
+    effect, fitted = small.design_effect(), ratings.fit(small, walk=ratings.WALK)
     cells, groups = [], list[set[tuple[str, int]]]()
     for pair in small.pairs():
         questions, graded, right = small.count(*pair)
