@@ -14,7 +14,7 @@ from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
-from ssp.game import corpora, protocols
+from ssp.game import corpora
 from ssp.game.protocols.renderer import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     threads.use(threads.alone(cfg))
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
     heat = cfg.eval.temperature if args.temperature is None else args.temperature
-    folder, protocol, console = named.folder(cfg), protocols.get(cfg.protocol), Terminal(soft_wrap=True)
+    folder, protocol, console = named.folder(cfg), build.protocol(cfg, SOLVER), Terminal(soft_wrap=True)
     tokenizer = build.tokenizer(folder)
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat)
 

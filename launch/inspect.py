@@ -91,7 +91,7 @@ def _header(found: Found) -> Text:
 
 def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
     """A heading a stretch of the log, and its text in the transcript's colours."""
-    protocol = protocols.get(cfg.protocol)
+    protocol = protocols.get(cfg.protocol).naming(episode.tools)
     for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
         yield Text(f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic")

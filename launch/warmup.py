@@ -113,7 +113,9 @@ def read(cfg: Config, taught: str, folder: Path) -> list[Episode]:
     """The episodes of `warmup.data` for the role `taught`, or of all that start from one model: traces, or the good ones of
     a run. InputError for anything else."""
     roles = (*warmed(cfg), *VERIFIERS) if taught == ALL else (taught,)
-    renderers = {role: build.renderer(cfg, role if role in ROLES else SOLVER, folder) for role in roles}
+    renderers = {
+        role: build.renderer(cfg, role if role in ROLES else SOLVER, folder, plays=role in ROLES) for role in roles
+    }
     data = models.resolve(files.resolve(cfg.warmup.data, "traces"), "warmup.data")
     if data.is_dir():
         return traces.of_run(data, {role: renderers[role] for role in ROLES if role in roles})

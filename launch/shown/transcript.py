@@ -19,6 +19,7 @@ def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
     if kind is Kind.PROMPT:
         return _line("prompt", text.strip(), COLOURS[kind])
     tags = {protocol.role(role).final: "bold green", protocol.search.tag: "cyan", "think": "yellow"}
+    tags |= {offer.name: "cyan" for offer in protocol.offers}
     lines = []
     for segment in protocol.parse(text):
         style = tags.get(segment.kind, "") if kind is Kind.MODEL else COLOURS[kind]

@@ -14,6 +14,10 @@ STAGE = "search/"
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
 
+TOOL_RESULT, MISTAKE = "tool:", "tool:mistake"
+"""How the id of a document begins that a tool wrote; and that of what a tool tells a policy of its mistake, which no
+evidence is."""
+
 PROPOSAL, ATTEMPT, GREEDY, EVALUATION = "proposal", "attempt", "greedy", "evaluation"
 """Kinds of episodes. A greedy one is only a baseline: the answer at temperature 0 (ReMax)."""
 
@@ -108,7 +112,8 @@ class Episode:
     `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
     `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
     `invalid` counts its turns that neither searched nor handed in.
-    `queries` are the searches that were carried out; `hits` says of each how many documents it showed (0: none were
+    `queries` are the searches, and calls of other tools, that were carried out; `tools` names the tool of each, where there
+    are others than the search; `hits` says of each how many documents it showed (0: none were
     found, or the query was refused), and `documents` holds these, all in a row. `cuts` counts the searches that did not show
     all that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit of a turn's tokens.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
@@ -128,6 +133,7 @@ class Episode:
     stopped: str = ""
     invalid: int = 0
     queries: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
     hits: list[int] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     cuts: int = 0
@@ -139,6 +145,12 @@ class Episode:
     def response(self) -> str:
         """What followed the prompt: model and observations, as text."""
         return self.text[self.response_at :]
+
+    @property
+    def searches(self) -> list[str]:
+        """Of `queries` those that the search was asked."""
+        named = self.tools or ["search"] * len(self.queries)
+        return [query for query, tool in zip(self.queries, named, strict=True) if tool == "search"]
 
     def void(self, cause: str) -> None:
         """Mark as a fault of ours."""

@@ -42,6 +42,9 @@ def seal(block: dict[str, Any]) -> None:
         value = block.get(key)
         if isinstance(value, str) and (":" in value or "." in value):
             block[key] = SEALED + value
+    tools = block.get("tools")
+    if isinstance(tools, list):
+        block["tools"] = [f"{SEALED}{tool}" if ":" in str(tool) or "." in str(tool) else tool for tool in tools]
 
 
 def find(value: str, what: str, example: str) -> Any:
@@ -92,17 +95,24 @@ def locate(cfg: Config) -> None:
     """Make every file among the places of `cfg` absolute: workers may have another working folder."""
     for block in (cfg.defaults, cfg.proposer, cfg.solver):
         for key in KEYS:
-            place, colon, name = str(getattr(block, key)).partition(":")
-            if colon and _is_file(place):
-                setattr(block, key, f"{Path(place).expanduser().absolute()}:{name}")
+            setattr(block, key, _located(str(getattr(block, key))))
+        block.tools = [_located(tool) for tool in block.tools]
+
+
+def _located(value: str) -> str:
+    place, colon, name = value.partition(":")
+    return f"{Path(place).expanduser().absolute()}:{name}" if colon and _is_file(place) else value
 
 
 def prints(cfg: Config) -> dict[str, str]:
     """Setting → the place's title, and of a file the first 16 hex digits of its sha256, for every place that `cfg` names."""
     found = {}
     for role in cfg.roles:
-        for key in KEYS:
-            value = getattr(cfg.block(role), key)
+        block = cfg.block(role)
+        named = [(key, getattr(block, key)) for key in KEYS] + [
+            (f"tools[{n}]", tool) for n, tool in enumerate(block.tools)
+        ]
+        for key, value in named:
             if is_own(value) and not value.startswith("ssp."):  # ours is no one's own
                 path = Path(value.partition(":")[0]).expanduser()
                 code = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""

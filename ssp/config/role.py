@@ -221,6 +221,8 @@ class RoleConfig:
     `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for negative
     advantages (0 = none); importance weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the
     loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus.
+    `tools`: what a policy may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
+    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp).
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
@@ -253,6 +255,7 @@ class RoleConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)
+    tools: list[str] = field(default_factory=lambda: ["search"])
 
     def __post_init__(self) -> None:
         """A role's learner computes in its engine's precision, on its device, and in simulated time at its pace. Its engine

@@ -191,14 +191,14 @@ class JudgeConfig:
 
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint).
     `url`: base URL, with /v1; its key is read from the environment variable SSP_JUDGE_KEY. `format` of a verdict: word
-    (Correct or Wrong) or json ({"rationale", "judgement"}), in at most `max_tokens` (0 = 16 for a word, 256 for json).
+    (Correct or Wrong, in 16 tokens), json ({"rationale", "judgement"}, in 256), or thought (a word, after a model's own
+    thoughts, in 4,096).
     `timeout`: seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm")
     url: str = ""
     model: str = ""
-    format: str = choice("word", "word json")
-    max_tokens: int = number(0, 0)
+    format: str = choice("word", "word json thought")
     timeout: ClassVar[float] = 30.0
     retries: ClassVar[int] = 4
     concurrency: ClassVar[int] = 32
@@ -206,8 +206,8 @@ class JudgeConfig:
 
     @property
     def longest(self) -> int:
-        """Tokens of a verdict: `max_tokens`, else of a word, or of a sentence of reason with it."""
-        return self.max_tokens or (16 if self.format == "word" else 256)
+        """Tokens of a verdict."""
+        return {"word": 16, "json": 256}.get(self.format, 4096)
 
 
 @dataclass

@@ -198,16 +198,12 @@ def proposals_can_be_checked(cfg: Config) -> None:
 
 
 def judge_can_answer(cfg: Config) -> None:
-    """An endpoint that is asked has a model and an address without user and password, and a JSON verdict room for its
-    sentence of reason."""
+    """An endpoint that is asked has a model and an address without user and password."""
     if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
         return
     rule = "judge.model is the endpoint's name of its model"
     found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
     hold(cfg.judge.model, rule, found, "set judge.model=...")
-    if cfg.judge.kind == "llm" and cfg.judge.format == "json" and cfg.judge.longest < 64:
-        rule = "judge.max_tokens is at least 64 for judge.format=json"
-        raise InputError(rule, f"judge.max_tokens={cfg.judge.max_tokens}", "set judge.max_tokens=256")
     step = f"e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL starts; its key is in {JUDGE_KEY}"
     check_address("judge.url", cfg.judge.url, step)
 

@@ -117,7 +117,6 @@ REFUSED = {
         (f"{LLM} judge.url=http://h:port/v1", "judge.url"),
         (f"{LLM} judge.url=ftp://h/v1", "judge.url"),
         (f"{LLM} judge.format=prose", "judge.format"),
-        (f"{LLM} judge.format=json judge.max_tokens=63", "judge.max_tokens"),
         ("judge.kind=oracle", "judge.kind"),
     ],
     "an episode, an evaluation, a run": [

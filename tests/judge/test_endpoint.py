@@ -85,7 +85,7 @@ def test_what_is_sent() -> None:
     assert server.items == [{"question": "who ?", "accepted": ["pota"], "answer": "yes"}]
 
 
-@pytest.mark.parametrize(("block", "most"), [({"format": "json"}, 256), ({"max_tokens": 4096}, 4096)])
+@pytest.mark.parametrize(("block", "most"), [({"format": "json"}, 256), ({"format": "thought"}, 4096)])
 def test_room_for_a_judge_that_thinks(block: dict[str, Any], most: int) -> None:
     with serving(lambda said, n: "Correct") as server:
         build.judge(Config(judge=settings(server, **block))).decide([item("yes")])
@@ -192,7 +192,7 @@ def test_the_check_asks_once_and_takes_any_verdict() -> None:
     [
         (Reply("model `m` does not exist", 404), "model `m` does not exist", "correct judge.url, judge.model"),
         (Reply("bad gateway", 502), "bad gateway", "ssp serve --judge"),
-        (Reply("<think>Let me see"), "Let me see", "raise judge.max_tokens"),
+        (Reply("<think>Let me see"), "Let me see", "judge.format=thought"),
         (Reply(raw=b"<html>\x1b[1mLog in"), "no chat completion: '<html>[1mLog in'", "correct judge.url"),
     ],
 )

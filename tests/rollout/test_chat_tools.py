@@ -10,7 +10,8 @@ from transformers import PreTrainedTokenizerBase
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.game import protocols
-from ssp.game.protocols.renderer import TOOLS, Renderer
+from ssp.game.protocols.calls import SEARCH
+from ssp.game.protocols.renderer import Renderer
 from ssp.selfplay.settings import load
 
 CHAT = protocols.get("chat-tools")
@@ -30,7 +31,7 @@ QUESTION = {"question": "Which city is it?"}
 
 
 def ids_of(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> list[int]:
-    text = tokenizer.apply_chat_template(messages, tools=TOOLS, tokenize=False, date_string="26 Jul 2024")  # type: ignore[arg-type]
+    text = tokenizer.apply_chat_template(messages, tools=[SEARCH.function], tokenize=False, date_string="26 Jul 2024")  # type: ignore[arg-type]
     return encode(tokenizer, str(text))
 
 

@@ -78,8 +78,8 @@ class Endpoint:
         if isinstance(found, Fault):
             steps = {
                 REFUSED: f"correct judge.url, judge.model or the key in {JUDGE_KEY}",
-                FORMAT: "correct judge.url (with /v1); or take an instruction-tuned judge.model, or raise "
-                "judge.max_tokens when it thinks before it answers",
+                FORMAT: "correct judge.url (with /v1); or take an instruction-tuned judge.model, or set "
+                "judge.format=thought when it thinks before it answers",
             }
             rule = f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is relied on"
             step = "start it (ssp serve --judge MODEL), or correct judge.url"

@@ -47,7 +47,7 @@ def prompt(item: Item, form: str) -> str:
     }
     # Half of a surrogate pair cannot be sent; an escaped "<" is no chat template's special token.
     data = json.dumps(given, ensure_ascii=False).encode("utf-8", "replace").decode().replace("<", "\\u003c")
-    return f"{_TASK}\n{_REPLY[form]}\n\n{data}"
+    return f"{_TASK}\n{_REPLY.get(form, _REPLY['word'])}\n\n{data}"
 
 
 def verdict(reply: str, form: str) -> bool | None:
@@ -55,7 +55,7 @@ def verdict(reply: str, form: str) -> bool | None:
     before, closed, after = reply.partition("</think>")  # some servers leave the opening tag in the prompt
     one_thought = closed and "<think>" not in before.lstrip().removeprefix("<think>")
     said = (after if one_thought else reply).strip()
-    if form == "word":
+    if form != "json":
         return _word(said)
     fenced = _FENCED.fullmatch(said)
     try:

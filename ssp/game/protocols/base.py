@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.episode import TOOL_RESULT, Document
+from ssp.base.errors import InputError, hold
 from ssp.game.protocols import calls
+from ssp.game.protocols.calls import TOOL, Call, Offer
 from ssp.game.protocols.template import CONTROL, Message, lay_out
 
 TEXT = "text"
@@ -41,10 +43,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Action:
-    """What a turn asks for: searches (in order), or the role's result; neither when the turn is invalid."""
+    """What a turn asks for: calls of tools (in order), or the role's result; neither when the turn is invalid."""
 
-    queries: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
     final: str | None = None
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """What the calls say."""
+        return tuple(call.text for call in self.calls)
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Protocol:
     model's settings do not say. `plain`: the layout of `template=plain`. `one_line`: every text is squeezed to one line
     with single spaces. `question_mark`: a question without one gets one. `retry`: what an invalid turn is told, with
     the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, "" for those of the
-    layout."""
+    layout. `offers`: the tools beside the search; they come from a role's `tools`, not from the file."""
 
     __pydantic_config__ = STRICT
 
@@ -115,6 +122,22 @@ class Protocol:
     question_mark: bool = False
     retry: str = ""
     end: str = ""
+    offers: tuple[Offer, ...] = ()
+
+    def offering(self, offers: Sequence[Offer]) -> Protocol:
+        """This protocol with these tools beside the search: where calls are not JSON, with a tag for each. InputError for
+        a name that has a meaning here already."""
+        taken = {*self.kinds, TOOL} - {offer.name for offer in self.offers}
+        for offer in offers:
+            rule = f"a tool has a name of its own under protocol {self.id}"
+            hold(offer.name not in taken, rule, offer.name, "give the function another name")
+            taken.add(offer.name)
+        tags = () if self.search.form == "tool" else (offer.name for offer in offers)
+        return replace(self, kinds=(*self.kinds, *tags), offers=tuple(offers)) if offers else self
+
+    def naming(self, tools: Sequence[str]) -> Protocol:
+        """This protocol with these tools, of which nothing but their names is known: for texts that are on record."""
+        return self.offering([Offer(name) for name in dict.fromkeys(tools) if name != TOOL])
 
     @property
     def mark(self) -> dict[str, str | int]:
@@ -137,7 +160,20 @@ class Protocol:
             raise InputError(rule, f"fields {sorted(fields)}", "give every field of the prompt")
         texts = [("system", spoken.system), ("user", spoken.user)]
         filled = [(who, self._tidy(HOLE.sub(lambda hole: known[hole[1]], text))) for who, text in texts if text]
+        if self.offers and not self.offers_tool:  # of which no chat template tells
+            told = "\n".join(map(self._told, self.offers))
+            who, text = filled[0]
+            filled[0] = who, self._tidy(f"{text}\n{told}" if who == "system" else f"{told}\n{text}")
         return [{"role": who, "content": text} for who, text in filled]
+
+    def _told(self, offer: Offer) -> str:
+        """How a policy hears of a tool that its chat template does not show."""
+        shape = {name: f"<{name}>" for name in offer.parameters.get("properties", {})}
+        if self.search.form == "tool":
+            tag, body = self.search.tag, json.dumps({"name": offer.name, "arguments": shape})
+        else:
+            tag, body = offer.name, offer.alone or json.dumps(shape)
+        return f"<{tag}> {body} </{tag}> {offer.description}"
 
     def render(self, role: str, fields: dict[str, str], template: str = "") -> str:
         """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as in `messages`, and
@@ -170,12 +206,13 @@ class Protocol:
         does not (self-search). A turn's text contains the string that ended it."""
         spoken, search = self.role(role), f"</{self.search.tag}>"
         named = spoken.stops or (f"</{spoken.final}>", *(() if self.observation_form.as_turn else (search,)))
+        named += tuple(f"</{offer.name}>" for offer in self.offers if offer.name in self.kinds)
         return named if searching else tuple(stop for stop in named if stop != search)
 
     def action(self, role: str, turn: str) -> Action:
         """What `turn` asks for: its last segment decides, text outside the tags aside. Never raises."""
-        queries = self.queries(turn)
-        return Action(queries) if queries else Action(final=self.final(role, turn))
+        asked = self.calls(turn)
+        return Action(asked) if asked else Action(final=self.final(role, turn))
 
     def final(self, role: str, turn: str) -> str | None:
         """What `turn` hands in: its last segment, when that is the closed, non-empty final tag."""
@@ -185,13 +222,21 @@ class Protocol:
         return ((calls.boxed(found) or "").strip() if spoken.boxed else found) or None
 
     def queries(self, turn: str) -> tuple[str, ...]:
-        """What `turn` searches for, none when it does not search or when what it asks for cannot be read."""
-        last = self.last_search(turn)
-        if self.search.form != "tool":
-            return calls.split(last.text, self.search.form) if last is not None and last.text else ()
-        if last is None:
-            return calls.bare_call(self._uncontrolled(turn))
-        return calls.tool_queries([s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed])
+        """What the calls of `turn` say."""
+        return Action(self.calls(turn)).queries
+
+    def calls(self, turn: str) -> tuple[Call, ...]:
+        """The calls with which `turn` ends; none when it ends otherwise, or when what it asks for cannot be read."""
+        last, names = self.last_search(turn), [TOOL, *(offer.name for offer in self.offers)]
+        if self.search.form == "tool":
+            if last is None:
+                return calls.bare_call(self._uncontrolled(turn), names)
+            return calls.read([s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed], names)
+        for offer in self.offers:
+            if (own := self._last(turn, offer.name)) is not None:
+                return calls.tagged(offer, own.text)
+        found = calls.split(last.text, self.search.form) if last is not None and last.text else ()
+        return tuple(Call(TOOL, query) for query in found)
 
     def last_search(self, turn: str) -> Segment | None:
         """The search that `turn` ends with."""
@@ -207,9 +252,11 @@ class Protocol:
         must not speak for the environment."""
 
         def shown(n: int, document: Document) -> str:
+            if document.id.startswith(TOOL_RESULT):  # which has no title
+                return self.clean(document.contents)
             values = {"id": document.id, "title": document.title, "text": document.text, "contents": document.contents}
             values["first_line"] = document.contents.split("\n", 1)[0]
-            clean = {name: self._uncontrolled(self._tags.sub(" ", value)) for name, value in values.items()}
+            clean = {name: self.clean(value) for name, value in values.items()}
             return HOLE.sub(lambda hole: {**clean, "n": str(n)}[hole[1]], self.observation_form.document)
 
         return self._tidy(self.observation_form.join.join(map(shown, itertools.count(1), documents)))
@@ -226,6 +273,10 @@ class Protocol:
             rule = f"protocol {self.id} knows the roles {', '.join(sorted(self.roles))}"
             raise InputError(rule, name, "use one of these roles")
         return self.roles[name]
+
+    def clean(self, text: str) -> str:
+        """`text` of others, without any of this protocol's tags and any model's control strings."""
+        return self._uncontrolled(self._tags.sub(" ", text))
 
     def _uncontrolled(self, text: str) -> str:
         """`text` without what a tokenizer would read as a control token of its own."""

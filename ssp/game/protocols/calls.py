@@ -1,14 +1,52 @@
-"""What stands inside a turn's tags: queries in their written forms, tool calls, boxed results. Nothing here raises."""
+"""What stands inside a turn's tags: queries in their written forms, calls of tools, boxed results. Nothing here raises."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 TOOL = "search"
-"""Name of the one tool that a policy is offered."""
+"""Name of the tool that every policy is offered."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A tool as a policy hears of it. `parameters`: JSON schema of its arguments, an object."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def function(self) -> dict[str, Any]:
+        """In the form that chat templates take."""
+        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+    @property
+    def alone(self) -> str:
+        """The one argument that it has, where that is a text: its name. Between tags it is written as it is."""
+        known: dict[str, Any] = self.parameters.get("properties", {})
+        return next(iter(known)) if [value.get("type") for value in known.values()] == ["string"] else ""
+
+
+_QUERY = {"type": "string", "description": "what to look for, in a few words"}
+SEARCH = Offer(
+    TOOL,
+    "Searches the document collection and returns the passages that fit best.",
+    {"type": "object", "properties": {"query": _QUERY}, "required": ["query"]},
+)
+
+
+class Call(NamedTuple):
+    """A call that a policy wrote. `text`: what a search looks for; of another tool the JSON of its arguments."""
+
+    tool: str
+    text: str
+
 
 HOLE = "{query}"
 """Where the query stands in a form of a protocol's own."""
@@ -31,17 +69,23 @@ def split(text: str, form: str) -> tuple[str, ...]:
     return (_texts(value) if isinstance(value, list) else ()) or (text,)
 
 
-def tool_queries(bodies: Sequence[str]) -> tuple[str, ...]:
-    """The queries of a turn's tool calls: JSON `{"name": "search", "arguments": {"query": ...}}` in each body. The
-    query may be a list of them. One call that cannot be read makes the whole turn unreadable: ()."""
-    asked = [_arguments(_json(body)) for body in bodies]
-    return tuple(query for queries in asked for query in queries) if all(asked) else ()
+def read(bodies: Sequence[str], names: Sequence[str]) -> tuple[Call, ...]:
+    """A turn's calls of the tools `names`: JSON `{"name": "search", "arguments": {"query": ...}}` in each body. The query
+    may be a list of them. One call that cannot be read makes the whole turn unreadable: ()."""
+    asked = [_read(_json(body), names) for body in bodies]
+    return tuple(call for calls in asked for call in calls) if all(asked) else ()
 
 
-def bare_call(turn: str) -> tuple[str, ...]:
-    """The queries of a turn that is a tool call without tags, thoughts aside, as Llama writes it; () for any other."""
+def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
+    """The calls of a turn that is a tool call without tags, thoughts aside, as Llama writes it; () for any other."""
     call = turn.rpartition("</think>")[2].strip()
-    return tool_queries([call]) if call.startswith("{") else ()
+    return read([call], names) if call.startswith("{") else ()
+
+
+def tagged(offer: Offer, text: str) -> tuple[Call, ...]:
+    """The call in a tag of its own: its one text, or the JSON of its arguments; () when that cannot be read."""
+    given = {offer.alone: text} if offer.alone else _json(text)
+    return (Call(offer.name, _dump(given)),) if isinstance(given, dict) and _texts([text]) else ()
 
 
 def written(query: str, form: str) -> str:
@@ -51,21 +95,27 @@ def written(query: str, form: str) -> str:
     return json.dumps({"name": TOOL, "arguments": {"query": query}}) if form == "tool" else query
 
 
-def _arguments(call: Any) -> tuple[str, ...]:
-    if not isinstance(call, dict) or call.get("name") != TOOL:
+def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
+    if not isinstance(call, dict) or call.get("name") not in names:
         return ()
     given = call.get("arguments", call.get("parameters"))
     given = _json(given) if isinstance(given, str) else given
     if not isinstance(given, dict):
         return ()
+    if call["name"] != TOOL:
+        return (Call(call["name"], text),) if _texts([text := _dump(given)]) else ()
     asked = given.get("query", given.get("queries", given.get("query_list")))
-    return _texts(asked if isinstance(asked, list) else [asked])
+    return tuple(Call(TOOL, query) for query in _texts(asked if isinstance(asked, list) else [asked]))
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
     """The values, stripped; () when one of them is not a text, is empty, or holds half of a surrogate pair."""
     texts = tuple(value.strip() for value in values if isinstance(value, str) and not _HALF.search(value))
     return texts if len(texts) == len(values) and all(texts) else ()
+
+
+def _dump(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _json(text: str) -> Any:

@@ -83,6 +83,7 @@ def _check(path: Path, protocol: Protocol) -> None:
         f"search.form is one of {', '.join(_FORMS)}, or a call with one {CALL} in it": [] if called else [search.form],
         f"observation.document has the holes {holes}": sorted(set(HOLE.findall(form.document)) - _HOLES),
         "observation.text has the hole {documents}": [] if "{documents}" in form.text else [form.text],
+        "tools are settings of a role, not of a protocol": [offer.name for offer in protocol.offers],
         f"template is one of {', '.join(_LAYOUTS)}": sorted({protocol.template} - set(_LAYOUTS)),
         f"a role of a protocol is one of {', '.join(_NEEDS)}": sorted(set(protocol.roles) - set(_NEEDS)),
     }

@@ -4,13 +4,13 @@ log after a turn is what the chat template would put there; a template that rewr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.engines.base import StopWords
 from ssp.game.protocols.base import HOLE, Protocol
-from ssp.game.protocols.calls import TOOL, written
+from ssp.game.protocols.calls import SEARCH, TOOL, written
 from ssp.game.protocols.template import ENDS, FAMILIES, PLAIN, TOKENIZER, Message, lay_out
 
 if TYPE_CHECKING:
@@ -23,21 +23,6 @@ _DATE = "26 Jul 2024"
 """What templates that tell today's date are told (Llama 3.1's own default): a prompt is the same tomorrow."""
 
 _WAY_OUT = f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model or protocol"
-
-TOOLS: list[dict[Any, Any]] = [
-    {
-        "type": "function",
-        "function": {
-            "name": TOOL,
-            "description": "Searches the document collection and returns the passages that fit best.",
-            "parameters": {
-                "type": "object",
-                "properties": {"query": {"type": "string", "description": "what to look for, in a few words"}},
-                "required": ["query"],
-            },
-        },
-    }
-]
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
@@ -135,10 +120,10 @@ class Renderer:
     def _text(self, messages: Sequence[Message], reply: bool = True) -> str:
         if self.template != TOKENIZER:
             return lay_out(messages, self.template, self.protocol.plain, reply)
-        tools: Any = TOOLS if self.protocol.offers_tool else None
+        offered = [offer.function for offer in (SEARCH, *self.protocol.offers)] if self.protocol.offers_tool else None
         try:
             text = self.tokenizer.apply_chat_template(
-                list(messages), tools=tools, tokenize=False, add_generation_prompt=reply, date_string=_DATE
+                list(messages), tools=offered, tokenize=False, add_generation_prompt=reply, date_string=_DATE
             )
         except Exception as error:  # jinja's errors, and whatever a template raises by itself
             raise self._unfit(f"it cannot lay out {[m['role'] for m in messages]}: {error}") from error

@@ -66,13 +66,13 @@ def no_search(episode: Episode, target: str, cfg: RefereeConfig, protocol: Proto
 
 def repeated_query(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
     """Two searches asked for the same, but for case, accents, spaces or the punctuation around it."""
-    queries = [fold(query).strip(" .,;:!?\"'。、「」") for query in episode.queries]
+    queries = [fold(query).strip(" .,;:!?\"'。、「」") for query in episode.searches]
     return len(set(queries)) < len(queries)
 
 
 def answer_in_query(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
     """One of the proposer's own searches names the target."""
-    return any(names(query, target) for query in episode.queries)
+    return any(names(query, target) for query in episode.searches)
 
 
 _OF_QUESTIONS = (malformed, empty, too_short, too_long, too_few_words, not_a_question, too_many_relations, leakage)

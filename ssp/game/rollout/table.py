@@ -8,16 +8,18 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ssp.base.episode import STAGE, Document, Episode, Task
+from ssp.base.episode import MISTAKE, STAGE, Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.config.role import LimitsConfig, SourceConfig
 from ssp.engines.base import Engine, Generation, Sampling
+from ssp.game.protocols.calls import TOOL, Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
+from ssp.game.rollout.tools import READ, Asked, Runs, Tools
 from ssp.search.hits import Answers, Search
 
 
@@ -59,19 +61,20 @@ def sampled_entropy(logprobs: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query."""
+    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query, its other tools."""
 
     limits: LimitsConfig
     temperature: float
     topk: int
     source: SourceConfig = field(default_factory=SourceConfig)
+    tools: Runs = field(default_factory=Tools)
 
 
 @dataclass
 class Seat:
     """One running episode: its task, its slot, the ids that the engine has not read yet. It is over once
-    `episode.stopped` says why. `asked`: what it searches for now. `ended`: the turn closed with an end of turn. `turns`
-    counts searches and invalid turns."""
+    `episode.stopped` says why. `asked`: the calls that wait for an answer. `ended`: the turn closed with an end of turn.
+    `turns` counts turns with calls and invalid turns. `seen` and `read_to`: see `Asked`."""
 
     task: Task
     episode: Episode
@@ -79,24 +82,25 @@ class Seat:
     pending: list[int]
     source: Source
     turns: int = 0
-    asked: tuple[str, ...] = ()
+    asked: tuple[Call, ...] = ()
     ended: bool = False
+    seen: dict[str, Document] = field(default_factory=dict)
+    read_to: dict[str, int] = field(default_factory=dict)
 
 
-Found = dict[str, dict[str, list[Document]] | Fault]
-"""Corpus → query → documents, or the fault that hit the whole call."""
+Found = list[list[list[Document]] | Fault]
+"""What a seat each is shown for its calls, or the fault that hit one of them."""
 
 
 @dataclass(frozen=True)
 class Shown:
     """An observation as it goes into a log: its documents a query, its ids; [`begin`, `end`) of these are its
-    own, the others its frame, which stays when the observation is dropped. `cuts`: queries of which it does not show all."""
+    own, the others its frame, which stays when the observation is dropped."""
 
     results: list[list[Document]]
     ids: list[int]
     begin: int
     end: int
-    cuts: int = 0
 
 
 class Table:
@@ -167,14 +171,14 @@ class Table:
         action = self._protocol.action(self._role, turn)
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
-        elif not action.queries or not seat.source.searching:  # nobody answers a search with which self-search ends
+        elif not action.calls or not seat.source.searching:  # nobody answers a search with which self-search ends
             self._invalid(seat)
         elif seat.turns >= self._limits.searches:
             episode.stopped = "turns"
         else:
             seat.turns += 1
             if seat.source.real(self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0):
-                seat.asked = action.queries
+                seat.asked = action.calls
 
     def _invalid(self, seat: Seat) -> None:
         """A turn that neither searches nor hands in: told so, as long as it may be."""
@@ -188,48 +192,85 @@ class Table:
             self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
 
     def find(self, seats: Sequence[Seat]) -> Found:
-        """Answer what `seats` ask, one call a corpus. Safe in a thread of its own; changes no episode."""
+        """Answer what `seats` ask: one search a corpus, and all calls of other tools at once. Safe in a thread of its own;
+        changes no episode."""
         began = time.perf_counter()
         asked: dict[str, dict[str, None]] = {}
-        stages: list[Answers] = []
+        others: list[Asked] = []
         for seat in seats:
-            asked.setdefault(seat.task.corpus, {}).update(dict.fromkeys(seat.asked))
-        found: Found = {}
-        for corpus, unique in asked.items():
-            queries = list(unique)
-            try:
-                answers = self._search.search(queries, self._settings.topk, corpus)
-            except Fault as fault:
-                found[corpus] = fault
-                continue
-            found[corpus] = dict(zip(queries, answers, strict=True))
-            if isinstance(answers, Answers):
-                stages.append(answers)
+            queries = [call.text for call in seat.asked if call.tool == TOOL]
+            asked.setdefault(seat.task.corpus, {}).update(dict.fromkeys(queries))
+            others += self._others(seat)
+        told = iter(self._settings.tools.run(others) if others else ())
+        found = {corpus: self._searched(list(unique), corpus) for corpus, unique in asked.items()}
+        answers = Found()
+        for seat in seats:
+            searched = found[seat.task.corpus]
+            each = [
+                (searched if isinstance(searched, Fault) else searched[call.text]) if call.tool == TOOL else next(told)
+                for call in seat.asked
+            ]
+            fault = next((one for one in each if isinstance(one, Fault)), None)
+            answers.append(fault or [one for one in each if not isinstance(one, Fault)])
         with self._adding:
             self.seconds["search"] += time.perf_counter() - began
-            for answers in stages:
+        return answers
+
+    def _others(self, seat: Seat) -> list[Asked]:
+        """The seat's calls of other tools. Their keys are the same when the task is played again."""
+        task, done = seat.task, len(seat.episode.queries)
+        return [
+            Asked(call, f"{task.game}/{task.role}/{task.attempt}/{done + number}", seat.seen, seat.read_to)
+            for number, call in enumerate(seat.asked)
+            if call.tool != TOOL
+        ]
+
+    def _searched(self, queries: list[str], corpus: str) -> dict[str, list[Document]] | Fault:
+        try:
+            answers = self._search.search(queries, self._settings.topk, corpus) if queries else []
+        except Fault as fault:
+            return fault
+        if isinstance(answers, Answers):
+            with self._adding:
                 for stage, seconds in answers.seconds.items():
                     self.seconds[STAGE + stage] = self.seconds.get(STAGE + stage, 0.0) + seconds
-        return found
+        return dict(zip(queries, answers, strict=True))
 
     def show(self, seats: Sequence[Seat], found: Found) -> None:
         """Log what was found for what each seat asked."""
-        fitted: dict[tuple[str, tuple[str, ...], bool], Shown] = {}
-        for seat in seats:
-            answers, episode, asked = found[seat.task.corpus], seat.episode, seat.asked
+        fitted: dict[tuple[str, tuple[Call, ...], bool], Shown] = {}
+        for seat, answers in zip(seats, found, strict=True):
+            episode, asked = seat.episode, seat.asked
             seat.asked = ()
             if isinstance(answers, Fault):
                 episode.void(answers.cause)
                 continue
             key = seat.task.corpus, asked, seat.ended
-            if key not in fitted:  # the attempts at one question often ask the same
-                fitted[key] = self._fit([answers[query] for query in asked], seat.ended)
+            shared = all(call.tool == TOOL for call in asked)
+            if not (shared and key in fitted):  # the attempts at one question often search for the same
+                fitted[key] = self._fit(answers, seat.ended)
             if self._show(seat, fitted[key]):
-                results = fitted[key].results
-                episode.queries.extend(asked)
-                episode.hits.extend(map(len, results))
-                episode.cuts += fitted[key].cuts
-                episode.documents.extend(document for documents in results for document in documents)
+                self._note(seat, asked, answers, fitted[key])
+
+    def _note(self, seat: Seat, asked: tuple[Call, ...], found: list[list[Document]], shown: Shown) -> None:
+        """What a seat has asked and seen now."""
+        episode = seat.episode
+        results = [[document for document in documents if document.id != MISTAKE] for documents in shown.results]
+        if self._protocol.offers:
+            episode.tools.extend(call.tool for call in asked)
+        episode.queries.extend(call.text for call in asked)
+        episode.hits.extend(map(len, results))
+        episode.cuts += sum(
+            call.tool == TOOL and kept != all_ for call, kept, all_ in zip(asked, shown.results, found, strict=True)
+        )
+        episode.documents.extend(document for documents in results for document in documents)
+        for call, kept, all_ in zip(asked, results, found, strict=True):
+            if call.tool == TOOL:
+                seat.seen.update({document.id: document for document in all_})
+            for document in kept if call.tool == READ.name else ():
+                whole = seat.seen[document.id].text
+                begin = whole.find(document.text, seat.read_to.get(document.id, 0))
+                seat.read_to[document.id] = begin + len(document.text)
 
     def _show(self, seat: Seat, shown: Shown) -> bool:
         """Log an observation; False, and the end of the episode, when it does not fit."""
@@ -249,8 +290,7 @@ class Table:
             return self._shown(kept, self._protocol.observation(*kept), ended)
 
         most, tokenizer = self._limits.observation_tokens, self._renderer.tokenizer
-        shown = passages.fit(results, most, tokenizer, show, lambda trial: len(trial.ids))
-        return replace(shown, cuts=sum(kept != found for kept, found in zip(shown.results, results, strict=True)))
+        return passages.fit(results, most, tokenizer, show, lambda trial: len(trial.ids))
 
     def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
         before, inner, after = self._renderer.framed(text, ended)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from ssp.base import cache, models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY, SEALED, key_from
+from ssp.config import own
 from ssp.config.crews import warmed
 from ssp.config.role import RoleConfig
 from ssp.config.rules import refused
@@ -26,8 +28,10 @@ from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
 from ssp.game.evaluation.methods import Bench
 from ssp.game.judge import AnswerJudge
+from ssp.game.protocols import Protocol
+from ssp.game.protocols.calls import TOOL
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout import Search, Settings, rollout
+from ssp.game.rollout import Search, Settings, rollout, servers, tools
 from ssp.learning import coldstart
 from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
@@ -172,15 +176,38 @@ def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: 
     return lambda tasks: bench.play(steps, tasks)
 
 
-def renderer(cfg: Config, role: str, folder: Path | str) -> Renderer:
-    """The configured protocol in the words of the policy in `folder`. InputError for a chat template that does not fit."""
-    return Renderer(protocols.get(cfg.protocol), tokenizer(folder), cfg.block(role).template)
+@lru_cache
+def called(specs: tuple[str, ...]) -> tools.Tools:
+    """What a role's `tools` names, once a process. InputError for one that is not there, or is no tool; for a server that
+    does not answer; and for what a run's own config.yaml names, unless it is trusted."""
+    rule, named = "tools begins with search, and names each tool once", list(specs)
+    hold(named[:1] == [TOOL] and len({*named}) == len(named), rule, named, "write tools: [search, ...]")
+    found: list[tools.Tool] = []
+    for spec in specs:
+        if spec.startswith("mcp:"):
+            found += servers.connect(spec.removeprefix("mcp:"))
+        elif spec not in (TOOL, tools.READ.name):
+            found.append(tools.function(own.find(spec, "a tool", "def lookup(word: str) -> str:"), spec))
+    return tools.Tools(found, reads=tools.READ.name in specs)
+
+
+def protocol(cfg: Config, role: str) -> Protocol:
+    """The configured protocol with the tools of `role`. InputError as `called`, and for a name that is taken."""
+    return protocols.get(cfg.protocol).offering(called(tuple(cfg.block(role).tools)).offers)
+
+
+def renderer(cfg: Config, role: str, folder: Path | str, plays: bool = True) -> Renderer:
+    """The configured protocol in the words of the policy in `folder`; with the role's tools, where it `plays`. InputError
+    for a chat template that does not fit."""
+    spoken = protocol(cfg, role) if plays else protocols.get(cfg.protocol)
+    return Renderer(spoken, tokenizer(folder), cfg.block(role).template)
 
 
 def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
     """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
     block = cfg.block(role)
-    return Settings(block.limits.at(step), temperature, cfg.retriever.topk, block.search)
+    limits, given = block.limits.at(step), called(tuple(block.tools))
+    return Settings(limits, temperature, cfg.retriever.topk, block.search, given)
 
 
 def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:

@@ -72,7 +72,7 @@ class Judge:
         cfg = self._cfg
         if cfg.referee.verifier == "none":
             return None
-        renderer = build.renderer(cfg, SOLVER, model_dir)
+        renderer = build.renderer(cfg, SOLVER, model_dir, plays=False)
         if cfg.referee.verifier == "judge":
             return EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
         engine = build.engine(cfg.solver, model_dir)

@@ -213,9 +213,9 @@ def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[
         told, text = {name: value for name, value in vars(episode).items() if name not in UNUSED}, None
         if episode.file:
             if episode.file not in files:
-                files[episode.file] = board.reader.columns(episode.file, ["text", "response_at"])
+                files[episode.file] = board.reader.columns(episode.file, ["text", "response_at", "tools"])
             row = files[episode.file][episode.row or 0]
-            text = pieces(protocol, role, row["text"], row["response_at"])
+            text = pieces(protocol.naming(row["tools"] or []), role, row["text"], row["response_at"])
         if isinstance(episode, Play):
             told |= {"searches": len(episode.queries)}
         return {**told, "text": text}

@@ -112,7 +112,7 @@ class Forced:
             cfg, kept = self._cfg, self._weights.kept(role)
             folder = kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run)
             tokens = build.tokenizer(folder)
-            self._renderers[role] = Renderer(protocols.get(cfg.protocol), tokens, cfg.block(role).template)
+            self._renderers[role] = Renderer(build.protocol(cfg, role), tokens, cfg.block(role).template)
         return self._renderers[role]
 
 

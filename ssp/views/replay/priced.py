@@ -18,6 +18,7 @@ from ssp.game.rewards import proposer as proposer_rewards
 from ssp.game.rewards.score import score
 from ssp.game.rollout import passages
 from ssp.selfplay.questions.files import answered
+from ssp.selfplay.workers import build
 from ssp.views.replay.compared import Result, compared, first, untold
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
 def _parsed(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, list[str]]:
     """The last turn's result, and what the turns asked for, from their own ids; less what nobody was to search: what a
     policy asks itself, and the last turn's queries where an episode ends with them."""
-    protocol, role = protocols.get(cfg.protocol), PROPOSER if episode.role == PROPOSER else SOLVER
+    role = PROPOSER if episode.role == PROPOSER else SOLVER
+    protocol = build.protocol(cfg, role)
     written = (int(Kind.MODEL), int(Kind.RECALLED))
     final, last, at = None, 0, 0
     asked: list[str] = []

@@ -3,11 +3,15 @@ own stops and limits end them, and observations are framed and encoded anew: ids
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.engines.base import Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
+from ssp.game.rollout.tools import Asked
 from ssp.search.known import MISSING
 
 
@@ -15,19 +19,19 @@ def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -
     """The episode that the rollout makes of `task` when the policy writes and the search finds what is on record. A search
     that is not on record ends it as `tokens` when the record ended so (what it found did not fit), else void."""
     tape = _Tape(record)
-    (episode,), _ = rollout(tape, _Framed(renderer, tape), tape, [task], settings)
+    (episode,), _ = rollout(tape, _Framed(renderer, tape), tape, [task], replace(settings, tools=tape))
     if episode.cause == MISSING and record.stopped == "tokens":
         episode.outcome, episode.cause, episode.stopped = None, "", "tokens"
     return episode
 
 
 class _Tape:
-    """A lock-step engine and a search over one episode's record. `at`: the token that comes next."""
+    """A lock-step engine, a search and tools over one episode's record. `at`: the token that comes next."""
 
     def __init__(self, record: Episode) -> None:
         self.version = record.log.version_max
         self.log, self._record = record.log, record
-        self.at = self._asked = 0
+        self.at = self._asked = self._answered = 0
 
     def load(self, weights: object, version: int, keep: bool = False) -> None:
         """It has none."""
@@ -42,7 +46,7 @@ class _Tape:
     def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
         """The next turn of the log, up to what ends a turn."""
         log, words = self.log, samplings.stop_words
-        self.at = self.unread
+        self.at, self._asked = self.unread, self._answered
         start, stopped = self.at, False
         while self.at < len(log) and log.versions[self.at] >= 0 and self.at - start < samplings.max_tokens:
             self.at += 1
@@ -63,17 +67,20 @@ class _Tape:
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """The documents that were shown, by id. Fault `not_recorded` past the record's end."""
-        record, end = self._record, self._asked
-        while not set(queries) <= set(record.queries[self._asked : end]):
-            if end >= len(record.queries):
-                raise Fault(MISSING, f"the search for {queries[0]!r}")
-            end += 1
-        found: dict[str, list[Document]] = {}
-        for place in range(self._asked, end):
-            begin = sum(record.hits[:place])
-            found.setdefault(record.queries[place], record.documents[begin : begin + record.hits[place]])
-        self._asked = end
-        return [found[query] for query in queries]
+        return [self._documents(query) for query in queries]
+
+    def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
+        """The documents that a call of a tool gave, by id; of what a tool said of a mistake none."""
+        return [self._documents(one.call.text) for one in asked]
+
+    def _documents(self, text: str) -> list[Document]:
+        record = self._record
+        if text not in record.queries[self._asked :]:
+            raise Fault(MISSING, f"the answer to {text!r}")
+        place = record.queries.index(text, self._asked)
+        self._answered = max(self._answered, place + 1)
+        begin = sum(record.hits[:place])
+        return record.documents[begin : begin + record.hits[place]]
 
 
 class _Framed(Renderer):
