@@ -109,6 +109,10 @@ class TokenLog:
             raise InvariantError(f"only observations leave the context, not [{start}, {end})")
         self.drops.append((len(self), start, end))
 
+    def restart(self) -> None:
+        """Leave all that there is out of the context of everything that is appended from now on."""
+        self.drops.append((len(self), 0, len(self)))
+
     def context(self) -> list[int]:
         """Ids that the next token is sampled after."""
         return [self.ids[at] for at in self._visible(len(self))]

@@ -72,7 +72,8 @@ def queue_budget(cfg: Config) -> tuple[int, int]:
 
 def waiting(cfg: Config, role: str) -> int:
     """Bytes of the longest training batch of `role` in every round that may be under way, and one."""
-    return (bound(cfg, role) + 2) * batch(cfg, role) * cfg.block(role).limits.longest * BYTES_A_TOKEN
+    contexts = 8 if cfg.block(role).agent else 1  # `CONTEXTS` of ssp.game.rollout.player
+    return (bound(cfg, role) + 2) * batch(cfg, role) * cfg.block(role).limits.longest * contexts * BYTES_A_TOKEN
 
 
 def batch(cfg: Config, role: str) -> int:

@@ -198,12 +198,16 @@ class LimitsConfig:
 @dataclass
 class SourceConfig:
     """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, and no request
-    leaves); first_k (the first `real` searches are real, later ones its own); entropy (the first is real, a later one
+    leaves); first_1 to first_5 (so many searches are real, later ones its own); entropy (the first is real, a later one
     only when the mean of -p log2 p over its query's sampled tokens has risen since the search before).
     Information that a policy wrote itself is not trained."""
 
-    kind: str = choice("retriever", "retriever self first_k entropy")
-    real: int = number(1, 0)
+    kind: str = choice("retriever", "retriever self first_1 first_2 first_3 first_4 first_5 entropy")
+
+    @property
+    def real(self) -> int:
+        """Searches that are real, of first_1 to first_5."""
+        return int(self.kind.rpartition("_")[2]) if self.kind.startswith("first_") else 0
 
 
 @dataclass
@@ -222,7 +226,8 @@ class RoleConfig:
     advantages (0 = none); importance weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the
     loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus.
     `tools`: what a policy may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
-    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp).
+    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp). `agent`, of the solver: code that plays in the loop's place
+    (FILE.py:NAME, or command:PROGRAM).
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
@@ -256,6 +261,7 @@ class RoleConfig:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)
     tools: list[str] = field(default_factory=lambda: ["search"])
+    agent: str = ""
 
     def __post_init__(self) -> None:
         """A role's learner computes in its engine's precision, on its device, and in simulated time at its pace. Its engine

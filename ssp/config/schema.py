@@ -335,11 +335,12 @@ class Config:
 
     def __post_init__(self) -> None:
         """A start may take as long as a call, and a minute. Episodes of the torch engine run on their own where weights may
-        come within a turn. The solver's engine is also the verifier's, and on a shared base the proposer's."""
+        come within a turn, or agents play. The solver's engine is also the verifier's, on a shared base the proposer's."""
         self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)  # type: ignore[misc]
         for role, block in ((PROPOSER, self.proposer), (SOLVER, self.solver)):
             bound = getattr(self.schedule.max_staleness, role)
-            if self.schedule.in_flight and bound > 0 and block.engine.kind == "torch":
+            live = self.schedule.in_flight and bound > 0
+            if (live or block.agent) and block.engine.kind == "torch":
                 block.engine.continuous = True  # type: ignore[misc]
         proof, longest = self.referee.prompt_tokens + self.referee.answer_tokens, self.solver.limits.longest
         if PROPOSER in self.roles:

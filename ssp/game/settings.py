@@ -107,6 +107,16 @@ def protocol_exists(cfg: Config) -> None:
             raise InputError(rule, kind, "set protocol=ssrl, or another one with information in the policy's own turn")
 
 
+def agents_play(cfg: Config) -> None:
+    """An agent plays the solver, on an engine that takes each turn by itself, over a model with messages."""
+    step = "leave proposer.agent out; set solver.agent"
+    hold(not cfg.proposer.agent, "an agent plays the solver", f"proposer.agent={cfg.proposer.agent}", step)
+    kind, place = cfg.solver.engine.kind, cfg.solver.search.kind
+    fits = not cfg.solver.agent or (kind in ("torch", "vllm", "endpoint") and place == "retriever")
+    rule = "solver.agent plays with engine.kind torch, vllm or endpoint, and search.kind=retriever"
+    hold(fits, rule, f"{kind}, {place}", "set these, or leave solver.agent out")
+
+
 def temperatures_are_usable(cfg: Config) -> None:
     """A policy gradient needs sampled actions: greedy rollouts have no exploration and no usable log-probs. A temperature
     near 0 overflows the softmax, which would make every episode void."""

@@ -96,10 +96,10 @@ def _learner(role: str, block: RoleConfig) -> Checks:
     yield block.policy == "shared" and block.algorithm == "gae", rule, f"{role}.policy=shared", step
     # An episode that was cut into several contexts is trained with one advantage.
     by_token = block.algorithm == "gae" or (kl.coef > 0 and kl.place in ("reward", "future"))
-    several = block.limits.overflow == "drop" and (by_token or own.is_own(block.algorithm))
+    several = (block.limits.overflow == "drop" or bool(block.agent)) and (by_token or own.is_own(block.algorithm))
     found = f"{role}.algorithm={block.algorithm}, kl.place={kl.place}"
-    step = f"set {role}.limits.overflow=stop, or {role}.algorithm=grpo kl.place=loss"
-    yield several, f"{role}.limits.overflow=drop needs one advantage an episode", found, step
+    step = f"set {role}.algorithm=grpo kl.place=loss, or limits.overflow=stop and no agent"
+    yield several, f"{role}.limits.overflow=drop, and {role}.agent, need one advantage an episode", found, step
 
 
 def _groups(cfg: Config) -> Checks:

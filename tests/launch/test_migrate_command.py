@@ -74,7 +74,7 @@ def _over(printed: str) -> str:
         ("ReCall@aaf16b3:scripts/train/train.sh", "research-qwen2.5-7b", {
             "protocol": "recall", "solver.limits.searches": 5, "solver.learner.minibatch": 320}),
         ("SSRL@3009f21:examples/ssrl/sim2real.sh", "ssrl-qwen2.5-7b", {
-            "solver.search.kind": "first_k", "solver.search.real": 3}),
+            "solver.search.kind": "first_3"}),
     ],
 )  # fmt: skip
 def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: dict[str, object]) -> None:

@@ -124,7 +124,7 @@ def always_searching(history: list[int], seed: int, turn: int) -> list[int]:
 @pytest.mark.parametrize("real", [0, 1, 3, 10**9])
 def test_the_first_searches_are_real_and_later_information_is_the_policys_own(real: int) -> None:
     books = Books()
-    source = SourceConfig(kind="first_k", real=real)
+    source = SourceConfig(kind=f"first_{real}")
     limits = type(LIMITS)(**{**vars(LIMITS), "searches": 9})
     (episode,) = play([[""]], books, SSRL, limits, ScriptedEngine(always_searching), source=source)
     count = min(real, 5)
@@ -144,7 +144,7 @@ def test_who_has_used_up_its_real_searches_takes_one_turn_at_a_time_as_others_do
     """In the second step one episode's first search is real while the other writes its own information."""
     step, own = "<search> q </search>", " <information> mine </information> "
     turns = [["words<|im_end|>", step, own + ANSWER], [step, own + ANSWER]]
-    first, second = play(turns, Books(), SSRL, source=SourceConfig(kind="first_k", real=1))
+    first, second = play(turns, Books(), SSRL, source=SourceConfig(kind="first_1"))
     assert [(e.final, e.invalid, e.queries) for e in (first, second)] == [("Paris", 1, ["q"]), ("Paris", 0, ["q"])]
 
 

@@ -161,7 +161,7 @@ def _nodes(value: Any, facts: Facts) -> Made:
 
 def _real(value: Any, facts: Facts) -> Made:
     live = facts.get("trainer.sim2real") is True
-    return {"solver.search.real": value} if live else "of live search (trainer.sim2real)"
+    return {"solver.search.kind": f"first_{value}"} if live else "of live search (trainer.sim2real)"
 
 
 def _format(name: str) -> Special:

@@ -154,7 +154,7 @@ class Protocol:
         spoken = self.role(role)
         if self.question_mark and "question" in fields and not fields["question"].rstrip().endswith(("?", "？")):
             fields = {**fields, "question": fields["question"].rstrip() + "?"}
-        known = {**self.fields, **{name: self._uncontrolled(value) for name, value in fields.items()}}
+        known = {**self.fields, **{name: self.uncontrolled(value) for name, value in fields.items()}}
         if missing := sorted(set(HOLE.findall(spoken.system + spoken.user)) - set(known)):
             rule = f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}"
             raise InputError(rule, f"fields {sorted(fields)}", "give every field of the prompt")
@@ -186,7 +186,7 @@ class Protocol:
         kind, begin, start = TEXT, 0, 0
 
         def push(closes: bool, stop: int, end: int) -> None:
-            content = self._uncontrolled(text[start:stop]).strip()
+            content = self.uncontrolled(text[start:stop]).strip()
             if kind != TEXT or content:
                 segments.append(Segment(kind, content, closes or kind == TEXT, begin, end))
 
@@ -230,7 +230,7 @@ class Protocol:
         last, names = self.last_search(turn), [TOOL, *(offer.name for offer in self.offers)]
         if self.search.form == "tool":
             if last is None:
-                return calls.bare_call(self._uncontrolled(turn), names)
+                return calls.bare_call(self.uncontrolled(turn), names)
             return calls.read([s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed], names)
         for offer in self.offers:
             if (own := self._last(turn, offer.name)) is not None:
@@ -276,9 +276,9 @@ class Protocol:
 
     def clean(self, text: str) -> str:
         """`text` of others, without any of this protocol's tags and any model's control strings."""
-        return self._uncontrolled(self._tags.sub(" ", text))
+        return self.uncontrolled(self._tags.sub(" ", text))
 
-    def _uncontrolled(self, text: str) -> str:
+    def uncontrolled(self, text: str) -> str:
         """`text` without what a tokenizer would read as a control token of its own."""
         return self._control.sub(" ", text)
 

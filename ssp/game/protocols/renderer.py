@@ -3,8 +3,10 @@ log after a turn is what the chat template would put there; a template that rewr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError
@@ -21,6 +23,10 @@ _MARK = "zqxv"
 
 _DATE = "26 Jul 2024"
 """What templates that tell today's date are told (Llama 3.1's own default): a prompt is the same tomorrow."""
+
+_TOOLS = (
+    """You may call these functions. Write a call as <tool_call> {"name": NAME, "arguments": {...}} </tool_call>."""
+)
 
 _WAY_OUT = f"set template to {PLAIN} (base models) or one of {', '.join(FAMILIES)}, or take another model or protocol"
 
@@ -81,7 +87,35 @@ class Renderer:
         shown = self._text([*self._said, {"role": "tool", "content": text.strip()}])[self._length :]
         before, after = self._frame
         shown = shown[len(before) : len(shown) - len(after)]
-        return (self._without_end(before) if ended else before), shown, after
+        return (self.without_end(before) if ended else before), shown, after
+
+    def conversation(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], reply: bool) -> str:
+        """Any messages as the layout shows them, the next turn opened when `reply`. Tools, and what they gave, that a chat
+        template does not show are told in a message of the system, and by the user. InputError for what it cannot show."""
+        shown = list(messages)
+        if tools and not self.shows_tools:
+            forms = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
+            told = f"{_TOOLS}\n{forms}"
+            first = shown[0]["content"] + "\n\n" if shown[0]["role"] == "system" else ""
+            shown[: bool(first)] = [{"role": "system", "content": first + told}]
+        if not self.shows_tools:
+            shown = [
+                {"role": "user", "content": f"<tool_response>\n{m['content']}\n</tool_response>"}
+                if m["role"] == "tool"
+                else m
+                for m in shown
+            ]
+        return self._bos + self._text(shown, reply, list(tools) if self.shows_tools else None)
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """Whether the layout shows tools that are offered."""
+        try:
+            return self.template == TOKENIZER and TOOL in self._text(
+                [{"role": "user", "content": ""}], True, [SEARCH.function]
+            )
+        except InputError:
+            return False
 
     def stops(self, role: str, searching: bool = True) -> tuple[tuple[int, ...], StopWords | None]:
         """What ends a turn: ids (the end of turn, and stop strings that are one token), and the other stop strings.
@@ -117,10 +151,14 @@ class Renderer:
         """See `decode`."""
         return decode(self.tokenizer, ids)
 
-    def _text(self, messages: Sequence[Message], reply: bool = True) -> str:
+    def _text(
+        self, messages: Sequence[Message], reply: bool = True, tools: Sequence[dict[str, Any]] | None = None
+    ) -> str:
         if self.template != TOKENIZER:
             return lay_out(messages, self.template, self.protocol.plain, reply)
-        offered = [offer.function for offer in (SEARCH, *self.protocol.offers)] if self.protocol.offers_tool else None
+        offered: Any = list(tools) if tools else None
+        if self.protocol.offers_tool and tools is None:
+            offered = [offer.function for offer in (SEARCH, *self.protocol.offers)]
         try:
             text = self.tokenizer.apply_chat_template(
                 list(messages), tools=offered, tokenize=False, add_generation_prompt=reply, date_string=_DATE
@@ -143,7 +181,7 @@ class Renderer:
         self._reopened, self._frame = "", ("", "")
         if not self.protocol.observation_form.as_turn:
             if self.protocol.retry:
-                self._reopened = self._without_end(self._after(self._said, closed))
+                self._reopened = self.without_end(self._after(self._said, closed))
             return
         told = self._after([*self._said, {"role": "tool", "content": _MARK * 2}], closed)
         before, mark, after = told.partition(_MARK * 2)
@@ -182,7 +220,7 @@ class Renderer:
         eos = self.tokenizer.eos_token_id
         return tuple(dict.fromkeys([*found, *([eos] if isinstance(eos, int) else [])]))
 
-    def _without_end(self, text: str) -> str:
+    def without_end(self, text: str) -> str:
         """`text` without the end of turn that opens it: the policy samples that itself."""
         (ids,) = self.encode([text])
         return text.removeprefix(self.decode(ids[:1])) if ids and ids[0] in self.ends else text

@@ -13,6 +13,7 @@ from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault
 from ssp.engines.base import Engine, FreeEngine, Generation, Sampling
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import agents
 from ssp.game.rollout.table import Found, Seat, Settings, Table
 from ssp.search.hits import Search
 
@@ -28,6 +29,9 @@ def rollout(
     `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long), `malformed` (one
     invalid turn too many), `fault` (void: a Fault of search hits the episodes of that call, one of the engine all that
     it hit). `Episode.documents` are those that the policy was shown."""
+    if settings.agent is not None and tasks:
+        assert isinstance(engine, FreeEngine)  # `Config` makes it one
+        return agents.play(engine, renderer, search, tasks, settings, settings.agent)
     if not tasks:
         return [], {"generate": 0.0, "search": 0.0}
     table = Table(engine, renderer, search, tasks, settings)

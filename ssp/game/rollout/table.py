@@ -4,7 +4,6 @@ that the engine sampled, and each observation encoded once (law 1); a fault void
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -14,60 +13,13 @@ from ssp.base.episode import MISTAKE, STAGE, Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
-from ssp.config.role import LimitsConfig, SourceConfig
 from ssp.engines.base import Engine, Generation, Sampling
 from ssp.game.protocols.calls import TOOL, Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
-from ssp.game.rollout.tools import READ, Asked, Runs, Tools
+from ssp.game.rollout.settings import Settings, Source, sampled_entropy
+from ssp.game.rollout.tools import Asked, note
 from ssp.search.hits import Answers, Search
-
-
-class Source:
-    """The decision for one episode."""
-
-    def __init__(self, cfg: SourceConfig) -> None:
-        self._cfg = cfg
-        self._asked = 0
-        self._before = math.inf
-
-    @property
-    def searching(self) -> bool:
-        """Whether a search ends the next turn; else the policy goes on writing."""
-        return self._cfg.kind != "self" and (self._cfg.kind != "first_k" or self._asked < self._cfg.real)
-
-    @property
-    def recalls(self) -> bool:
-        """Whether information in the policy's own words is marked as such, and not trained."""
-        return self._cfg.kind != "retriever"
-
-    @property
-    def measures(self) -> bool:
-        """Whether `real` wants the log-probs of the query's tokens."""
-        return self._cfg.kind == "entropy"
-
-    def real(self, uncertainty: float = 0.0) -> bool:
-        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not a rise."""
-        first, risen = self._asked == 0, uncertainty > self._before
-        self._asked += 1
-        self._before = uncertainty
-        return not self.measures or first or risen
-
-
-def sampled_entropy(logprobs: Sequence[float]) -> float:
-    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only sees what was drawn."""
-    return sum(-math.exp(logprob) * logprob for logprob in logprobs) / math.log(2) / max(1, len(logprobs))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a role plays: its limits, who answers its searches, sampling temperature, documents a query, its other tools."""
-
-    limits: LimitsConfig
-    temperature: float
-    topk: int
-    source: SourceConfig = field(default_factory=SourceConfig)
-    tools: Runs = field(default_factory=Tools)
 
 
 @dataclass
@@ -265,12 +217,7 @@ class Table:
         )
         episode.documents.extend(document for documents in results for document in documents)
         for call, kept, all_ in zip(asked, results, found, strict=True):
-            if call.tool == TOOL:
-                seat.seen.update({document.id: document for document in all_})
-            for document in kept if call.tool == READ.name else ():
-                whole = seat.seen[document.id].text
-                begin = whole.find(document.text, seat.read_to.get(document.id, 0))
-                seat.read_to[document.id] = begin + len(document.text)
+            note(call, all_, kept, seat.seen, seat.read_to)
 
     def _show(self, seat: Seat, shown: Shown) -> bool:
         """Log an observation; False, and the end of the episode, when it does not fit."""

@@ -24,7 +24,7 @@ from ssp.base.episode import MISTAKE, TOOL_RESULT, Document
 from ssp.base.errors import Fault, hold
 from ssp.base.printable import printable
 from ssp.base.text import normalise
-from ssp.game.protocols.calls import Call, Offer
+from ssp.game.protocols.calls import TOOL, Call, Offer
 
 SECONDS = 30.0
 """Deadline of a call, where a tool does not say `seconds`."""
@@ -172,6 +172,17 @@ def _read(name: str, asked: Asked) -> list[Document]:
     if not rest:
         return _mistake("read: this document has been read to its end")
     return [Document(document.id, f"{document.contents.split(chr(10), 1)[0]}\n{rest}", document.score)]
+
+
+def note(
+    call: Call, found: list[Document], shown: list[Document], seen: dict[str, Document], read_to: dict[str, int]
+) -> None:
+    """Keep in `seen` and `read_to` (see `Asked`) what a search `found`, and how far reading has `shown` a document."""
+    if call.tool == TOOL:
+        seen.update({document.id: document for document in found})
+    for document in shown if call.tool == READ.name else ():
+        begin = seen[document.id].text.find(document.text, read_to.get(document.id, 0))
+        read_to[document.id] = begin + len(document.text)
 
 
 def _shown(result: Any, name: str) -> list[Document]:

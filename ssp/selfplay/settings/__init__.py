@@ -29,7 +29,7 @@ def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
     recalls = (
         "protocol=ssrl asks the solver to write the information itself, and solver.search.kind=retriever answers in its "
-        "place: set solver.search.kind=self (or first_k, entropy), or protocol=search-r1 for real searches"
+        "place: set solver.search.kind=self (or first_1, entropy), or protocol=search-r1 for real searches"
     )
     asks = cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever"
     return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
@@ -70,6 +70,7 @@ def node_ports_are_a_span(cfg: Config) -> None:
 
 RULES: tuple[Rule, ...] = (
     game.protocol_exists,
+    game.agents_play,
     *learning.RULES,
     game.questions_fill_batches,
     game.refill_fills_groups,

@@ -31,7 +31,7 @@ from ssp.game.judge import AnswerJudge
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import TOOL
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.rollout import Search, Settings, rollout, servers, tools
+from ssp.game.rollout import Search, Settings, agents, rollout, servers, tools
 from ssp.learning import coldstart
 from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
@@ -191,6 +191,12 @@ def called(specs: tuple[str, ...]) -> tools.Tools:
     return tools.Tools(found, reads=tools.READ.name in specs)
 
 
+@lru_cache
+def agent(named: str, seconds: float) -> agents.Agent:
+    """The code that plays. InputError for one that is none."""
+    return agents.find(named, lambda place: own.find(place, "an agent", "async def solve(...):"), seconds)
+
+
 def protocol(cfg: Config, role: str) -> Protocol:
     """The configured protocol with the tools of `role`. InputError as `called`, and for a name that is taken."""
     return protocols.get(cfg.protocol).offering(called(tuple(cfg.block(role).tools)).offers)
@@ -207,7 +213,8 @@ def settings(cfg: Config, role: str, temperature: float, step: int | None = None
     """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
     block = cfg.block(role)
     limits, given = block.limits.at(step), called(tuple(block.tools))
-    return Settings(limits, temperature, cfg.retriever.topk, block.search, given)
+    player = agent(block.agent, 0.8 * cfg.placement.call_timeout) if block.agent else None
+    return Settings(limits, temperature, cfg.retriever.topk, block.search, given, player)
 
 
 def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:

@@ -61,6 +61,8 @@ class Forced:
         results = priced.check(record, cfg, renderer.tokenizer, found.entry, found.game)
         if record.outcome is Outcome.VOID:
             return [*results, untold("turns", f"the episode is void: {record.cause}")]
+        if cfg.block(found.policy).agent:
+            return [*results, untold("turns", "an agent's code played them")]
         settings = build.settings(cfg, found.policy, found.temperature(cfg), found.update)
         now = along(record, self._records.task(found), renderer, settings)
         kinds = ([_KINDS.get(kind, str(kind)) for kind in log.kinds] for log in (record.log, now.log))

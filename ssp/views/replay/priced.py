@@ -35,7 +35,7 @@ def check(
     """The comparisons that the record allows; of a void its text and its row. Without a row in the ledger there is no
     outcome and no reward to compare."""
     results = [_text(episode, tokenizer)]
-    if episode.outcome is not Outcome.VOID:
+    if episode.outcome is not Outcome.VOID and not cfg.block(episode.role).agent:
         final, queries = _parsed(episode, cfg, tokenizer)
         results.append(compared("final", episode.final, final))
         results.append(compared("queries", episode.queries, queries))

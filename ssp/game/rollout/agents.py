@@ -1,0 +1,160 @@
+"""An agent of a user's own plays in the loop's place: a function, or a program, that talks to an OpenAI-compatible endpoint
+(`player.py`). This process serves it on loopback, with a path and a key for each episode.
+
+What the agent's code does wrong is a fault of ours, which voids its episode (law 2); limits are the policy's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ssp.base.episode import Episode, Task
+from ssp.base.errors import Fault, InputError, hold
+from ssp.engines.base import FreeEngine
+from ssp.game.rollout.player import MODEL, Player, Refused
+from ssp.game.rollout.settings import Agent, Settings
+from ssp.game.rollout.tools import wait
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ssp.game.protocols.renderer import Renderer
+    from ssp.search.hits import Search
+
+COMMAND = "command:"
+KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
+"""What a program gets of the environment: no keys."""
+MOST = 2**22
+"""Bytes of a request, at most."""
+ODD = ("logit_bias", "stream", "response_format", "functions", "echo", "suffix", "logprobs")
+"""What a request may not ask for."""
+
+
+def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
+    """The agent that `solver.agent` names: a program, or a function that `place` finds. InputError for another thing."""
+    if named.startswith(COMMAND):
+        words = shlex.split(named.removeprefix(COMMAND))
+        hold(words, "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME", named, "name a program")
+        return Agent(lambda player: _run(words, player), seconds)
+    made = place(named)
+    fits = inspect.iscoroutinefunction(made) and len(inspect.signature(made).parameters) == 4
+    rule = "an agent is an async function of (question, client, model, tools)"
+    hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
+    try:
+        from openai import AsyncOpenAI
+    except ImportError as error:
+        raise InputError("an agent needs the package openai", "not installed", "pip install 'ssp[agents]'") from error
+
+    async def solve(player: Player) -> Any:
+        async with AsyncOpenAI(base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds) as client:
+            return await made(player.question, client, MODEL, player)
+
+    return Agent(solve, seconds)
+
+
+async def _run(words: Sequence[str], player: Player) -> str:
+    """The question on the program's standard input, the answer on its output."""
+    told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
+    env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
+    pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=nowhere, env=env)
+    try:
+        said, _ = await process.communicate(player.question.encode())
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise RuntimeError(f"{words[0]} ended with {process.returncode}")
+    return said.decode()
+
+
+def play(
+    engine: FreeEngine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings, agent: Agent
+) -> tuple[list[Episode], dict[str, float]]:
+    """As `rollout`: all tasks, at once."""
+    players = [Player(engine, renderer, search, task, settings) for task in tasks]
+
+    async def together() -> None:
+        port = await _served()
+        await asyncio.gather(*(_played(player, agent, port) for player in players))
+
+    wait(together())
+    episodes = [player.episode for player in players]
+    for episode, text in zip(episodes, renderer.decode_all([episode.log.ids for episode in episodes]), strict=True):
+        episode.text = text
+    return episodes, {part: sum(p.seconds[part] for p in players) / len(players) for part in players[0].seconds}
+
+
+async def _played(player: Player, agent: Agent, port: int) -> None:
+    """A whole episode."""
+    episode, answer, cause = player.episode, None, ""
+    player.url = f"http://127.0.0.1:{port}/{player.key}/v1"
+    _PLAYERS[player.key] = player
+    try:
+        async with asyncio.timeout(agent.seconds):
+            answer = await agent.solve(player)
+    except TimeoutError:
+        cause = "agent_deadline"
+    except asyncio.CancelledError:
+        raise
+    except BaseException:  # whatever a user's agent raises: sys.exit would end this process's loop
+        cause = "agent_failed"
+    finally:
+        del _PLAYERS[player.key]
+        player.close()
+    if episode.stopped:  # by a limit, or a fault
+        return
+    if not cause and isinstance(answer, str) and len(episode.log):
+        episode.final = answer.strip() or None
+        episode.stopped = "final" if episode.final else "malformed"
+    elif not cause:
+        episode.void("agent_silent" if isinstance(answer, str) else "agent_result")
+    else:
+        episode.void(cause)
+
+
+_PLAYERS: dict[str, Player] = {}
+"""Key → the episode that is played behind it."""
+_SERVING: list[int] = []
+"""The port of this process's endpoint, once there is one."""
+
+
+async def _served() -> int:
+    if not _SERVING:
+        from aiohttp import web
+
+        app = web.Application(client_max_size=MOST)
+        app.router.add_post("/{key}/v1/{what:chat/completions|completions}", _answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        _SERVING.append(runner.addresses[0][1])
+    return _SERVING[0]
+
+
+async def _answer(request: web.Request) -> web.Response:
+    from aiohttp import web
+
+    def refused(status: int, kind: str, said: object) -> web.Response:
+        error = {"message": str(said), "type": kind, "param": None, "code": kind}
+        return web.json_response({"error": error}, status=status)
+
+    player = _PLAYERS.get(request.match_info["key"])
+    if player is None or request.headers.get("Authorization") != f"Bearer {player.key}":
+        return refused(404, "not_found", "this episode is over, or the key is not its own")
+    try:
+        body = await request.json()
+        fits = isinstance(body, dict) and body.get("model") == MODEL and not any(map(body.get, ODD))
+        if not fits or any(body.get(name) not in (None, 1) for name in ("n", "best_of")):
+            raise Refused(f"a request is an object with model={MODEL}, n=1, and none of {', '.join(ODD)}")
+        asked = player.complete if request.match_info["what"] == "completions" else player.chat
+        return web.json_response(await asked(body))
+    except (ValueError, Refused) as error:
+        return refused(400, "invalid_request_error", error)
+    except Fault as fault:
+        return refused(503, "server_error", fault.cause)

@@ -1,0 +1,68 @@
+"""How a role plays: its limits, who answers its searches, its tools, and the agent that plays in the loop's place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssp.config.role import LimitsConfig, SourceConfig
+from ssp.game.rollout.tools import Runs, Tools
+
+
+class Source:
+    """The decision for one episode."""
+
+    def __init__(self, cfg: SourceConfig) -> None:
+        self._cfg = cfg
+        self._asked = 0
+        self._before = math.inf
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search ends the next turn; else the policy goes on writing."""
+        return self._cfg.kind != "self" and (not self._cfg.real or self._asked < self._cfg.real)
+
+    @property
+    def recalls(self) -> bool:
+        """Whether information in the policy's own words is marked as such, and not trained."""
+        return self._cfg.kind != "retriever"
+
+    @property
+    def measures(self) -> bool:
+        """Whether `real` wants the log-probs of the query's tokens."""
+        return self._cfg.kind == "entropy"
+
+    def real(self, uncertainty: float = 0.0) -> bool:
+        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not a rise."""
+        first, risen = self._asked == 0, uncertainty > self._before
+        self._asked += 1
+        self._before = uncertainty
+        return not self.measures or first or risen
+
+
+def sampled_entropy(logprobs: Sequence[float]) -> float:
+    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only sees what was drawn."""
+    return sum(-math.exp(logprob) * logprob for logprob in logprobs) / math.log(2) / max(1, len(logprobs))
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Code that plays an episode: it gets a `Player` (`ssp.game.rollout.player`), and returns the answer. `seconds`: its
+    deadline."""
+
+    solve: Callable[[Any], Awaitable[Any]]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a rollout; `temperature` of sampling, `topk` documents a query."""
+
+    limits: LimitsConfig
+    temperature: float
+    topk: int
+    source: SourceConfig = field(default_factory=SourceConfig)
+    tools: Runs = field(default_factory=Tools)
+    agent: Agent | None = None
