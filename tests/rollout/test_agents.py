@@ -20,6 +20,7 @@ from ssp import engines
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
+from ssp.config import own
 from ssp.config.role import EngineConfig, SimulatedConfig
 from ssp.engines.torch_engine import ContinuousEngine
 from ssp.game import protocols
@@ -83,6 +84,14 @@ def test_an_agent_that_appends_has_one_row_as_the_template_shows_it() -> None:
         shown = TOKENIZER.apply_chat_template(said, tools=schemas, tokenize=False, date_string="26 Jul 2024")  # type: ignore[arg-type]
         assert episode.text == str(shown).rstrip("\n")
         assert episode.documents == books.documents and episode.response.startswith("<tool_call>")
+
+
+def test_the_agent_of_the_page_plays(tmp_path: Path) -> None:
+    page = Path(protocols.__file__).parents[3] / "docs" / "agents.md"
+    (tmp_path / "my_agent.py").write_text(page.read_text().partition("```python\n# my_agent.py")[2].partition("```")[0])
+    solve = own.find(f"{tmp_path}/my_agent.py:solve", "an agent", "")
+    (episode,) = playing(solve, [CALL, "Paris<|im_end|>"])
+    assert (episode.final, episode.queries, episode.log.drops) == ("Paris", ["city"], [])
 
 
 def test_tools_of_the_role_and_models_without_tools_in_their_template() -> None:
@@ -347,3 +356,27 @@ def test_code_that_is_no_agent_is_refused() -> None:
             agents.find("here", lambda _, made=made: made, 1.0)  # type: ignore[misc]
     with pytest.raises(InputError, match="command:PROGRAM"):
         agents.find("command: ", lambda _: None, 1.0)
+
+
+def test_a_frameworks_agent_plays_as_it_is() -> None:
+    """Pydantic AI, with the episode's client and search."""
+    pydantic_ai = pytest.importorskip("pydantic_ai")
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    async def solve(question: str, client: Any, model: str, tools: Any) -> str:
+        agent = pydantic_ai.Agent(
+            OpenAIChatModel(model, provider=OpenAIProvider(openai_client=client)), instructions="Search."
+        )
+
+        @agent.tool_plain
+        async def search(query: str) -> str:
+            """Searches the documents."""
+            return str(await tools.call("search", {"query": query}))
+
+        return str((await agent.run(question)).output)
+
+    (episode,) = playing(solve, [CALL, "Paris<|im_end|>"])
+    assert (episode.final, episode.queries, episode.hits, episode.log.drops) == ("Paris", ["city"], [1], [])
+    assert [kind for kind, _ in pieces(episode, TOKENIZER)] == ["prompt", "model", "observation", "model"]
+    assert "Searches the documents." in episode.text and "Paris is the capital" in episode.response

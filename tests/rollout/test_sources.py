@@ -121,7 +121,7 @@ def always_searching(history: list[int], seed: int, turn: int) -> list[int]:
 
 
 @pytest.mark.covers("SS-05", "SS-06")
-@pytest.mark.parametrize("real", [0, 1, 3, 10**9])
+@pytest.mark.parametrize("real", [1, 3, 5])
 def test_the_first_searches_are_real_and_later_information_is_the_policys_own(real: int) -> None:
     books = Books()
     source = SourceConfig(kind=f"first_{real}")

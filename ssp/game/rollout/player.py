@@ -218,8 +218,16 @@ def _plain(message: dict[str, Any]) -> Message:
         raise Refused("a message has the role system, user, assistant or tool, and a text")
     for call in called if isinstance(called, list) else []:
         function = call.get("function", {}) if isinstance(call, dict) else {}
-        content += _CALL.format(json.dumps(function.get("name")), function.get("arguments") or "{}")
+        content += _CALL.format(json.dumps(function.get("name")), _orderly(function.get("arguments") or "{}"))
     return {"role": role, "content": content}
+
+
+def _orderly(arguments: object) -> str:
+    """JSON text in one form: clients read it and write it anew."""
+    try:
+        return json.dumps(json.loads(str(arguments)), ensure_ascii=False, sort_keys=True)
+    except (ValueError, RecursionError):
+        return str(arguments)
 
 
 def _canon(message: Message) -> str:
