@@ -68,6 +68,7 @@ async def looped(question: str, client: Any, model: str, tools: Any) -> str:
     return ""
 
 
+@pytest.mark.covers("U14")
 def test_an_agent_that_appends_has_one_row_as_the_template_shows_it() -> None:
     books = Books()
     for episode in playing(looped, [CALL, "Paris<|im_end|>"], 3, books=books):
@@ -298,6 +299,7 @@ def wanders(seed: int) -> Callable[..., Any]:
     return solve
 
 
+@pytest.mark.covers("U14")
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_an_agent_does_each_token_is_trained_where_it_was_sampled(seed: int, tmp_path: Path) -> None:
     torch.manual_seed(seed)
@@ -358,6 +360,7 @@ def test_code_that_is_no_agent_is_refused() -> None:
         agents.find("command: ", lambda _: None, 1.0)
 
 
+@pytest.mark.covers("U14")
 def test_a_frameworks_agent_plays_as_it_is() -> None:
     """Pydantic AI, with the episode's client and search."""
     pydantic_ai = pytest.importorskip("pydantic_ai")

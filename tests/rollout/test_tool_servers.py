@@ -54,6 +54,7 @@ def told(episode: Episode) -> list[str]:
     return [text for kind, text in pieces(episode) if kind == "observation"]
 
 
+@pytest.mark.covers("U13")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_its_tools_are_called_with_their_schemas(transport: str, http: str) -> None:
     tools = Tools(servers.connect(STDIO if transport == "stdio" else http))

@@ -72,6 +72,7 @@ def named(code: str, *names: str) -> Tools:
     return build.called(("search", *(f"{code}:{name}" for name in names)))
 
 
+@pytest.mark.covers("U13")
 def test_a_function_is_a_tool_in_tags_and_in_tool_calls(code: str) -> None:
     tools = named(code, "double", "facts")
     assert tools.offers[0].parameters == {
@@ -164,6 +165,7 @@ def test_a_block_that_is_played_again_calls_with_the_same_keys(code: str) -> Non
     assert keys == ["g0/solver/0/0", "g0/solver/0/1"] * 2
 
 
+@pytest.mark.covers("U13")
 def test_read_goes_on_where_it_stopped_until_the_end() -> None:
     words = " ".join(f"w{n}" for n in range(120))
     books = Books([Document("d1", f'"Long"\n{words}'), Document("d2", '"Short"\nlittle')])
