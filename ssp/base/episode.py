@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -155,6 +156,12 @@ class Episode:
     def void(self, cause: str) -> None:
         """Mark as a fault of ours."""
         self.outcome, self.cause, self.stopped = Outcome.VOID, cause, "fault"
+
+
+def told(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
+    """An episode's calls as readers see them: what was searched, and the name of another tool with its arguments."""
+    named = tools or ["search"] * len(queries)
+    return [query if tool == "search" else f"{tool} {query}" for query, tool in zip(queries, named, strict=True)]
 
 
 @dataclass(frozen=True)

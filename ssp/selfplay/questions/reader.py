@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome
+from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome, told
 from ssp.base.errors import InputError, hold
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 Said = TypeVar("Said", Play, Attempt)
 
 _WORLD = re.compile(r"worlds/v\d+-(\d+|english)[^/]*/[^/]+$")
-_COLUMNS = ("id", "final", "queries", "documents")
+_COLUMNS = ("id", "final", "queries", "tools", "documents")
 SPLIT = "train"
 """The split that exported questions are in."""
 
@@ -178,7 +178,7 @@ class _Reader:
             proposal=proposal["id"] if proposal else None,
             file=proposal["file"] if proposal else None,
             row=proposal["row"] if proposal else None,
-            queries=said.get("queries", []),
+            queries=told(said.get("queries", []), said.get("tools") or []),
             evidence=list(dict.fromkeys(said.get("documents", []))),
             solver_version=min((a.version_min for a in tried if a.version_min is not None), default=None),
             scored=sum(_scored(attempt) for attempt in tried),
