@@ -20,7 +20,7 @@ import orjson
 
 from launch import policy
 from launch.cli import Parser, address, bind, end_politely, parse, temperature, whole
-from ssp.base.episode import SOLVER, Document, Episode, Outcome, Task, told
+from ssp.base.episode import SOLVER, Document, Episode, Outcome, Task, called
 from ssp.base.errors import InputError, SspError, hold
 from ssp.base.printable import say
 from ssp.base.seeds import derive
@@ -135,7 +135,7 @@ class Solver:
 def searches(episode: Episode) -> list[dict[str, Any]]:
     """Each search that was carried out, with what it showed."""
     shown, out = iter(episode.documents), []
-    for query, hits in zip(told(episode.queries, episode.tools), episode.hits, strict=True):
+    for query, hits in zip(called(episode.queries, episode.tools), episode.hits, strict=True):
         out.append({"query": query, "documents": [_row(next(shown)) for _ in range(hits)]})
     return out
 

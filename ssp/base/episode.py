@@ -158,7 +158,7 @@ class Episode:
         self.outcome, self.cause, self.stopped = Outcome.VOID, cause, "fault"
 
 
-def told(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
+def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
     """An episode's calls as readers see them: what was searched, and the name of another tool with its arguments."""
     named = tools or ["search"] * len(queries)
     return [query if tool == "search" else f"{tool} {query}" for query, tool in zip(queries, named, strict=True)]

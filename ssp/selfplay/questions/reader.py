@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome, told
+from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome, called
 from ssp.base.errors import InputError, hold
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -178,7 +178,7 @@ class _Reader:
             proposal=proposal["id"] if proposal else None,
             file=proposal["file"] if proposal else None,
             row=proposal["row"] if proposal else None,
-            queries=told(said.get("queries", []), said.get("tools") or []),
+            queries=called(said.get("queries", []), said.get("tools") or []),
             evidence=list(dict.fromkeys(said.get("documents", []))),
             solver_version=min((a.version_min for a in tried if a.version_min is not None), default=None),
             scored=sum(_scored(attempt) for attempt in tried),
