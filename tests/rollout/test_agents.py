@@ -127,6 +127,34 @@ def test_a_rewritten_history_begins_a_new_row() -> None:
         assert text.count("<|im_start|>user") == 1 and trained.sum() > 0
 
 
+def test_other_tools_begin_a_new_row_and_unknown_ones_are_told() -> None:
+    async def changes(question: str, client: Any, model: str, tools: Any) -> str:
+        messages: list[Any] = [{"role": "user", "content": question}]
+        for offered in (
+            tools.schemas,
+            tools.schemas,
+            [{**tools.schemas[0], "function": {"name": "other", "parameters": {}}}],
+        ):
+            reply = await client.chat.completions.create(model=model, messages=messages, tools=offered)
+            messages += [reply.choices[0].message, {"role": "user", "content": "go on"}]
+        return str(await tools.call("wipe", {}))
+
+    (episode,) = playing(changes, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"])
+    assert len(episode.log.views()) == 2 and episode.final == "there is no tool wipe" and episode.queries == []
+
+
+def test_a_request_that_nobody_waits_for_changes_nothing() -> None:
+    async def leaves(question: str, client: Any, model: str, tools: Any) -> str:
+        asked = {"model": model, "messages": [{"role": "user", "content": "x"}]}
+        await client.chat.completions.create(**asked)
+        tools.left = asyncio.create_task(client.chat.completions.create(**asked))
+        await asyncio.sleep(0.05)
+        return "early"
+
+    (episode,) = playing(leaves, ["a<|im_end|>"])
+    assert (episode.final, episode.stopped, episode.outcome) == ("early", "final", None)
+
+
 def test_stop_strings_and_completions_go_on() -> None:
     async def tagged(question: str, client: Any, model: str, tools: Any) -> str:
         prompt = f"Question: {question}\n"

@@ -56,6 +56,7 @@ class Player:
         self._slots: list[int] = []
         self._turns = 0
         self._said: list[Message] = []  # the messages of the context, the policy's last one at the end
+        self._offered = ""  # the tools that the context shows
         self._raw: dict[str, str] = {}  # what the policy wrote, by what a client was told of it
         self._turn_of_one, self._seen, self._read_to = asyncio.Lock(), dict[str, Document](), dict[str, int]()
 
@@ -67,6 +68,8 @@ class Player:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """What a tool of the role answers, as text, cut and cleaned. Fault when it fails, which voids the episode."""
         episode, began = self.episode, time.perf_counter()
+        if name not in [schema["function"]["name"] for schema in self.schemas]:
+            return f"there is no tool {name}"
         call = Call(name, str(arguments.get("query", "")) if name == TOOL else json.dumps(dict(arguments)))
         try:
             found = await asyncio.to_thread(self._answered, call)
@@ -107,16 +110,16 @@ class Player:
         if not isinstance(listed, list) or not listed or not all(isinstance(message, dict) for message in listed):
             raise Refused("messages is a list of messages, one at least")
         messages = [_plain(message) for message in listed]
+        offered = json.dumps(tools)
         async with self._turn_of_one:
-            goes_on = bool(self._said) and list(map(_canon, messages[: len(self._said)])) == list(
-                map(_canon, self._said)
-            )
+            before = list(map(_canon, messages[: len(self._said)]))
+            goes_on = bool(self._said) and before == list(map(_canon, self._said)) and offered == self._offered
             added = self._added(messages, tools) if goes_on else None
             text = self._rendered(messages, tools) if added is None else added
             raw, written, stopped = await self._turn(text, added is None, body)
             content, calls = _parsed(raw, body, f"call-{self._turns}" if tools else "")
             reply = {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})
-            self._said = [*messages, _plain(reply)]
+            self._said, self._offered = [*messages, _plain(reply)], offered
             self._raw[_canon(self._said[-1])] = raw
         reason = "tool_calls" if calls else "stop" if stopped else "length"
         return self._reply("chat.completion", {"message": reply, "finish_reason": reason}, written)
@@ -186,10 +189,13 @@ class Player:
         try:
             drawn = await asyncio.wrap_future(self._engine.submit(self._slots[0], ids, sampling))
         except Fault as fault:
-            episode.void(fault.cause)
+            if not episode.stopped:  # the agent still waits for it
+                episode.void(fault.cause)
             raise
         finally:
             self.seconds["generate"] += time.perf_counter() - began
+        if episode.stopped:
+            raise Refused("the episode is over")
         log.append_model(drawn.ids, drawn.logprobs, drawn.version if drawn.versions is None else drawn.versions)
         ended = drawn.ids[-1:] and drawn.ids[-1] in self._renderer.ends
         return self._renderer.decode(drawn.ids[:-1] if ended else drawn.ids), len(drawn.ids), drawn.stopped

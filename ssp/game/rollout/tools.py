@@ -12,7 +12,7 @@ import inspect
 import json
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -219,6 +219,7 @@ def _in_a_thread(work: Callable[[], Any]) -> Future[Any]:
 def loop() -> asyncio.AbstractEventLoop:
     """This process's loop of tools, in a thread of its own."""
     made = asyncio.new_event_loop()
+    made.set_default_executor(ThreadPoolExecutor(64))  # searches of agents wait there
     threading.Thread(target=made.run_forever, daemon=True, name="ssp-tools").start()
     return made
 
