@@ -15,10 +15,6 @@ STAGE = "search/"
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
 
-TOOL_RESULT, MISTAKE = "tool:", "tool:mistake"
-"""How the id of a document begins that a tool wrote; and that of what a tool tells a policy of its mistake, which no
-evidence is."""
-
 PROPOSAL, ATTEMPT, GREEDY, EVALUATION = "proposal", "attempt", "greedy", "evaluation"
 """Kinds of episodes. A greedy one is only a baseline: the answer at temperature 0 (ReMax)."""
 
@@ -82,6 +78,24 @@ class Document:
     def text(self) -> str:
         """Everything after the title line."""
         return self.contents.split("\n", 1)[1] if "\n" in self.contents else ""
+
+
+class ToolResult(Document):
+    """What a tool wrote. It has no title."""
+
+    @property
+    def title(self) -> str:
+        """None."""
+        return ""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.contents
+
+
+class Mistake(ToolResult):
+    """What a policy is told of its mistake, which no evidence is."""
 
 
 @dataclass(frozen=True)

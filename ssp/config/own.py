@@ -56,6 +56,7 @@ def find(value: str, what: str, example: str) -> Any:
     hold(not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
     place, _, path = value.partition(":")
     rule = f"{what} is at the place that its setting names"
+    hold(is_own(value), rule, value, "write FILE.py:NAME or package.module:name")
     try:
         found: Any = _file(Path(place).expanduser().absolute()) if _is_file(place) else importlib.import_module(place)
         for step in path.split("."):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ssp.base.episode import TOOL_RESULT, Document
+from ssp.base.episode import Document, ToolResult
 from ssp.base.errors import InputError, hold
 from ssp.game.protocols import calls
 from ssp.game.protocols.calls import TOOL, Call, Offer
@@ -133,7 +133,8 @@ class Protocol:
             hold(offer.name not in taken, rule, offer.name, "give the function another name")
             taken.add(offer.name)
         tags = () if self.search.form == "tool" else (offer.name for offer in offers)
-        return replace(self, kinds=(*self.kinds, *tags), offers=tuple(offers)) if offers else self
+        spoken = replace(self, kinds=(*self.kinds, *tags))
+        return replace(spoken, offers=tuple(offer.cleaned(spoken.clean) for offer in offers)) if offers else self
 
     def naming(self, tools: Sequence[str]) -> Protocol:
         """This protocol with these tools, of which nothing but their names is known: for texts that are on record."""
@@ -252,7 +253,7 @@ class Protocol:
         must not speak for the environment."""
 
         def shown(n: int, document: Document) -> str:
-            if document.id.startswith(TOOL_RESULT):  # which has no title
+            if isinstance(document, ToolResult):  # which has no title
                 return self.clean(document.contents)
             values = {"id": document.id, "title": document.title, "text": document.text, "contents": document.contents}
             values["first_line"] = document.contents.split("\n", 1)[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from ssp.base.printable import printable
 
 TOOL = "search"
 """Name of the tool that every policy is offered."""
@@ -30,7 +32,13 @@ class Offer:
     def alone(self) -> str:
         """The one argument that it has, where that is a text: its name. Between tags it is written as it is."""
         known: dict[str, Any] = self.parameters.get("properties", {})
-        return next(iter(known)) if [value.get("type") for value in known.values()] == ["string"] else ""
+        types = [isinstance(value, dict) and value.get("type") for value in known.values()]
+        return next(iter(known)) if types == ["string"] else ""
+
+    def cleaned(self, clean: Callable[[str], str]) -> Offer:
+        """With `clean` of every text that others wrote."""
+        told, parameters = (_cleaned(part, clean) for part in (self.description, self.parameters))
+        return replace(self, description=told, parameters=parameters)
 
 
 _QUERY = {"type": "string", "description": "what to look for, in a few words"}
@@ -54,6 +62,8 @@ HOLE = "{query}"
 BOX = "\\boxed{"
 _BRACE = re.compile(r"[{}]")
 _HALF = re.compile("[\ud800-\udfff]")
+DEEPEST = 32
+"""Levels of a call's arguments."""
 
 
 def split(text: str, form: str) -> tuple[str, ...]:
@@ -115,7 +125,24 @@ def _texts(values: list[Any]) -> tuple[str, ...]:
 
 
 def _dump(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+    """Their JSON; "" for what JSON has no number for, or what is nested too deeply to be handed on."""
+    try:
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False) if _shallow(arguments, DEEPEST) else ""
+    except ValueError:
+        return ""
+
+
+def _shallow(value: Any, left: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left > 0 and all(_shallow(part, left - 1) for part in inner)
+
+
+def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(printable(value))
+    if isinstance(value, dict):
+        return {_cleaned(name, clean): _cleaned(part, clean) for name, part in value.items()}
+    return [_cleaned(part, clean) for part in value] if isinstance(value, list) else value
 
 
 def _json(text: str) -> Any:

@@ -127,7 +127,9 @@ def fit(
     """What `write` makes of the shuffled material; None when it takes not even one own document. `write` gives None for
     material that is too long: then noise goes first, a block at a time, and after it the oldest own documents.
     `together`: the own documents are one block too."""
-    own, others = list({document.id: document for document in episode.documents}.values()), list(noise)
+    # What tools give under one id, as the windows of a document, are parts of it.
+    parts = {(d.id, d.contents if episode.tools else ""): d for d in episode.documents}
+    own, others = list(parts.values()), list(noise)
     while own:
         blocks = [own] if together else [[document] for document in own]
         blocks += others

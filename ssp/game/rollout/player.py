@@ -8,6 +8,7 @@ history, begins a new context, in which what is sampled there is trained.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import secrets
@@ -15,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ssp.base.episode import MISTAKE, Document, Episode, Task
+from ssp.base.episode import Document, Episode, Mistake, Task
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -58,6 +59,7 @@ class Player:
         self._said: list[Message] = []  # the messages of the context, the policy's last one at the end
         self._offered = ""  # the tools that the context shows
         self._raw: dict[str, str] = {}  # what the policy wrote, by what a client was told of it
+        self._calls = itertools.count()  # which may be under way together
         self._turn_of_one, self._seen, self._read_to = asyncio.Lock(), dict[str, Document](), dict[str, int]()
 
     @property
@@ -86,7 +88,7 @@ class Player:
             lambda kept: (kept, renderer.protocol.bodies(kept[0])),
             lambda trial: len(renderer.encode([trial[1]])[0]),
         )
-        kept = [document for document in shown if document.id != MISTAKE]
+        kept = [document for document in shown if not isinstance(document, Mistake)]
         note(call, found, kept, self._seen, self._read_to)
         episode.queries.append(call.text)
         episode.tools.append(name)
@@ -95,10 +97,10 @@ class Player:
         return text
 
     def _answered(self, call: Call) -> list[Document]:
-        task, done = self._task, len(self.episode.queries)
+        task = self._task
         if call.tool == TOOL:
             return self._search.search([call.text], self._settings.topk, task.corpus)[0]
-        key = f"{task.game}/{task.role}/{task.attempt}/{done}"
+        key = f"{task.game}/{task.role}/{task.seed}/{next(self._calls)}"
         (found,) = self._settings.tools.run([Asked(call, key, self._seen, self._read_to)])
         if isinstance(found, Fault):
             raise found

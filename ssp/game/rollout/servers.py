@@ -1,30 +1,33 @@
 """Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official package.
 
 A server is untrusted: its names and schemas are checked once, its descriptions and results are cut and cleaned, it gets none
-of this process's environment but what a program needs to start (PATH, HOME), and its error output is thrown away.
+of this process's environment but what a program needs to start (PATH, HOME), its error output is thrown away, and it ends
+with this process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
-from collections.abc import Callable
+import shutil
+import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
 from ssp.base.errors import Fault, InputError
 from ssp.game.protocols.calls import Offer
-from ssp.game.rollout.tools import SECONDS, Tool, offered, wait
+from ssp.game.rollout.tools import FOREIGN, SECONDS, Told, Tool, offered, wait
 
 DESCRIBED = 1_000
 """Characters of a server's description that a policy hears of."""
 LATE = 3
 """After so many deadlines in a row a server is started, or reached, anew."""
-
-
-class _Mistake(Exception):
-    """A tool says itself that it could not do what it was asked."""
+_INVALID_PARAMS = -32602
+"""JSON-RPC's code for arguments that a server refuses."""
+_TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+"""A program that Linux kills when this process has ended, even where it was killed (PR_SET_PDEATHSIG)."""
 
 
 class Server:
@@ -33,55 +36,64 @@ class Server:
     def __init__(self, spec: str) -> None:
         self._spec, self._late = spec, 0
         self._client: asyncio.Future[Any] | None = None
-        self._end: Callable[[], object] = lambda: None
+        self._serving: asyncio.Task[None] | None = None
 
     async def tools(self) -> list[Tool]:
         """All of its tools. InputError for a name or a schema that is none."""
-        client, found, cursor = await self._reached(), [], None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            found += [self._tool(tool) for tool in page.tools]
-            cursor = page.next_cursor
-            if not cursor:
-                return found
+        reached, found, cursor = self._reached(), list[Tool](), None
+        try:
+            async with asyncio.timeout(SECONDS):
+                client = await asyncio.shield(reached)
+                while True:
+                    page = await client.list_tools(cursor=cursor)
+                    found += [self._tool(tool) for tool in page.tools]
+                    cursor = page.next_cursor
+                    if not cursor:
+                        return found
+        except BaseException:
+            self._lose(reached)
+            raise
 
     def _tool(self, tool: Any) -> Tool:
-        offer = offered(Offer(tool.name, (tool.description or "")[:DESCRIBED], tool.input_schema), f"mcp:{self._spec}")
+        told = Offer(tool.name, (tool.description or "")[:DESCRIBED], tool.input_schema)
+        offer = offered(told, f"mcp:{self._spec}", FOREIGN)
 
         async def call(arguments: dict[str, Any], key: str) -> Any:
             return await self.call(offer.name, arguments, key)
 
-        return Tool(offer, call, 2 * SECONDS, (_Mistake,))
+        return Tool(offer, call, 2 * SECONDS, schema=FOREIGN)
 
     async def call(self, name: str, arguments: dict[str, Any], key: str) -> str:
         """The text of a result. Fault when the server is gone, late or does not keep to the protocol."""
+        reached = self._reached()
         try:
             async with asyncio.timeout(SECONDS):
-                client = await self._reached()
+                client = await asyncio.shield(reached)
                 result = await client.call_tool(name, arguments, meta={"ssp/idempotency-key": key})
             self._late = 0
         except TimeoutError as error:
             self._late += 1
             if self._late >= LATE:
-                self._lose()
+                self._lose(reached)
             raise Fault("tool_deadline", f"{name} of mcp:{self._spec} did not answer in {SECONDS:g} s") from error
         except Exception as error:  # of the connection, of the protocol, of what the server sends
-            self._lose()
+            if getattr(error, "code", 0) == _INVALID_PARAMS:
+                raise Told(f"{name}: {error}") from error
+            self._lose(reached)
             raise Fault("tool_down", f"{name} of mcp:{self._spec}: {type(error).__name__}: {error}") from error
         text = "\n".join(block.text for block in result.content if block.type == "text")
         if result.is_error:
-            raise _Mistake(f"{name}: {text}")
+            raise Told(f"{name}: {text}")
         return text
 
-    async def _reached(self) -> Any:
+    def _reached(self) -> asyncio.Future[Any]:
+        """The client, or who waits for it."""
         if self._client is None:
-            self._client, over = asyncio.get_running_loop().create_future(), asyncio.Event()
-            self._late, self._end = 0, over.set
-            serving = asyncio.create_task(self._serve(self._client, over))
-            serving.add_done_callback(lambda _: None)  # a reference, as long as it runs
-        return await asyncio.shield(self._client)
+            self._client, self._late = asyncio.get_running_loop().create_future(), 0
+            self._serving = asyncio.create_task(self._serve(self._client))
+        return self._client
 
-    async def _serve(self, client: asyncio.Future[Any], over: asyncio.Event) -> None:
+    async def _serve(self, client: asyncio.Future[Any]) -> None:
         """Hold the connection until it is lost: whoever opens it has to close it."""
         from mcp import Client, StdioServerParameters
         from mcp.client.stdio import stdio_client
@@ -91,18 +103,29 @@ class Server:
                 target: Any = self._spec
                 if self._spec.startswith("stdio:"):
                     command, *args = shlex.split(self._spec.removeprefix("stdio:"))
+                    if shutil.which(command) and sys.platform == "linux":
+                        command, *args = sys.executable, "-ISc", _TIED, command, *args
                     unheard = stack.enter_context(open(os.devnull, "w"))
                     target = stdio_client(StdioServerParameters(command=command, args=args), errlog=unheard)
-                client.set_result(await stack.enter_async_context(Client(target)))
-                await over.wait()
+                made = await stack.enter_async_context(Client(target))
+                made.session.validate_tool_result = _unchecked  # against a schema of its own: its text alone is shown
+                client.set_result(made)
+                await asyncio.Event().wait()
         except BaseException as error:
             if not client.done():
                 client.set_exception(error if isinstance(error, Exception) else ConnectionError(str(error)))
-            self._lose()
+                client.exception()  # nobody may wait for it any more
+            self._lose(client)
 
-    def _lose(self) -> None:
-        self._client = None
-        self._end()
+    def _lose(self, client: asyncio.Future[Any]) -> None:
+        """End this connection, unless it has been followed by another one."""
+        if self._client is client and self._serving is not None:
+            self._client = None
+            self._serving.cancel()
+
+
+async def _unchecked(name: str, result: object) -> None:
+    pass
 
 
 def connect(spec: str) -> list[Tool]:
@@ -113,7 +136,9 @@ def connect(spec: str) -> list[Tool]:
     try:
         import mcp  # noqa: F401
 
-        return list(wait(asyncio.wait_for(Server(spec).tools(), SECONDS)))
+        for told in ("mcp", "client"):  # what a server sends would stand in what these loggers say
+            logging.getLogger(told).setLevel(logging.CRITICAL + 1)
+        return list(wait(Server(spec).tools()))
     except ImportError as error:
         raise InputError(
             "tools: [mcp:...] needs the package mcp", "not installed", "pip install 'ssp[agents]'"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ssp.base.episode import MISTAKE, STAGE, Document, Episode, Task
+from ssp.base.episode import STAGE, Document, Episode, Mistake, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -121,16 +121,19 @@ class Table:
             episode.stopped, episode.cut = "tokens", True
             return
         action = self._protocol.action(self._role, turn)
+        searches = any(call.tool == TOOL for call in action.calls)
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
-        elif not action.calls or not seat.source.searching:  # nobody answers a search with which self-search ends
+        elif not action.calls or (searches and not seat.source.searching):  # which self-search answers itself
             self._invalid(seat)
         elif seat.turns >= self._limits.searches:
             episode.stopped = "turns"
         else:
             seat.turns += 1
-            if seat.source.real(self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0):
-                seat.asked = action.calls
+            real = not searches or seat.source.real(
+                self._uncertainty(seat, turn, generation) if seat.source.measures else 0.0
+            )
+            seat.asked = action.calls if real else ()
 
     def _invalid(self, seat: Seat) -> None:
         """A turn that neither searches nor hands in: told so, as long as it may be."""
@@ -172,7 +175,7 @@ class Table:
         """The seat's calls of other tools. Their keys are the same when the task is played again."""
         task, done = seat.task, len(seat.episode.queries)
         return [
-            Asked(call, f"{task.game}/{task.role}/{task.attempt}/{done + number}", seat.seen, seat.read_to)
+            Asked(call, f"{task.game}/{task.role}/{task.seed}/{done + number}", seat.seen, seat.read_to)
             for number, call in enumerate(seat.asked)
             if call.tool != TOOL
         ]
@@ -207,7 +210,7 @@ class Table:
     def _note(self, seat: Seat, asked: tuple[Call, ...], found: list[list[Document]], shown: Shown) -> None:
         """What a seat has asked and seen now."""
         episode = seat.episode
-        results = [[document for document in documents if document.id != MISTAKE] for documents in shown.results]
+        results = [[d for d in documents if not isinstance(d, Mistake)] for documents in shown.results]
         if self._protocol.offers:
             episode.tools.extend(call.tool for call in asked)
         episode.queries.extend(call.text for call in asked)

@@ -11,17 +11,20 @@ import asyncio
 import inspect
 import json
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 import jsonschema
-from pydantic import ConfigDict, create_model
+from jsonschema.validators import create
+from pydantic import ConfigDict, ValidationError, create_model
+from referencing import Registry
 
-from ssp.base.episode import MISTAKE, TOOL_RESULT, Document
-from ssp.base.errors import Fault, hold
+from ssp.base.episode import Document, Mistake, ToolResult
+from ssp.base.errors import Fault, InputError, hold
 from ssp.base.printable import printable
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import TOOL, Call, Offer
@@ -30,6 +33,19 @@ SECONDS = 30.0
 """Deadline of a call, where a tool does not say `seconds`."""
 LONGEST = 200_000
 """Characters that are looked at of a result; `limits.observation_tokens` says what is shown of them."""
+MOST = 64
+"""Documents that are looked at of a result."""
+DESCRIBED = 20_000
+"""Characters of a schema."""
+OWN = jsonschema.Draft202012Validator
+_COSTLY = "$ref $dynamicRef pattern patternProperties additionalProperties unevaluatedItems unevaluatedProperties".split()
+FOREIGN = create(
+    OWN.META_SCHEMA,
+    {word: check for word, check in OWN.VALIDATORS.items() if word not in _COSTLY},
+    type_checker=OWN.TYPE_CHECKER,
+    format_checker=jsonschema.FormatChecker(()),
+)
+"""How schemas of others are read: without what can take exponential time, or leads elsewhere. Their servers check that."""
 READ = Offer(
     "read",
     "Shows a document that a search has found, from its beginning; called again, it goes on where it stopped.",
@@ -41,15 +57,21 @@ READ = Offer(
 )
 
 
+class Told(Exception):
+    """What a policy did wrong, as a tool tells it."""
+
+
 @dataclass(frozen=True)
 class Tool:
     """`call`: arguments and an idempotency key → a text, numbers, lists and objects of these, or Documents; the same key
-    comes again when a lost block is played again. `mistakes`: exceptions that say what the policy did wrong."""
+    comes again when a lost block is played again. `mistakes`: exceptions, beside `Told`, that say what the policy did
+    wrong. `schema`: how its schema is read."""
 
     offer: Offer
     call: Callable[[dict[str, Any], str], Awaitable[Any]]
     seconds: float = SECONDS
     mistakes: tuple[type[Exception], ...] = ()
+    schema: Any = OWN
 
 
 @dataclass(frozen=True)
@@ -61,6 +83,13 @@ class Asked:
     key: str
     seen: dict[str, Document]
     read_to: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Window(Document):
+    """What `read` shows of a document's text, from its character `begin` on."""
+
+    begin: int = 0
 
 
 class Runs(Protocol):
@@ -85,37 +114,49 @@ class Tools:
         return await asyncio.gather(*map(self._one, asked))
 
     async def _one(self, asked: Asked) -> list[Document] | Fault:
-        call, tool = asked.call, self._tools.get(asked.call.tool)
-        arguments = json.loads(call.text)
-        refused = _refused(arguments, tool.offer if tool is not None else READ)
-        if refused:
-            return _mistake(refused)
-        if tool is None:
-            return _read(arguments["document"], asked)
         try:
-            return _shown(await asyncio.wait_for(tool.call(arguments, asked.key), tool.seconds), call.tool)
-        except tool.mistakes as mistake:
-            return _mistake(str(mistake))
-        except TimeoutError:
-            return Fault("tool_deadline", f"{call.tool} did not answer in {tool.seconds:g} s")
+            return await self._answer(asked, self._tools.get(asked.call.tool))
+        except Told as mistake:
+            return [Mistake("tool:mistake", printable(str(mistake)[:LONGEST]))]
         except Fault as fault:
             return fault
-        except Exception as error:  # whatever a user's function raises
-            return Fault("tool_failed", f"{call.tool}: {type(error).__name__}: {error}")
+        except BaseException as error:  # whatever a user's function raises, or a schema leads to
+            return Fault("tool_failed", f"{asked.call.tool}: {''.join(traceback.format_exception_only(error))}")
+
+    async def _answer(self, asked: Asked, tool: Tool | None) -> list[Document]:
+        name, arguments = asked.call.tool, json.loads(asked.call.text)
+        if tool is None:
+            if name != READ.name:
+                raise Fault("tool_failed", f"nobody answers {name} here")
+            _check(arguments, READ, OWN)
+            return _read(arguments["document"], asked)
+        _check(arguments, tool.offer, tool.schema)
+        limit = asyncio.timeout(tool.seconds)
+        try:
+            async with limit:
+                result = await tool.call(arguments, asked.key)
+        except BaseException as error:
+            if limit.expired():
+                raise Fault("tool_deadline", f"{name} did not answer in {tool.seconds:g} s") from error
+            if isinstance(error, tool.mistakes) and not isinstance(error, Fault):
+                raise Told(str(error)) from error
+            raise
+        return _shown(result, name)
 
 
-def offered(offer: Offer, where: str) -> Offer:
+def offered(offer: Offer, where: str, schema: Any = OWN) -> Offer:
     """`offer`, when its name can be a tag and its parameters are a JSON schema of an object. InputError for others."""
     known = offer.name.replace("_", "").replace("-", "")
     named = offer.name[:1].isalpha() and known.isascii() and known.isalnum() and len(offer.name) <= 64
     rule = "a tool's name is a letter, then letters, digits, _ or -, 64 at most"
     hold(named, rule, f"{where}: {offer.name[:80]}", "rename it")
     try:
-        jsonschema.Draft202012Validator.check_schema(offer.parameters)
+        schema.check_schema(offer.parameters)
         fits = offer.parameters.get("type") == "object"
-    except (jsonschema.SchemaError, AttributeError, RecursionError):
+        fits = fits and len(json.dumps(offer.parameters, allow_nan=False)) <= DESCRIBED
+    except (jsonschema.SchemaError, AttributeError, RecursionError, TypeError, ValueError):
         fits = False
-    rule = "a tool's parameters are a JSON schema of type object"
+    rule = f"a tool's parameters are a JSON schema of type object, in {DESCRIBED:,} characters"
     hold(fits, rule, f"{where}: {str(offer.parameters)[:200]}", "correct the schema")
     return offer
 
@@ -124,25 +165,51 @@ def function(made: Any, spec: str) -> Tool:
     """A user's function as a tool: signature and docstring say what it takes, unless it has `parameters`. It may say
     `seconds` and `mistakes` too; a parameter `key` is the idempotency key, of which the policy does not hear."""
     hold(callable(made), "a tool is a function", f"{spec}: {type(made).__name__}", "name a function")
-    parameters = inspect.signature(made, eval_str=True).parameters
-    schema = getattr(made, "parameters", None)
-    if schema is None:
-        taken = {
-            name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
-            for name, p in parameters.items()
-            if name != "key"
-        }
-        shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **taken)  # type: ignore[call-overload]
-        schema = _untitled(shape.model_json_schema())
-    offer = offered(Offer(made.__name__, inspect.getdoc(made) or "", schema), spec)
+    schema, shape = getattr(made, "parameters", None), None
+    seconds, mistakes = getattr(made, "seconds", SECONDS), getattr(made, "mistakes", ())
+    fits = isinstance(seconds, int | float) and seconds > 0
+    hold(fits, "`seconds` of a tool is a number above 0", f"{spec}: {seconds!r}", "correct it")
+    fits = isinstance(mistakes, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in mistakes)
+    hold(fits, "`mistakes` of a tool is a tuple of exceptions", f"{spec}: {mistakes!r}", "write e.g. (ValueError,)")
+    try:
+        parameters = inspect.signature(made, eval_str=True).parameters
+        if schema is None:
+            shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters))
+            schema = _untitled(shape.model_json_schema())
+    except Exception as error:  # of pydantic, or of an annotation
+        rule = "a tool's parameters have names, and types that JSON can say"
+        raise InputError(rule, f"{spec}: {error}", "correct them, or give it `parameters`, a JSON schema") from error
+    offer = offered(Offer(getattr(made, "__name__", ""), inspect.getdoc(made) or "", schema), spec)
 
     async def call(arguments: dict[str, Any], key: str) -> Any:
-        given = {**arguments, "key": key} if "key" in parameters else arguments
+        try:  # as the types that its signature names
+            typed = shape and shape.model_validate(arguments)
+        except ValidationError as error:
+            raise Told(f"{offer.name}: {error.errors()[0]['msg']}") from error
+        given = {name: getattr(typed, name) if typed else value for name, value in arguments.items()}
+        given |= {"key": key} if "key" in parameters else {}
         if inspect.iscoroutinefunction(made):
-            return await made(**given)
-        return await asyncio.wrap_future(_in_a_thread(lambda: made(**given)))
+            ran = asyncio.run_coroutine_threadsafe(_awaited(made(**given)), loop(spec))
+        else:
+            ran = _in_a_thread(lambda: made(**given))
+        result, raised = await asyncio.wrap_future(ran)
+        if raised is not None:
+            raise raised
+        return result
 
-    return Tool(offer, call, getattr(made, "seconds", SECONDS), tuple(getattr(made, "mistakes", ())))
+    return Tool(offer, call, seconds, mistakes)
+
+
+def _taken(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Name → type and default, of each that a policy gives."""
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    if unnamed := [str(p) for p in parameters.values() if p.kind not in kinds]:
+        raise TypeError(f"{', '.join(unnamed)} cannot be given by name")
+    return {
+        name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+        for name, p in parameters.items()
+        if name != "key"
+    }
 
 
 def _untitled(schema: Any) -> Any:
@@ -156,10 +223,14 @@ def _untitled(schema: Any) -> Any:
     }
 
 
-def _refused(arguments: dict[str, Any], offer: Offer) -> str:
-    """Why the schema refuses the arguments; "" when it does not."""
-    error = next(jsonschema.Draft202012Validator(offer.parameters).iter_errors(arguments), None)
-    return "" if error is None else f"{offer.name}: {error.message}"
+def _check(arguments: dict[str, Any], offer: Offer, schema: Any) -> None:
+    """Told, when the schema refuses the arguments. No reference is fetched."""
+    try:
+        error = next(schema(offer.parameters, registry=Registry()).iter_errors(arguments), None)
+    except ArithmeticError as large:  # of a number that no multiple can be counted of
+        raise Told(f"{offer.name}: {large}") from large
+    if error is not None:
+        raise Told(f"{offer.name}: {error.message}")
 
 
 def _read(name: str, asked: Asked) -> list[Document]:
@@ -167,11 +238,12 @@ def _read(name: str, asked: Asked) -> list[Document]:
     same = (d for d in reversed(asked.seen.values()) if normalise(d.title) == normalise(name))
     document = asked.seen.get(name.strip()) or next(same, None)
     if document is None:
-        return _mistake("read: no search has found a document with this id or title")
-    rest = document.text[asked.read_to.get(document.id, 0) :].strip()
+        raise Told("read: no search has found a document with this id or title")
+    rest = document.text[asked.read_to.get(document.id, 0) :].lstrip()
     if not rest:
-        return _mistake("read: this document has been read to its end")
-    return [Document(document.id, f"{document.contents.split(chr(10), 1)[0]}\n{rest}", document.score)]
+        raise Told("read: this document has been read to its end")
+    contents = f"{document.contents.split(chr(10), 1)[0]}\n{rest[:LONGEST].rstrip()}"
+    return [Window(document.id, contents, document.score, len(document.text) - len(rest))]
 
 
 def note(
@@ -180,44 +252,52 @@ def note(
     """Keep in `seen` and `read_to` (see `Asked`) what a search `found`, and how far reading has `shown` a document."""
     if call.tool == TOOL:
         seen.update({document.id: document for document in found})
-    for document in shown if call.tool == READ.name else ():
-        begin = seen[document.id].text.find(document.text, read_to.get(document.id, 0))
-        read_to[document.id] = begin + len(document.text)
+    for document in shown:
+        if isinstance(document, Window):
+            read_to[document.id] = document.begin + len(document.text)
 
 
 def _shown(result: Any, name: str) -> list[Document]:
     """A tool's result as documents. Fault for what is no text and no data."""
-    if isinstance(result, list) and result and all(isinstance(one, Document) for one in result):
-        return result
     try:
-        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError) as error:  # bytes, a list in itself
+        if isinstance(result, list) and result and all(isinstance(one, Document) for one in result):
+            return [replace(d, id=printable(d.id), contents=printable(d.contents[:LONGEST])) for d in result[:MOST]]
+        text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
+    except Exception as error:  # bytes, a list in itself
         raise Fault("tool_result", f"{name}: {type(result).__name__}: {error}") from error
-    return [Document(f"{TOOL_RESULT}{name}", printable(text[:LONGEST]))] if text.strip() else []
+    return [ToolResult(f"tool:{name}", printable(text[:LONGEST]))] if text.strip() else []
 
 
-def _mistake(text: str) -> list[Document]:
-    return [Document(MISTAKE, printable(text[:LONGEST]))]
+Ran = tuple[Any, BaseException | None]
+"""What work returned, or what it raised: an exit that is raised into a loop ends that."""
 
 
-def _in_a_thread(work: Callable[[], Any]) -> Future[Any]:
+def _in_a_thread(work: Callable[[], Any]) -> Future[Ran]:
     """`work` in a thread of its own, which the process does not wait for when it ends."""
-    future: Future[Any] = Future()
+    future: Future[Ran] = Future()
+    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            future.set_result(work())
+            ran: Ran = work(), None
         except BaseException as error:
-            if not future.cancelled():
-                future.set_exception(error)
+            ran = None, error
+        future.set_result(ran)
 
     threading.Thread(target=run, daemon=True, name="ssp-tool").start()
     return future
 
 
+async def _awaited(work: Awaitable[Any]) -> Ran:
+    try:
+        return await work, None
+    except BaseException as error:
+        return None, error
+
+
 @lru_cache
-def loop() -> asyncio.AbstractEventLoop:
-    """This process's loop of tools, in a thread of its own."""
+def loop(of: str = "") -> asyncio.AbstractEventLoop:
+    """This process's loop of tools, in a thread of its own; or that `of` one function, which may block it."""
     made = asyncio.new_event_loop()
     made.set_default_executor(ThreadPoolExecutor(64))  # searches of agents wait there
     threading.Thread(target=made.run_forever, daemon=True, name="ssp-tools").start()

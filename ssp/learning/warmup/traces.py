@@ -120,8 +120,8 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
     if sum(map(len, turns)) != int(episode.log.mask.sum()):
         rule = "a turn ends where the policy would stop, and nothing follows the last"
         raise _bad(trace.line, rule, trace.turns[-1][-80:])
-    if sum(map(len, trace.results)) and len(trace.results) != len(episode.queries):
-        found = f"{len(trace.results)} lists for {len(episode.queries)} queries"
+    if sum(map(len, trace.results)) and len(trace.results) != len(episode.searches):
+        found = f"{len(trace.results)} lists for {len(episode.searches)} queries"
         raise _bad(trace.line, "results hold one list of documents a query", found)
 
 

@@ -200,6 +200,8 @@ class Verdicts:
         cfg = self._cfg
         if cfg.judge.kind != "exact" or cfg.referee.verifier == "judge":
             return None, "the rest was an endpoint's or another model's word"
+        if len(cfg.proposer.tools) > 1 and cfg.referee.verifier != "none":
+            return None, "what tools gave, which the verifier read, is not on record"
         if corpora.elsewhere(cfg, corpora.TRAIN) and cfg.referee.verifier != "none":
             return None, "the documents that the verifier read are at a server"
         folder: Path | None = None

@@ -3,12 +3,13 @@ own stops and limits end them, and observations are framed and encoded anew: ids
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.engines.base import Generation, Sampling
+from ssp.game.protocols.calls import TOOL, Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
 from ssp.game.rollout.tools import Asked
@@ -67,17 +68,25 @@ class _Tape:
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """The documents that were shown, by id. Fault `not_recorded` past the record's end."""
-        return [self._documents(query) for query in queries]
+        found = [next(self._places(Call(TOOL, query)), None) for query in queries]
+        if None in found:
+            raise Fault(MISSING, f"the search for {queries[found.index(None)]!r}")
+        return [self._documents(place) for place in found if place is not None]
 
     def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
         """The documents that a call of a tool gave, by id; of what a tool said of a mistake none."""
-        return [self._documents(one.call.text) for one in asked]
+        places = {one.call: self._places(one.call) for one in asked}  # of the same call twice, one after the other
+        found = [next(places[one.call], None) for one in asked]
+        return [Fault(MISSING) if place is None else self._documents(place) for place in found]
 
-    def _documents(self, text: str) -> list[Document]:
+    def _places(self, call: Call) -> Iterator[int]:
+        """Where the calls like this one stand on record, from the turn's beginning on."""
+        queries, tools = self._record.queries, self._record.tools
+        named = range(self._asked, len(queries))
+        return (n for n in named if (tools[n] if tools else TOOL, queries[n]) == call)
+
+    def _documents(self, place: int) -> list[Document]:
         record = self._record
-        if text not in record.queries[self._asked :]:
-            raise Fault(MISSING, f"the answer to {text!r}")
-        place = record.queries.index(text, self._asked)
         self._answered = max(self._answered, place + 1)
         begin = sum(record.hits[:place])
         return record.documents[begin : begin + record.hits[place]]
@@ -93,7 +102,7 @@ class _Framed(Renderer):
     def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
         """As the renderer frames `text`; an observation is the log's own."""
         before, shown, after = super().framed(text, ended)
-        if text in [self.retry(role) for role in self.protocol.roles]:
+        if text and text in [self.retry(role) for role in self.protocol.roles]:
             return before, shown, after
         logged = self.decode(self._tape.log.ids[self._tape.at : self._tape.unread])
         return before, logged.removeprefix(before).removesuffix(after), after
