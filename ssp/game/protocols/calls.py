@@ -94,8 +94,7 @@ def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
 
 def tagged(offer: Offer, text: str) -> tuple[Call, ...]:
     """The call in a tag of its own: its one text, or the JSON of its arguments; () when that cannot be read."""
-    given = {offer.alone: text} if offer.alone else _json(text)
-    return (Call(offer.name, _dump(given)),) if isinstance(given, dict) and _texts([text]) else ()
+    return _called(offer.name, {offer.alone: text} if offer.alone and text.strip() else _json(text))
 
 
 def written(query: str, form: str) -> str:
@@ -103,6 +102,10 @@ def written(query: str, form: str) -> str:
     if HOLE in form:
         return form.replace(HOLE, query)
     return json.dumps({"name": TOOL, "arguments": {"query": query}}) if form == "tool" else query
+
+
+def _called(name: str, given: Any) -> tuple[Call, ...]:
+    return (Call(name, text),) if isinstance(given, dict) and _texts([text := _dump(given)]) else ()
 
 
 def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
@@ -113,7 +116,7 @@ def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
     if not isinstance(given, dict):
         return ()
     if call["name"] != TOOL:
-        return (Call(call["name"], text),) if _texts([text := _dump(given)]) else ()
+        return _called(call["name"], given)
     asked = given.get("query", given.get("queries", given.get("query_list")))
     return tuple(Call(TOOL, query) for query in _texts(asked if isinstance(asked, list) else [asked]))
 

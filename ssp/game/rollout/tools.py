@@ -203,7 +203,7 @@ def function(made: Any, spec: str) -> Tool:
 def _taken(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """Name → type and default, of each that a policy gives."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    if unnamed := [str(p) for p in parameters.values() if p.kind not in kinds]:
+    if unnamed := [str(p) for p in parameters.values() if p.kind not in kinds or p.name.startswith("_")]:
         raise TypeError(f"{', '.join(unnamed)} cannot be given by name")
     return {
         name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
