@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -105,3 +106,65 @@ def test_names_and_servers_that_are_none_are_refused() -> None:
         servers.connect(f"{STDIO} named")
     with pytest.raises(InputError, match="an MCP server answers when a run starts"):
         servers.connect(f"stdio:{sys.executable} -c pass")
+
+
+def bad(pids: Path, mode: str = "") -> str:
+    return f"stdio:{sys.executable} {PROGRAM.with_name('badserver.py')} {pids} {mode}"
+
+
+def ended(pids: Path, seconds: float = 8.0) -> bool:
+    """Whether the processes that wrote there are gone, all but the last one where it still serves."""
+    until, left = time.monotonic() + seconds, pids.read_text().split()
+    while left and time.monotonic() < until:
+        left = [pid for pid in left if os.path.exists(f"/proc/{pid}") and "(zombie)" not in _status(pid)]
+        time.sleep(0.05)
+    return not left
+
+
+def _status(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "(zombie)"
+
+
+@pytest.mark.parametrize("mode", ["mute", "endless"])
+def test_a_server_that_does_not_come_to_an_end_at_the_start_is_refused_and_ended(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "SECONDS", 1.5)
+    began = time.monotonic()
+    with pytest.raises(InputError, match="an MCP server answers when a run starts"):
+        servers.connect(bad(tmp_path / "pids", mode))
+    assert time.monotonic() - began < 5 and ended(tmp_path / "pids")
+
+
+def test_a_server_that_keeps_to_nothing_changes_no_reward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tools = Tools(servers.connect(bad(tmp_path / "pids")))
+    began = time.monotonic()
+    fine = played(tools, "<well> {} </well>", "<refuses> {} </refuses>", "<well> {} </well>")
+    assert (fine.final, fine.hits) == ("Paris", [1, 0, 1]) and "not so" in told(fine)[1]
+    assert not any(mark in told(fine)[1] for mark in ("\x1b", "<answer>"))
+    assert time.monotonic() - began < 5, "no pattern of the server is tried"
+    assert (played(tools, "<breaks> {} </breaks>").cause, played(tools, "<well> {} </well>").hits) == ("tool_down", [1])
+    names = ["well", "dies", "well", "late", "well"]
+    found = tools.run([Asked(Call(name, "{}"), f"{n}", {}, {}) for n, name in enumerate(names)])
+    assert [one.cause if isinstance(one, Fault) else one[0].contents for one in found] == ["fine"] + ["tool_down"] * 4
+    assert played(tools, "<well> {} </well>").hits == [1], "what failed late ends no connection that followed"
+    monkeypatch.setattr(servers, "SECONDS", 0.5)
+    assert played(tools, "<late> {} </late>").cause == "tool_deadline"
+    monkeypatch.setattr(servers, "SECONDS", 30.0)
+    assert told(played(tools, "<well> {} </well>")) == told(fine)[:1], "an answer that comes late is nobody's"
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_server_ends_with_the_process_that_started_it(end: str, tmp_path: Path) -> None:
+    code = f"import os, sys\nfrom ssp.game.rollout import servers\nservers.connect({bad(tmp_path / 'pids')!r})\n{end}"
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert time.monotonic() - began < 30 and ended(tmp_path / "pids")
