@@ -355,6 +355,6 @@ def test_forced_replay_of_a_result_that_did_not_fit_ends_as_the_record() -> None
         return "word " * 300
 
     tools = Tools([function(much, "here")])
-    short = limits(total_tokens=400, observation_tokens=390)
+    short = limits(total_tokens=600, observation_tokens=600, turn_tokens=60)
     (episode,) = play([["<much> x </much>", ANSWER]], Books(), spoken(tools), short, tools=tools)
     assert episode.stopped == "tokens" and episode.queries == []
