@@ -96,6 +96,28 @@ def test_looking_at_a_run_executes_none_of_its_code(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("argv", [*LOOKS, ["serve", "--policy", "{run}", "--stdio"]], ids=" ".join)
+def test_looking_at_a_run_starts_none_of_its_tools(
+    argv: list[str], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    (run / "evilmodule.py").write_text(EVIL)
+    monkeypatch.syspath_prepend(run)
+    for tool in ("mcp:stdio:touch {run}/executed", "evilmodule"):
+        cfg = load(str(whole / "config.yaml"))
+        for block in (cfg.defaults, cfg.solver, cfg.proposer):
+            block.tools = ["search", tool.format(run=run)]
+        (run / "config.yaml").write_text(to_yaml(cfg))
+        names = {"run": run, "out": tmp_path / f"out{len(tool)}", **episodes(run)}
+        code = main([word.format(**names) for word in argv])
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.err, shown.err
+        assert code in (0, 1) or ("--trust-code" in shown.err or tool == "evilmodule"), shown.err
+        assert not (run / "executed").exists(), tool
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", [["inspect", "{run}:{solver}", "--check"], ["replay", "{run}:{solver}"]], ids=" ".join)
 def test_who_trusts_it_has_it_executed(argv: list[str], evil: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([*(word.format(run=evil, **episodes(evil)) for word in argv), "--trust-code"])
