@@ -162,10 +162,14 @@ class Episode:
         return self.text[self.response_at :]
 
     @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Of each of `queries` its tool, and itself."""
+        return list(zip(self.tools or ["search"] * len(self.queries), self.queries, strict=False))
+
+    @property
     def searches(self) -> list[str]:
         """Of `queries` those that the search was asked."""
-        named = self.tools or ["search"] * len(self.queries)
-        return [query for query, tool in zip(self.queries, named, strict=True) if tool == "search"]
+        return [query for tool, query in self.calls if tool == "search"]
 
     def void(self, cause: str) -> None:
         """Mark as a fault of ours."""

@@ -12,22 +12,26 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from scripts import LIMITS, SEARCH_R1, Books, limits, pieces, play, search
+from scripts import LIMITS, QWEN, Books, encode, limits, pieces, play, search
 from test_tools import spoken
 
-from ssp.base.episode import Document, Episode, Mistake, Outcome, Task, ToolResult
+from ssp.base.episode import Document, Episode, Mistake, Outcome, ToolResult
 from ssp.base.errors import InputError
 from ssp.config.role import SourceConfig
-from ssp.config.schema import RefereeConfig
+from ssp.data.readers import Question
+from ssp.engines import ScriptedEngine
 from ssp.game import protocols
+from ssp.game.evaluation.rows import make_tasks
 from ssp.game.protocols.calls import Call, Offer
 from ssp.game.referee import referee
+from ssp.game.rollout import Settings, rollout
 from ssp.game.rollout import tools as rollout_tools
 from ssp.game.rollout.tools import Asked, Tools, function, offered
 from ssp.record import episodes as transcripts
+from ssp.selfplay.settings import load
+from ssp.selfplay.workers import build
 
 ANSWER = "<answer> Paris </answer>"
-EMPTY: dict[str, Any] = {}
 
 
 def answer(made: Any, arguments: str = '{"x": "a"}') -> Any:
@@ -312,12 +316,6 @@ def test_self_search_leaves_other_tools_to_those_who_answer_them(kind: str) -> N
 
 
 def test_keys_tell_questions_of_one_evaluation_apart() -> None:
-    from ssp.game.evaluation.rows import make_tasks
-    from ssp.game.judge.judges import Item  # noqa: F401
-    from ssp.data.readers import Question
-    from scripts import scripted
-    from ssp.game.rollout import Settings, rollout
-
     keys: list[str] = []
 
     def note(x: str, key: str = "") -> str:
@@ -326,13 +324,17 @@ def test_keys_tell_questions_of_one_evaluation_apart() -> None:
 
     tools = Tools([function(note, "here")])
     asked = make_tasks([Question(f"q{n}", "Who?", ("x",)) for n in range(3)], 0, "train", "eval/set")
-    from ssp.engines import ScriptedEngine
-    from scripts import QWEN, encode
-
     engine = ScriptedEngine(lambda history, seed, turn: encode(QWEN, ["<note> a </note>", ANSWER][turn]), version=7)
     for _ in range(2):
         rollout(engine, spoken(tools), Books(), asked, Settings(LIMITS, 0.0, 3, tools=tools))
     assert len(set(keys)) == 3 and sorted(keys[:3]) == sorted(keys[3:])
+
+
+@pytest.mark.parametrize("tools", ["[read]", "[search, nowhere]", "[search, read]"])
+def test_a_run_with_the_shipped_policies_is_told_at_its_start(tools: str) -> None:
+    cfg = load("quickstart", [f"solver.tools={tools}"])
+    with pytest.raises(InputError):  # of a word that they have no token for, too
+        build.check_policy(cfg, "solver", build.model_dir(cfg, "solver"))
 
 
 def test_forced_replay_knows_calls_by_tool_and_place() -> None:

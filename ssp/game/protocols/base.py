@@ -138,7 +138,7 @@ class Protocol:
 
     def naming(self, tools: Sequence[str]) -> Protocol:
         """This protocol with these tools, of which nothing but their names is known: for texts that are on record."""
-        return self.offering([Offer(name) for name in dict.fromkeys(tools) if name != TOOL])
+        return self.offering([Offer(name) for name in dict.fromkeys(tools) if name and name not in (TOOL, *self.kinds)])
 
     @property
     def mark(self) -> dict[str, str | int]:

@@ -126,7 +126,7 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
     for folders that a user brings, as `model_dir` gave them."""
     block = cfg.block(role)
-    if block.model == COLDSTART:
+    if block.model == COLDSTART and block.tools == [TOOL]:
         return
     renderer(cfg, role, folder).stops(role)
     if block.engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads

@@ -81,9 +81,8 @@ class _Tape:
 
     def _places(self, call: Call) -> Iterator[int]:
         """Where the calls like this one stand on record, from the turn's beginning on."""
-        queries, tools = self._record.queries, self._record.tools
-        named = range(self._asked, len(queries))
-        return (n for n in named if (tools[n] if tools else TOOL, queries[n]) == call)
+        calls = self._record.calls
+        return (place for place in range(self._asked, len(calls)) if calls[place] == call)
 
     def _documents(self, place: int) -> list[Document]:
         record = self._record
