@@ -107,7 +107,7 @@ class Server:
                         command, *args = sys.executable, "-ISc", _TIED, command, *args
                     unheard = stack.enter_context(open(os.devnull, "w"))
                     target = stdio_client(StdioServerParameters(command=command, args=args), errlog=unheard)
-                made = await stack.enter_async_context(Client(target))
+                made: Any = await stack.enter_async_context(Client(target))
                 made.session.validate_tool_result = _unchecked  # against a schema of its own: its text alone is shown
                 client.set_result(made)
                 await asyncio.Event().wait()

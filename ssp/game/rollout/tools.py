@@ -38,7 +38,9 @@ MOST = 64
 DESCRIBED = 20_000
 """Characters of a schema."""
 OWN = jsonschema.Draft202012Validator
-_COSTLY = "$ref $dynamicRef pattern patternProperties additionalProperties unevaluatedItems unevaluatedProperties".split()
+_COSTLY = (
+    "$ref $dynamicRef pattern patternProperties additionalProperties unevaluatedItems unevaluatedProperties".split()
+)
 FOREIGN = create(
     OWN.META_SCHEMA,
     {word: check for word, check in OWN.VALIDATORS.items() if word not in _COSTLY},
