@@ -191,7 +191,7 @@ def function(made: Any, spec: str) -> Tool:
         given = {name: getattr(typed, name) if typed else value for name, value in arguments.items()}
         given |= {"key": key} if "key" in parameters else {}
         if inspect.iscoroutinefunction(made):
-            ran = asyncio.run_coroutine_threadsafe(_awaited(made(**given)), loop(spec))
+            ran = asyncio.run_coroutine_threadsafe(_awaited(made(**given)), loop(spec.partition(":")[0]))
         else:
             ran = _in_a_thread(lambda: made(**given))
         result, raised = await asyncio.wrap_future(ran)
@@ -299,7 +299,7 @@ async def _awaited(work: Awaitable[Any]) -> Ran:
 
 @lru_cache
 def loop(of: str = "") -> asyncio.AbstractEventLoop:
-    """This process's loop of tools, in a thread of its own; or that `of` one function, which may block it."""
+    """This process's loop of tools, in a thread of its own; or that `of` the functions of one file, which may block it."""
     made = asyncio.new_event_loop()
     made.set_default_executor(ThreadPoolExecutor(64))  # searches of agents wait there
     threading.Thread(target=made.run_forever, daemon=True, name="ssp-tools").start()
