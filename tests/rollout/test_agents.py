@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,11 @@ async def hanging(question: str, client: Any, model: str, tools: Any) -> str:
     return ""
 
 
+async def blocking(question: str, client: Any, model: str, tools: Any) -> str:
+    time.sleep(3)
+    return ""
+
+
 async def leaving(question: str, client: Any, model: str, tools: Any) -> str:
     sys.exit(3)
 
@@ -201,13 +207,14 @@ async def endless(question: str, client: Any, model: str, tools: Any) -> str:
     [
         (raising, "agent_failed"),
         (leaving, "agent_failed"),
+        (blocking, "agent_deadline"),
         (hanging, "agent_deadline"),
         (silent, "agent_silent"),
         (numbers, "agent_result"),
     ],
 )
 def test_what_the_code_does_wrong_voids(solve: Any, cause: str) -> None:
-    (episode,) = playing(solve, ["a<|im_end|>"], seconds=1.0 if cause == "agent_deadline" else 20.0)
+    (episode,) = playing(solve, ["a<|im_end|>"], seconds=0.5 if cause == "agent_deadline" else 20.0)
     assert (episode.outcome, episode.cause) == (Outcome.VOID, cause)
 
 

@@ -18,7 +18,7 @@ from ssp.base.errors import Fault, InputError, hold
 from ssp.engines.base import FreeEngine
 from ssp.game.rollout.player import MODEL, Player, Refused
 from ssp.game.rollout.settings import Agent, Settings
-from ssp.game.rollout.tools import wait
+from ssp.game.rollout.tools import awaited, loop, wait
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -50,9 +50,17 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     except ImportError as error:
         raise InputError("an agent needs the package openai", "not installed", "pip install 'ssp[agents]'") from error
 
-    async def solve(player: Player) -> Any:
+    async def asked(player: Player) -> Any:
         async with AsyncOpenAI(base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds) as client:
             return await made(player.question, client, MODEL, player)
+
+    async def solve(player: Player) -> Any:  # on a loop of its own, which it may block
+        answer, raised = await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(awaited(asked(player)), loop(named))
+        )
+        if raised is not None:  # sys.exit too
+            raise RuntimeError(named) from raised
+        return answer
 
     return Agent(solve, seconds)
 
@@ -100,9 +108,7 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
             answer = await agent.solve(player)
     except TimeoutError:
         cause = "agent_deadline"
-    except asyncio.CancelledError:
-        raise
-    except BaseException:  # whatever a user's agent raises: sys.exit would end this process's loop
+    except Exception:  # whatever a user's agent raises
         cause = "agent_failed"
     finally:
         del _PLAYERS[player.key]

@@ -191,7 +191,7 @@ def function(made: Any, spec: str) -> Tool:
         given = {name: getattr(typed, name) if typed else value for name, value in arguments.items()}
         given |= {"key": key} if "key" in parameters else {}
         if inspect.iscoroutinefunction(made):
-            ran = asyncio.run_coroutine_threadsafe(_awaited(made(**given)), loop(spec.partition(":")[0]))
+            ran = asyncio.run_coroutine_threadsafe(awaited(made(**given)), loop(spec.partition(":")[0]))
         else:
             ran = _in_a_thread(lambda: made(**given))
         result, raised = await asyncio.wrap_future(ran)
@@ -290,7 +290,8 @@ def _in_a_thread(work: Callable[[], Any]) -> Future[Ran]:
     return future
 
 
-async def _awaited(work: Awaitable[Any]) -> Ran:
+async def awaited(work: Awaitable[Any]) -> Ran:
+    """What a user's coroutine comes to."""
     try:
         return await work, None
     except BaseException as error:
