@@ -1,8 +1,6 @@
-"""Crews: workers of one kind, by number. The one seam between the game and its transport.
-
-A kind of worker is a Protocol: its async methods are all that such a worker is asked for, and what a call is allowed stands
-at the method (`call`). `crew[i]` is worker i as that Protocol, whether it is an actor or an object in this process.
-"""
+"""Crews: workers of one kind, by number. The one seam between the game and its transport. A kind of worker is a Protocol:
+its async methods are all that such a worker is asked for, and what a call is allowed stands at the method (`call`).
+`crew[i]` is worker i as that Protocol, whether it is an actor or an object in this process."""
 
 from __future__ import annotations
 

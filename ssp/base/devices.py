@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 
 if TYPE_CHECKING:
     import torch
@@ -23,11 +23,8 @@ def find(asked: str) -> torch.device:
     import torch  # costs what ledgers and shards start without
 
     seen = torch.cuda.is_available()
-    if asked == "cuda" and not seen:
-        rule = "engine.device=cuda needs a GPU that torch sees"
-        raise InputError(
-            rule, f"none, by torch {torch.__version__}", "set engine.device=auto, or install torch for CUDA"
-        )
+    rule, step = "engine.device=cuda needs a GPU that torch sees", "set engine.device=auto, or install torch for CUDA"
+    hold(seen or asked != "cuda", rule, f"none, by torch {torch.__version__}", step)
     return torch.device(("cuda" if seen else "cpu") if asked == "auto" else asked)
 
 

@@ -128,13 +128,12 @@ class Episode:
     `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
     `invalid` counts its turns that neither searched nor handed in.
     `queries` are the searches, and calls of other tools, that were carried out; `tools` names the tool of each, where there
-    are others than the search; `hits` says of each how many documents it showed (0: none were
-    found, or the query was refused), and `documents` holds these, all in a row. `cuts` counts the searches that did not show
-    all that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit of a turn's tokens.
+    are others than the search; `hits` says of each how many documents it showed (0: none were found, or the query was
+    refused), and `documents` holds these, all in a row. `cuts` counts the searches that did not show all that was found:
+    passages were left out, or one was cut. `cut`: its last turn reached the limit of a turn's tokens.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
     that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
-    during the rollout makes it void at once.
-    """
+    during the rollout makes it void at once."""
 
     id: str
     game: str
@@ -193,11 +192,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Grade:
-    """The judge's word on one solver episode, and what the episode earned.
-
-    `right` None: the judge could not decide (law 2), `void_cause` says why, and `reward` has no meaning.
-    `by` is who decided: `exact`, `llm`, `engine`, or `rule` (no answer was handed in).
-    """
+    """The judge's word on one solver episode, and what the episode earned. `right` None: the judge could not decide (law 2),
+    `void_cause` says why, and `reward` has no meaning. `by` is who decided: `exact`, `llm`, `engine`, or `rule` (no answer
+    was handed in)."""
 
     right: bool | None
     reward: float = 0.0

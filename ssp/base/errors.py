@@ -16,9 +16,7 @@ class SspError(Exception):
 
 class InputError(SspError):
     """Bad input from outside: config, file, checkpoint, port. Ends a command with exit code 2 and one clear paragraph.
-
-    `rule` is what must hold, `found` the offending value (never a secret), `next_step` what to type or change.
-    """
+    `rule` is what must hold, `found` the offending value (never a secret), `next_step` what to type or change."""
 
     exit_code = 2
 
@@ -50,10 +48,8 @@ class Refusals(InputError):
 
 
 class Fault(SspError):
-    """A failure that is ours, not the policy's: it makes the episodes that it hit void (law 2).
-
-    `cause` is one snake_case word that is counted in `void/<cause>`, e.g. `retriever_down`, `engine_died`, `deadline`.
-    """
+    """A failure that is ours, not the policy's: it makes the episodes that it hit void (law 2). `cause` is one snake_case
+    word that is counted in `void/<cause>`, e.g. `retriever_down`, `engine_died`, `deadline`."""
 
     def __init__(self, cause: str, detail: str = "") -> None:
         self.cause, self.detail = cause, detail

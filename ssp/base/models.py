@@ -21,10 +21,8 @@ RAY_COPY = "runtime_resources/working_dir_files"
 
 
 def resolve(path: str, what: str = "run.dir") -> Path:
-    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder.
-
-    InputError inside a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key.
-    """
+    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder. InputError inside
+    a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key."""
     given = Path(path).expanduser()
     if given.is_absolute():
         return given

@@ -14,9 +14,7 @@ _HARMFUL = re.compile(
 
 def printable(text: str) -> str:
     r"""`text` with every character that a terminal would obey written as its escape, e.g. `\x1b`; the rest stays as it is.
-
-    Newline and tab stay. The result can be encoded, and a second call changes nothing.
-    """
+    Newline and tab stay. The result can be encoded, and a second call changes nothing."""
     return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 

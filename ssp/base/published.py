@@ -13,12 +13,11 @@ from ssp.base.errors import InputError
 
 @dataclass(frozen=True)
 class Published:
-    """One repository: `type` dataset or model, `files` patterns of what is taken (none: everything). Or, of
-    type package, one file, a GGUF, of a Python package whose version is `revision`.
+    """One repository: `type` dataset or model, `files` patterns of what is taken (none: everything). Or, of type package,
+    one file, a GGUF, of a Python package whose version is `revision`.
 
-    `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another. `unpacked`: bytes of
-    the .gz files when unpacked, where known. `gigabytes`: about what is fetched, 0 when not known.
-    """
+    `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another. `unpacked`: bytes of the
+    .gz files when unpacked, where known. `gigabytes`: about what is fetched, 0 when not known."""
 
     repo: str
     type: str

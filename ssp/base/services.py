@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, hold
 
 if TYPE_CHECKING:
     import httpx  # where it is used: a tenth of a second, which --help does without
@@ -45,14 +45,13 @@ def key_from(variable: str, url: str, needed: bool = False) -> str:
     """The key in an environment variable, which goes to `url`; "" when it is not set. InputError when it is `needed` then,
     when the address is sealed, and for a key that is no word of ASCII."""
     key = os.environ.get(variable, "").strip()
-    if needed and not key:
-        raise InputError("the endpoint's key is in the environment", f"{variable} is not set", f"export {variable}=...")
-    if key and sealed(url):
-        rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
-        found = f"{variable} for {url.removeprefix(SEALED)}"
-        raise InputError(rule, found, f"look where it would go, then add --trust-code (or unset {variable})")
-    if not (key.isascii() and key.isprintable()):
-        raise InputError("a key is one line of ASCII characters", f"the value of {variable} is not", "export it again")
+    rule, step = "the endpoint's key is in the environment", f"export {variable}=..."
+    hold(key or not needed, rule, f"{variable} is not set", step)
+    rule = "a key goes to an address that a run's own config.yaml names only when that is trusted"
+    step = f"look where it would go, then add --trust-code (or unset {variable})"
+    hold(not key or not sealed(url), rule, f"{variable} for {url.removeprefix(SEALED)}", step)
+    plain, found = key.isascii() and key.isprintable(), f"the value of {variable} is not"
+    hold(plain, "a key is one line of ASCII characters", found, "export it again")
     return key
 
 
@@ -82,8 +81,7 @@ class Service:
     `causes`: of a Fault when nobody answers, and of one when the answer is too long. `timeout`: seconds for one request,
     answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds (a server's Retry-After counts, up to
     LONGEST_PAUSE). `allow` is called before every try, and may raise. `secret` is blotted out of messages. `client`: what
-    httpx.Client takes besides.
-    """
+    httpx.Client takes besides."""
 
     def __init__(
         self,

@@ -19,10 +19,8 @@ BYTES_A_TOKEN = 32
 
 
 class Kind(IntEnum):
-    """Who wrote a token. Only `MODEL` tokens are ever trained.
-
-    `RECALLED`: the policy wrote it where an observation would stand (information of its own), so it is not trained.
-    """
+    """Who wrote a token. Only `MODEL` tokens are ever trained. `RECALLED`: the policy wrote it where an observation would
+    stand (information of its own), so it is not trained."""
 
     PROMPT = 0
     MODEL = 1
@@ -37,10 +35,8 @@ _PACKED = {"ids": "i", "kinds": "b", "logprobs": "d", "versions": "i"}
 @dataclass
 class TokenLog:
     """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions (-1 off the model).
-
-    `drops`: (at, start, end), in order of `at`: tokens from position `at` on were sampled without [start, end).
-    A log that is done is packed, on its way to another process always: as bytes, which are lists again once someone looks.
-    """
+    `drops`: (at, start, end), in order of `at`: tokens from position `at` on were sampled without [start, end). A log that
+    is done is packed, on its way to another process always: as bytes, which are lists again once someone looks."""
 
     ids: list[int] = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)
@@ -118,10 +114,8 @@ class TokenLog:
         return [self.ids[at] for at in self._visible(len(self))]
 
     def views(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The contexts in which tokens were sampled: (positions int64 [L], trained bool [L]) each; one without drops.
-
-        Every model token is trained in exactly one view, the one whose earlier positions it was sampled after.
-        """
+        """The contexts in which tokens were sampled: (positions int64 [L], trained bool [L]) each; one without drops. Every
+        model token is trained in exactly one view, the one whose earlier positions it was sampled after."""
         begins = [0, *dict.fromkeys(at for at, _, _ in self.drops)]
         ends = [*begins[1:], len(self)]
         mask, views = self.mask, []

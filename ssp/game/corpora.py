@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssp.base import models
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, hold
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
@@ -51,9 +51,8 @@ def elsewhere(cfg: Config, corpus: str) -> bool:
 
 
 def check(cfg: Config, names: Iterable[str] | None = None) -> None:
-    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the
-    key of the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no
-    answer, no key."""
+    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key of
+    the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no answer, no key."""
     for path in dict.fromkeys(named(cfg, names).values()):
         fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
@@ -70,9 +69,8 @@ def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
     if (part := dense(path)) is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
-    if cfg.effort and not _knobs(part):
-        rule = "an index whose effort is set, retriever.effort, has a graph or inverted lists"
-        raise InputError(rule, f"{path} has {part.factory}", "leave effort at 0")
+    rule = "an index whose effort is set, retriever.effort, has a graph or inverted lists"
+    hold(not cfg.effort or _knobs(part), rule, f"{path} has {part.factory}", "leave effort at 0")
 
 
 def _knobs(part: DensePart) -> list[str]:

@@ -28,17 +28,18 @@ def questions_fill_batches(cfg: Config) -> None:
     """Given questions are read from `data.questions`, and nothing is asked of a proposer then; a batch is of whole targets,
     and with resampling of valid questions."""
     source, path = cfg.game.questions, cfg.data.questions
-    if source == "proposer" and path:
-        found = f"data.questions={path} with game.questions=proposer"
-        step = "add game.questions=dataset, or leave data.questions out"
-        raise InputError("data.questions is read where questions are given", found, step)
-    if source != "proposer" and not path:
-        example = "world:train" if source == "dataset" else "runs/quickstart-001"
-        rule = f"game.questions={source} plays what data.questions names"
-        raise InputError(rule, "no data.questions", f"set it, for example data.questions={example}")
-    if source == "bank" and path.startswith("world:"):
-        rule = "a bank is an earlier run's folder, or what ssp bank exported of one"
-        raise InputError(rule, path, "name a run, or set game.questions=dataset for a world's questions")
+    asks, found = source == "proposer", f"data.questions={path} with game.questions=proposer"
+    step = "add game.questions=dataset, or leave data.questions out"
+    hold(not (asks and path), "data.questions is read where questions are given", found, step)
+    example = "world:train" if source == "dataset" else "runs/quickstart-001"
+    rule, step = (
+        f"game.questions={source} plays what data.questions names",
+        f"set it, for example data.questions={example}",
+    )
+    hold(asks or path, rule, "no data.questions", step)
+    rule = "a bank is an earlier run's folder, or what ssp bank exported of one"
+    step = "name a run, or set game.questions=dataset for a world's questions"
+    hold(source != "bank" or not path.startswith("world:"), rule, path, step)
     bound = cfg.schedule.max_staleness.proposer
     without = {
         f"game.batch={cfg.game.batch}": cfg.game.batch != "dummy",
@@ -48,18 +49,15 @@ def questions_fill_batches(cfg: Config) -> None:
         f"solver.warmup_steps={cfg.solver.warmup_steps}": cfg.solver.warmup_steps > 0,
     }
     idle = [setting for setting, there in without.items() if there]
-    if idle and source != "proposer":
-        rule = f"game.questions={cfg.game.questions} has one role, the solver, and every question is played"
-        step = "leave that out (the learning rate's warm-up is solver.learner.warmup_steps)"
-        raise InputError(rule, ", ".join(idle), step)
-    if cfg.game.batch == "resample" and cfg.proposer.invalid_reward != 0:
-        rule = "game.batch=resample trains on valid questions only, so a rejected one has no reward"
-        found = f"proposer.invalid_reward={cfg.proposer.invalid_reward:g}"
-        raise InputError(rule, found, "set it to 0, or use game.batch=dummy")
+    rule = f"game.questions={source} has one role, the solver, and every question is played"
+    step = "leave that out (the learning rate's warm-up is solver.learner.warmup_steps)"
+    hold(asks or not idle, rule, ", ".join(idle), step)
+    rule = "game.batch=resample trains on valid questions only, so a rejected one has no reward"
+    priced, found = cfg.proposer.invalid_reward != 0, f"proposer.invalid_reward={cfg.proposer.invalid_reward:g}"
+    hold(cfg.game.batch != "resample" or not priced, rule, found, "set it to 0, or use game.batch=dummy")
     batch, each = cfg.proposer.batch, cfg.game.proposals
-    if batch % each:
-        found, step = f"{batch} questions a round, {each} to a target", f"set proposer.batch={-(-batch // each) * each}"
-        raise InputError("proposer.batch is a multiple of game.proposals", found, step)
+    found, step = f"{batch} questions a round, {each} to a target", f"set proposer.batch={-(-batch // each) * each}"
+    hold(batch % each == 0, "proposer.batch is a multiple of game.proposals", found, step)
 
 
 def refill_fills_groups(cfg: Config) -> None:
@@ -79,20 +77,19 @@ def refill_fills_groups(cfg: Config) -> None:
 
 def someone_learns(cfg: Config) -> None:
     """One role at least learns; while a role warms up, it alone does, so it must learn then, and only one can."""
-    if all(cfg.block(role).policy == "frozen" for role in cfg.roles):
-        found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
-        raise InputError("at least one role learns", found, "set them to own or shared, or use ssp eval")
+    learns = any(cfg.block(role).policy != "frozen" for role in cfg.roles)
+    found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
+    hold(learns, "at least one role learns", found, "set them to own or shared, or use ssp eval")
     warming = [role for role in cfg.roles if cfg.block(role).warmup_steps > 0]
-    if len(warming) > 1:
-        found = " ".join(f"{role}.warmup_steps={cfg.block(role).warmup_steps}" for role in warming)
-        step = "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)"
-        raise InputError("one role at most learns alone at first", found, step)
+    found = " ".join(f"{role}.warmup_steps={cfg.block(role).warmup_steps}" for role in warming)
+    step = "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)"
+    hold(len(warming) <= 1, "one role at most learns alone at first", found, step)
     for role in warming:
         block = cfg.block(role)
-        if block.policy == "frozen" or 0 < block.freeze_after < block.warmup_steps:
-            rule = f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step"
-            found = f"warmup_steps={block.warmup_steps} with policy={block.policy}, freeze_after={block.freeze_after}"
-            raise InputError(rule, found, f"set {role}.warmup_steps=0, or freeze it later")
+        learns = block.policy != "frozen" and not 0 < block.freeze_after < block.warmup_steps
+        rule = f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step"
+        found = f"warmup_steps={block.warmup_steps} with policy={block.policy}, freeze_after={block.freeze_after}"
+        hold(learns, rule, found, f"set {role}.warmup_steps=0, or freeze it later")
 
 
 def protocol_exists(cfg: Config) -> None:
@@ -186,13 +183,12 @@ def proposals_can_be_checked(cfg: Config) -> None:
         return
     for rule in cfg.referee.rules:
         hold(rule in KNOWN, "referee.rules lists ids of the referee's rules", rule, f"use some of {', '.join(KNOWN)}")
-    if len(set(cfg.referee.rules)) < len(cfg.referee.rules):
-        raise InputError("referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")
-    if cfg.referee.verifier == "none" and cfg.referee.evidence != "none":
-        rule = "referee.evidence checks what the verifier quotes, so it needs a verifier"
-        found = f"referee.verifier=none with referee.evidence={cfg.referee.evidence}"
-        raise InputError(rule, found, "set referee.verifier=frozen, or add referee.evidence=none")
+    once = len(set(cfg.referee.rules)) == len(cfg.referee.rules)
+    hold(once, "referee.rules lists each rule once", ", ".join(cfg.referee.rules), "remove the repeated one")
     spoken, verifier, evidence = natural(cfg.protocol), cfg.referee.verifier, cfg.referee.evidence
+    rule = "referee.evidence checks what the verifier quotes, so it needs a verifier"
+    found, step = f"referee.verifier=none with referee.evidence={evidence}", "set referee.verifier=frozen"
+    hold(verifier != "none" or evidence == "none", rule, found, f"{step}, or add referee.evidence=none")
     found, refused = f"protocol={cfg.protocol}, referee.verifier={verifier}", []
     if (spoken or verifier == "judge") and evidence in WORLD_EVIDENCE:
         rule = f"referee.evidence={evidence} reads the generated world's sentences, as its policy quotes them"

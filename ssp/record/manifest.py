@@ -61,16 +61,14 @@ def protocol_of(folder: Path, declared: str = "", version: int | None = None) ->
     one, where it is compared too. InputError when neither says so, when a record does not, or when the two differ."""
     record = read_record(folder)
     stored = str(record.get("protocol", ""))
-    if not stored and (not declared or ("protocol" not in record and (folder / RECORD).exists())):
-        rule = "a model folder must name its tag protocol"
-        raise InputError(rule, f"{folder} has no protocol in {RECORD}", "set protocol=<id>")
-    if stored and declared and stored != declared:
-        next_step = f"choose another policy, or set protocol={stored}"
-        raise InputError(f"the model must be of protocol {declared}", f"{folder} is of protocol {stored}", next_step)
-    found = record.get("protocol_version", version)
-    if stored and declared and version is not None and found != version:
-        rule = f"the model must be of protocol {declared} (version {version})"
-        raise InputError(rule, f"{folder} is of version {found}", "choose another policy")
+    named = stored or (declared and ("protocol" in record or not (folder / RECORD).exists()))
+    rule = "a model folder must name its tag protocol"
+    hold(named, rule, f"{folder} has no protocol in {RECORD}", "set protocol=<id>")
+    if stored and declared:
+        rule, step = f"the model must be of protocol {declared}", f"choose another policy, or set protocol={stored}"
+        hold(stored == declared, rule, f"{folder} is of protocol {stored}", step)
+        found, rule = record.get("protocol_version", version), f"{rule} (version {version})"
+        hold(version in (None, found), rule, f"{folder} is of version {found}", "choose another policy")
     return stored or declared
 
 

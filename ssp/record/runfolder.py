@@ -41,9 +41,8 @@ def check_space(folder: Path, needed_bytes: int) -> None:
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    if free < needed_bytes:
-        rule = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space"
-        raise InputError(rule, f"{free / 1e6:,.0f} MB at {place}", "free some space, or set run.dir to another disk")
+    rule, step = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space", "free some space"
+    hold(free >= needed_bytes, rule, f"{free / 1e6:,.0f} MB at {place}", f"{step}, or set run.dir to another disk")
 
 
 def step_of(resume: str) -> int | None:
@@ -60,8 +59,7 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
 
     `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it has a
     checkpoint or a warm start, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that
-    folder, which must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has changed.
-    """
+    folder, which must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has changed."""
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:
         path = resolve(cfg.resume, "resume")

@@ -1,6 +1,5 @@
-"""Predictions that another program made, as rows. Two forms: `{id, prediction}` beside a question file, and rows that
-bring `golden_answers` themselves (FlashRAG's, with `pred` or `output.pred`; our own, with `set`, `sample` and
-`cause`)."""
+"""Predictions that another program made, as rows. Two forms: `{id, prediction}` beside a question file, and rows that bring
+`golden_answers` themselves (FlashRAG's, with `pred` or `output.pred`; our own, with `set`, `sample` and `cause`)."""
 
 from __future__ import annotations
 
@@ -27,8 +26,12 @@ def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]
         hold(inside, f"a folder of predictions holds {', '.join(_SUFFIXES)} files", path, "check the path")
         for file in inside:
             name = file.name.split(".", 1)[0]
-            if name in files:
-                raise InputError("files of predictions have different names", f"{files[name]}, {file}", "rename one")
+            hold(
+                name not in files,
+                "files of predictions have different names",
+                f"{files.get(name)}, {file}",
+                "rename one",
+            )
             files[name] = file
     if not questions:
         return _own(files)

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 from ssp.base.episode import SOLVER
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.game.protocols.base import Action, Protocol, Segment
 from ssp.game.protocols.load import read
 
@@ -26,12 +26,10 @@ def get(id: str) -> Protocol:
 def _find(id: str) -> Path:
     if id.endswith((".yaml", ".yml")):
         path = Path(id).expanduser().absolute()
-        if path.is_file():
-            return path
-        raise InputError("a protocol file exists", path, "check the path")
-    if id not in names():
-        rule = f"protocol must be one of {', '.join(names())}, or a .yaml file"
-        raise InputError(rule, id, "set protocol to one of these, or a file's path")
+        hold(path.is_file(), "a protocol file exists", path, "check the path")
+        return path
+    rule = f"protocol must be one of {', '.join(names())}, or a .yaml file"
+    hold(id in names(), rule, id, "set protocol to one of these, or a file's path")
     return _LIBRARY / f"{id}.yaml"
 
 
@@ -43,9 +41,9 @@ def training_prompt() -> str:
 @functools.cache
 def _read(path: Path) -> Protocol:
     protocol = read(path, _find)
-    if path.parent != _LIBRARY and protocol.id in names():
-        rule = "a protocol of your own has an id that no shipped one has: checkpoints are told apart by it"
-        raise InputError(rule, f"{path}: id: {protocol.id}", f"write for example `id: my-{protocol.id}`")
+    rule = "a protocol of your own has an id that no shipped one has: checkpoints are told apart by it"
+    own, step = path.parent != _LIBRARY, f"write for example `id: my-{protocol.id}`"
+    hold(not own or protocol.id not in names(), rule, f"{path}: id: {protocol.id}", step)
     return protocol
 
 

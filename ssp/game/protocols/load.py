@@ -55,11 +55,10 @@ def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dic
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         found = f"{path}: {' '.join(str(error).split())}"
         raise InputError("a protocol is a readable YAML file", found, "correct the file") from error
-    if not isinstance(raw, dict) or "id" not in raw:
-        raise InputError("a protocol file holds keys and values, and an id of its own", path, "add `id: my-protocol`")
+    rule, whole = "a protocol file holds keys and values, and an id of its own", isinstance(raw, dict) and "id" in raw
+    hold(whole, rule, path, "add `id: my-protocol`")
     below = raw.pop("inherits", "")
-    if not isinstance(below, str):
-        raise InputError("inherits of a protocol is an id or a file", f"{path}: {below!r}", "correct it")
+    hold(isinstance(below, str), "inherits of a protocol is an id or a file", f"{path}: {below!r}", "correct it")
     if not below:
         return raw
     place = str(path.parent / below) if below.endswith((".yaml", ".yml")) else below

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.engines.base import StopWords
 from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import SEARCH, TOOL, written
@@ -55,9 +55,8 @@ class Renderer:
         self.protocol, self.tokenizer = protocol, tokenizer
         self.template = template or protocol.template
         self._name = tokenizer.name_or_path
-        if self.template == TOKENIZER and not getattr(tokenizer, "chat_template", None):
-            rule = "template=tokenizer needs a tokenizer with a chat template"
-            raise InputError(rule, f"none in {self._name}", _WAY_OUT)
+        lacks = self.template == TOKENIZER and not getattr(tokenizer, "chat_template", None)
+        hold(not lacks, "template=tokenizer needs a tokenizer with a chat template", f"none in {self._name}", _WAY_OUT)
         if self.template in FAMILIES and len(self.encode([FAMILIES[self.template].end])[0]) != 1:
             rule = f"template={self.template} needs a model with its tokens"
             raise InputError(rule, f"no {FAMILIES[self.template].end} in {self._name}", "set another template")
@@ -187,10 +186,11 @@ class Renderer:
         before, mark, after = told.partition(_MARK * 2)
         if not mark:
             raise self._unfit("it does not show a tool's reply")
-        if self.protocol.offers_tool and TOOL not in opened:
-            rule = f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered"
-            step = f"take a protocol that shows searches as text (search-r1), or a model with tools and template={TOKENIZER}"
-            raise InputError(rule, f"{self._name} with template={self.template}", step)
+        rule = f"protocol {self.protocol.id} needs a chat template that shows the tools a policy is offered"
+        step = (
+            f"take a protocol that shows searches as text (search-r1), or a model with tools and template={TOKENIZER}"
+        )
+        hold(not self.protocol.offers_tool or TOOL in opened, rule, f"{self._name} with template={self.template}", step)
         self._frame = before, after
 
     def _after(self, messages: Sequence[Message], closed: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 
 Message = dict[str, str]
 
@@ -55,9 +55,8 @@ def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool 
         later = messages[2 if opening["system"] else 1 :]
         texts = [m["content"] if m["role"] == "assistant" else f"\n{m['content']}\n" for m in later]
         return (head if opening["system"] else head.lstrip("\n")) + "".join(texts)
-    if template not in FAMILIES:
-        known = ", ".join([PLAIN, *FAMILIES])
-        raise InputError(f"without a tokenizer, a prompt is laid out as one of {known}", template, "name one of these")
+    rule = f"without a tokenizer, a prompt is laid out as one of {', '.join([PLAIN, *FAMILIES])}"
+    hold(template in FAMILIES, rule, template, "name one of these")
     family = FAMILIES[template]
     text = family.begin
     for message in messages:

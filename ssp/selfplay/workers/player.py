@@ -1,8 +1,6 @@
-"""The player: episodes of one role, played on one engine; and a pair of them on one.
-
-Promises that it uses exactly the weights it was handed (a changed version reloads and resets every cache, except in flight),
-and that transcripts are on disk before the call returns. Refuses to know rewards, batches or other workers.
-"""
+"""The player: episodes of one role, played on one engine; and a pair of them on one. Promises that it uses exactly the
+weights it was handed (a changed version reloads and resets every cache, except in flight), and that transcripts are on disk
+before the call returns. Refuses to know rewards, batches or other workers."""
 
 from __future__ import annotations
 

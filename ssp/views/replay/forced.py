@@ -92,9 +92,7 @@ class Forced:
         log = found.episode.log
         folders = {v: path for v in found.versions if (path := self._weights.folder(found.policy, v))}
         if gone := [f"v{version}" for version in found.versions if version not in folders]:
-            rule = (
-                "log-probs are computed from the checkpoint of their version, which save.keep decides how long to keep"
-            )
+            rule = "log-probs are computed from the checkpoint of their version; save.keep decides how long one is kept"
             drawn = f"{found.episode.id} was drawn by the {found.policy}'s {', '.join(gone)}, which is gone"
             raise InputError(rule, drawn, f"{KEEP}; --all replays those whose checkpoints are there")
         now = recompute(log, found.temperature(self._cfg), lambda version: _model(folders[version]))

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    episode: Episode,
-    cfg: Config,
-    tokenizer: PreTrainedTokenizerBase,
-    entry: dict[str, Any],
-    game: dict[str, Any],
+    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase, entry: dict[str, Any], game: dict[str, Any]
 ) -> list[Result]:
     """The comparisons that the record allows; of a void its text and its row. Without a row in the ledger there is no
     outcome and no reward to compare."""
