@@ -14,13 +14,14 @@ import time
 import uuid
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import redirect_stdout
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from launch import policy
 from launch.cli import Parser, address, bind, end_politely, parse, temperature, whole
-from ssp.base.episode import SOLVER, Document, Episode, Outcome, Task, called
+from ssp.base.episode import SOLVER, Episode, Outcome, Task, called
 from ssp.base.errors import InputError, SspError, hold
 from ssp.base.printable import say
 from ssp.base.seeds import derive
@@ -99,10 +100,8 @@ class Solver:
     async def ask(self, question: str, heat: float | None = None, seed: int = 0) -> Episode:
         """The episode of a question: the same for the same question, temperature and seed, where the engine repeats itself.
         InputError for a question that cannot be asked; SspError for one that could not be played."""
-        if not question.split() or len(question) > LONGEST:
-            raise InputError(
-                f"a question has a word, and at most {LONGEST} characters", len(question), "ask another one"
-            )
+        rule, fits = f"a question has a word, and at most {LONGEST} characters", len(question) <= LONGEST
+        hold(question.split() and fits, rule, len(question), "ask another one")
         self._check(self._tokenizer, [question])
         asked = self._batch.submit(self.heat if heat is None else heat, [(question, seed)])
         try:
@@ -117,18 +116,10 @@ class Solver:
     def _play(self, heat: Hashable, asked: list[tuple[str, int]]) -> tuple[list[Episode], None]:
         from ssp.game.rollout import rollout
 
-        tasks = [
-            Task(
-                f"ask-{i}",
-                "ask",
-                SOLVER,
-                i,
-                derive(self._cfg.seed, "ask", text, seed),
-                {"question": text},
-                self._corpus,
-            )
-            for i, (text, seed) in enumerate(asked)
-        ]
+        tasks = []
+        for i, (text, seed) in enumerate(asked):
+            drawn = derive(self._cfg.seed, "ask", text, seed)
+            tasks.append(Task(f"ask-{i}", "ask", SOLVER, i, drawn, {"question": text}, self._corpus))
         return rollout(*self._parts, tasks, self._settings(heat))[0], None
 
 
@@ -136,12 +127,9 @@ def searches(episode: Episode) -> list[dict[str, Any]]:
     """Each search that was carried out, with what it showed."""
     shown, out = iter(episode.documents), []
     for query, hits in zip(called(episode.queries, episode.tools), episode.hits, strict=True):
-        out.append({"query": query, "documents": [_row(next(shown)) for _ in range(hits)]})
+        rows = [{"id": one.id, "title": one.title, "text": one.text} for one in islice(shown, hits)]
+        out.append({"query": query, "documents": rows})
     return out
-
-
-def _row(document: Document) -> dict[str, str]:
-    return {"id": document.id, "title": document.title, "text": document.text}
 
 
 def question(body: Any) -> tuple[str, float | None, int]:

@@ -64,9 +64,7 @@ class Shape:
         """Linear layers of one block: name → (inputs, outputs)."""
         h, mlp = self.hidden, self.mlp
         attention = {"q_proj": (h, self.query), "k_proj": (h, self.key), "v_proj": (h, self.key)}
-        return {
-            **attention,
-            "o_proj": (self.query, h),
+        return {**attention, "o_proj": (self.query, h)} | {
             "gate_proj": (h, mlp),
             "up_proj": (h, mlp),
             "down_proj": (mlp, h),
@@ -74,10 +72,8 @@ class Shape:
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name of each parameter as Hugging Face writes it → its sizes; a tied output matrix is not among them."""
-        one: dict[str, tuple[int, ...]] = {
-            "input_layernorm.weight": (self.hidden,),
-            "post_attention_layernorm.weight": (self.hidden,),
-        }
+        norms = ("input_layernorm.weight", "post_attention_layernorm.weight")
+        one: dict[str, tuple[int, ...]] = dict.fromkeys(norms, (self.hidden,))
         for name, (inputs, outputs) in self.linears.items():
             attention = name in ("q_proj", "k_proj", "v_proj", "o_proj")
             where = f"self_attn.{name}" if attention else f"mlp.{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections import Counter
@@ -116,20 +117,12 @@ def select(questions: Sequence[Question], per_hop: int) -> list[Question]:
 def make_tasks(questions: Sequence[Question], seed: int, corpus: str, prefix: str, samples: int = 1) -> list[Task]:
     """`samples` solver tasks a question, side by side, searched in `corpus`. Ids are `<prefix>/<question id>`, with
     `#<sample>` from the second sample on."""
-    return [
-        Task(
-            id=f"{prefix}/{question.id}" + (f"#{sample}" if sample else ""),
-            game=prefix,
-            role=SOLVER,
-            attempt=sample,
-            seed=derive(seed, "eval", prefix, question.id, *([sample] if sample else [])),
-            fields={"question": question.question},
-            corpus=corpus,
-            item=question.id,
-        )
-        for question in questions
-        for sample in range(samples)
-    ]
+    tasks = []
+    for asked, sample in itertools.product(questions, range(samples)):
+        id = f"{prefix}/{asked.id}" + (f"#{sample}" if sample else "")
+        drawn = derive(seed, "eval", prefix, asked.id, *([sample] if sample else []))
+        tasks.append(Task(id, prefix, SOLVER, sample, drawn, {"question": asked.question}, corpus, asked.id))
+    return tasks
 
 
 Key = tuple[str, str, int]

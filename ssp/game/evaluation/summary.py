@@ -146,9 +146,8 @@ def estimate(values: Sequence[float], seed: int, label: str) -> Estimate:
     rng, array = generator(seed, "bootstrap", label), np.asarray(values)
     n, at_once = len(array), max(1, 1_000_000 // len(array))
     sizes = [min(at_once, DRAWS - start) for start in range(0, DRAWS, at_once)]
-    return Estimate(
-        float(array.mean()), np.concatenate([array[rng.integers(0, n, (size, n))].mean(axis=1) for size in sizes])
-    )
+    draws = [array[rng.integers(0, n, (size, n))].mean(axis=1) for size in sizes]
+    return Estimate(float(array.mean()), np.concatenate(draws))
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:

@@ -19,12 +19,8 @@ from ssp.game.protocols.template import FAMILIES, PLAIN, TOKENIZER
 
 _FORMS = ("text", "list", "tool")
 _HOLES = {"n", "id", "title", "text", "first_line", "contents"}
-_NEEDS = {
-    "solver": {"question"},
-    "proposer": {"target"},
-    "verifier": {"documents", "question"},
-    "quoting": {"documents", "question"},
-}
+_CHECKED = {"documents", "question"}
+_NEEDS = {"solver": {"question"}, "proposer": {"target"}, "verifier": _CHECKED, "quoting": _CHECKED}
 """Role → the holes that the game fills in its prompt; without one of them it would ask for nothing."""
 _LAYOUTS = (PLAIN, TOKENIZER, *FAMILIES)
 
@@ -72,9 +68,9 @@ def _check(path: Path, protocol: Protocol) -> None:
     called = search.form in _FORMS or search.form.count(CALL) == 1
     holes = ", ".join(sorted(_HOLES))
     rules: dict[str, list[str]] = {
-        "a protocol's id is letters, digits, _, - and .": [
-            id for id in [protocol.id] if not re.fullmatch(r"[\w.-]+", id)
-        ],
+        "a protocol's id is letters, digits, _, - and .": []
+        if re.fullmatch(r"[\w.-]+", protocol.id)
+        else [protocol.id],
         "a tag is a letter, then letters, digits, _ or -": [
             tag for tag in (*protocol.kinds, *tags) if not re.fullmatch(r"[A-Za-z][\w-]*", tag)
         ],

@@ -97,13 +97,9 @@ class Renderer:
             told = f"{_TOOLS}\n{forms}"
             first = shown[0]["content"] + "\n\n" if shown[0]["role"] == "system" else ""
             shown[: bool(first)] = [{"role": "system", "content": first + told}]
-        if not self.shows_tools:
-            shown = [
-                {"role": "user", "content": f"<tool_response>\n{m['content']}\n</tool_response>"}
-                if m["role"] == "tool"
-                else m
-                for m in shown
-            ]
+        for at, message in enumerate(shown):
+            if message["role"] == "tool" and not self.shows_tools:
+                shown[at] = {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
         return self._bos + self._text(shown, reply, list(tools) if self.shows_tools else None)
 
     @cached_property

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 from ssp.base.episode import Document
@@ -99,12 +99,9 @@ class English:
             for chain, text in self.drawn(part, hops, n, seed)
         ]
 
-    def owned(self, fact: Fact) -> bool:
-        """Whether a question can name the fact's subject by its object, which no other subject has."""
-        return fact in self._owned
-
     @cached_property
-    def _owned(self) -> set[Fact]:
+    def owned(self) -> set[Fact]:
+        """Facts whose subject a question can name by the object, which no other subject has."""
         return {chain[0].fact for chain in chains(self.sources.facts, 1) if chain[0].back}
 
     def leads(self, target: str) -> list[Fact]:
@@ -122,13 +119,9 @@ class English:
     def targets(self) -> list[str]:
         """What a question of the training split can have as its answer, in the order of the facts."""
         train = [fact for fact in self.sources.facts if self.split(fact.subject) == TRAIN]
-        named = [name for fact in train for name in (fact.object, *_place(fact))]
-        return list(dict.fromkeys(named))
-
-
-def _place(fact: Fact) -> Iterable[str]:
-    """The subject of a fact that a question can lead back to."""
-    return [fact.subject] if fact.relation == "capital" else []
+        # A question can lead back to the place that has a capital.
+        ends = [(fact.object, fact.subject) if fact.relation == "capital" else (fact.object,) for fact in train]
+        return list(dict.fromkeys(name for names in ends for name in names))
 
 
 def _told(text: str, chain: Chain, world: English) -> bool:

@@ -136,12 +136,12 @@ class Script:
         return [
             Hop(fact, back=fact.subject == target)
             for fact in self._world.leads(target)
-            if fact.object == target or self._world.owned(fact)
+            if fact.object == target or fact in self._world.owned
         ]
 
     def _about(self, place: str) -> list[Fact]:
         """Facts by which a question can name `place`."""
-        return [fact for fact in self._world.leads(place) if fact.subject == place and self._world.owned(fact)]
+        return [fact for fact in self._world.leads(place) if fact.subject == place and fact in self._world.owned]
 
     def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ssp.base.episode import ATTEMPT, PROPOSER, SOLVER, Document, Outcome, State, Verdict
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.data.readers import stream_corpus
 from ssp.game import corpora, protocols
@@ -244,5 +244,4 @@ class Verdicts:
                 left.discard(passage.document.id)
             if not left:
                 return
-        if left:
-            raise InputError("a run's corpus has the documents that it found", min(left), f"restore {path}")
+        hold(not left, "a run's corpus has the documents that it found", min(left, default=""), f"restore {path}")
