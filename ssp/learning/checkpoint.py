@@ -40,8 +40,8 @@ def load_model(folder: Path) -> PreTrainedModel:
     check_files(folder)
     transformers_logging.disable_progress_bar()
     try:
-        here: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
-        told: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **here)
+        here: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+        told: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False, **here)
     except (SafetensorError, ValueError, OSError, RecursionError) as error:
         found = f"{folder if not isinstance(error, SafetensorError) else folder / WEIGHTS}: {error}"
         raise InputError("a model folder must load", found, "use another checkpoint") from error

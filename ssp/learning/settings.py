@@ -98,7 +98,7 @@ def _learner(role: str, block: RoleConfig) -> Checks:
     by_token = block.algorithm == "gae" or (kl.coef > 0 and kl.place in ("reward", "future"))
     several = (block.limits.overflow == "drop" or bool(block.agent)) and (by_token or own.is_own(block.algorithm))
     found = f"{role}.algorithm={block.algorithm}, kl.place={kl.place}"
-    step = f"set {role}.algorithm=grpo kl.place=loss, or limits.overflow=stop and no agent"
+    step = f"set {role}.limits.overflow=stop and no {role}.agent, or {role}.algorithm=grpo kl.place=loss"
     yield several, f"{role}.limits.overflow=drop, and {role}.agent, need one advantage an episode", found, step
 
 

@@ -10,12 +10,12 @@ import pytest
 from recorded import again, expected, unpack
 from test_forced_replay import all_same
 
-from launch import compare as compared
 from ssp.base.episode import EVAL, PROPOSER, SOLVER
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import reader
 from ssp.views.board.data import Board
+from ssp.views.compare import runs as compared
 from ssp.views.compare.runs import Run
 from ssp.views.replay.forced import BOUNDS
 

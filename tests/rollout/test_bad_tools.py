@@ -137,6 +137,7 @@ class Shape(BaseModel):
     points: list[Point]
 
 
+@pytest.mark.filterwarnings("ignore:Default value")
 def test_arguments_come_as_the_types_of_the_signature() -> None:
     def area(shape: Shape, scale: Literal["m", "km"] = "m", most: int | None = None, odd: Any = print) -> str:
         return f"{shape.name} {shape.points[0].y} {type(shape.points[0]).__name__} {scale} {most}"

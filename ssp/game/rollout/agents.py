@@ -100,28 +100,30 @@ def play(
 
 async def _played(player: Player, agent: Agent, port: int) -> None:
     """A whole episode."""
-    episode, answer, cause = player.episode, None, ""
+    episode, answer, fault = player.episode, None, None
     player.url = f"http://127.0.0.1:{port}/{player.key}/v1"
     _PLAYERS[player.key] = player
     try:
         async with asyncio.timeout(agent.seconds):
             answer = await agent.solve(player)
+        if not isinstance(answer, str):
+            fault = Fault("agent_result")
+        elif not len(episode.log):
+            fault = Fault("agent_silent")
     except TimeoutError:
-        cause = "agent_deadline"
+        fault = Fault("agent_deadline")
     except Exception:  # whatever a user's agent raises
-        cause = "agent_failed"
+        fault = Fault("agent_failed")
     finally:
         del _PLAYERS[player.key]
         player.close()
     if episode.stopped:  # by a limit, or a fault
         return
-    if not cause and isinstance(answer, str) and len(episode.log):
-        episode.final = answer.strip() or None
-        episode.stopped = "final" if episode.final else "malformed"
-    elif not cause:
-        episode.void("agent_silent" if isinstance(answer, str) else "agent_result")
+    if fault is not None:
+        episode.void(fault.cause)
     else:
-        episode.void(cause)
+        episode.final = str(answer).strip() or None
+        episode.stopped = "final" if episode.final else "malformed"
 
 
 _PLAYERS: dict[str, Player] = {}
