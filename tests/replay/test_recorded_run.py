@@ -76,7 +76,7 @@ def test_the_board_says_what_it_said(run: RunFolder, told: Any) -> None:
 
 
 def test_a_comparison_says_what_it_said(run: RunFolder, told: Any) -> None:
-    found = compared.figures([Run(run, "eval/accuracy_mean123")], [])
+    found = compared.figures([Run(run, "eval/accuracy_mean123")])
     (one,) = found["runs"]
     del one["folder"], one["seconds"], one["checkpoint"]["folder"]
     assert plain(found) == told["compare"]
