@@ -224,7 +224,8 @@ class RoleConfig:
     the fading mean of earlier batches, of reinforce_none 0. `lam` (gae) discounts a policy token. `clip_low` and
     `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for negative
     advantages (0 = none); importance weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the
-    loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus.
+    loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus. `llds_coef`:
+    of LLDS, which holds the likelihood of what was not worse than the rest.
     `tools`: what a policy may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
     server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp). `agent`, of the solver: code that plays in the loop's place
     (FILE.py:NAME, or command:PROGRAM).
@@ -250,6 +251,7 @@ class RoleConfig:
     tis_cap: ClassVar[float] = 2.0
     aggregate: str = choice("token-mean", "token-mean sequence-mean fixed-length")
     entropy_coef: float = number(0.0, 0)
+    llds_coef: float = number(0.0, 0)
     gamma: ClassVar[float] = 1.0
     lam: float = number(1.0, 0, 1)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -7,6 +7,7 @@ the policy before the optimizer step that they belong to.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ CPU_SIZE, GPU_SIZE = 768, 8192
 
 SUMS = (
     "tokens ratio ratio_squares ratio_max low high dual masked correctable entropy nll compared mismatch mismatch_max kl"
-    " kl_tokens values values_clipped values_tokens"
+    " right right_nll right_drift wrong wrong_nll wrong_drift kl_tokens values values_clipped values_tokens"
 ).split()
 
 
@@ -33,7 +34,7 @@ class Figures:
     `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed; of the whole step, so every rank
     knows them. `work`: operations, see `Work`. `sums`: see `SUMS`; `low`, `high`, `dual`: tokens that were clipped
     because their ratio was small; large, with an advantage of at least 0; large, with a negative one. `masked`: tokens
-    that a correction took out.
+    that a correction took out; `right`, `wrong`: with an advantage above, below 0.
     """
 
     def __init__(self) -> None:
@@ -62,10 +63,12 @@ class Figures:
             "dual": (clipped & large & ~gains).sum(),
             **({} if masked is None else {"masked": masked.sum(), "correctable": torch.ones_like(masked).sum()}),
             "entropy": entropy.sum(),
-            "nll": -tokens.logprobs.sum(),
+            "nll": -tokens.logprobs.double().sum(),
             "mismatch": (torch.expm1(log_ratio) - log_ratio).sum(),
             "mismatch_max": log_ratio.abs().max(),
         }
+        for name, of in (("right", tokens.advantages > 0), ("wrong", tokens.advantages < 0)):
+            found |= {name: of.sum(), f"{name}_nll": -tokens.logprobs[of].double().sum(), f"{name}_drift": log_ratio[of].sum()}
         values = torch.stack([value.double() for value in found.values()]).tolist()  # one transfer from the device
         for name, value in zip(found, values, strict=True):
             if self.steps and name.startswith("mismatch"):
@@ -114,6 +117,10 @@ class Figures:
         }
         if sums["correctable"]:
             out["correction/masked"] = sums["masked"] / sums["correctable"]
+        for name in ("right", "wrong"):
+            if count := sums[name]:
+                out[f"likelihood/{name}"] = math.exp(-sums[f"{name}_nll"] / count)
+                out[f"likelihood/drift_{name}"] = sums[f"{name}_drift"] / count
         if sums["kl_tokens"]:
             out["kl"] = sums["kl"] / sums["kl_tokens"]
         if valued := sums["values_tokens"]:

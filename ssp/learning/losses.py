@@ -25,8 +25,8 @@ class Tokens:
     """Model tokens of some whole rows, all fields [M]: row by row, in order.
 
     `logprobs` (with gradient) of the policy in training and `behaviour` of the policy that sampled, both at the
-    sampling temperature; `rows`, the row that each token belongs to; `proximal`: log-probs of the policy in training as
-    the update began, None where it is still that one.
+    sampling temperature; `rows`, the row that each token belongs to, `turns` the policy's turn; `proximal`: log-probs of the
+    policy in training as the update began, None where it is still that one.
     """
 
     logprobs: Tensor
@@ -34,6 +34,7 @@ class Tokens:
     advantages: Tensor
     rows: Tensor
     proximal: Tensor | None = None
+    turns: Tensor | None = None
 
     def ratio(self) -> Tensor:
         """exp(logprobs - behaviour), the log clamped to ±20. [M], with gradient."""
@@ -134,6 +135,18 @@ def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tup
         ratio = torch.exp(_row_mean(torch.log(ratio), tokens.rows))
     masked = (ratio < correction.low) | (ratio > correction.high)
     return torch.where(masked, 0.0, loss), masked
+
+
+def llds(tokens: Tokens) -> Tensor:
+    """max(0, log pi_sampler - log pi) where A >= 0, of turns that became less likely as a whole; else 0. [M], with gradient.
+
+    A term beside any loss: what was not worse than the rest keeps its likelihood. Source: Deng et al. 2025 (arXiv
+    2512.04220), LLDS with the gate by actions, which are turns here; without `turns` the gate is by rows, the paper's
+    other form. Theirs is a mean over the preserved tokens; here they weigh as in the loss.
+    """
+    fell = torch.where(tokens.advantages >= 0, tokens.behaviour - tokens.logprobs, 0.0)
+    less_likely = _row_mean(fell.detach(), tokens.rows if tokens.turns is None else tokens.turns) > 0
+    return torch.where(less_likely, fell.clamp(min=0.0), 0.0)
 
 
 def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:

@@ -97,9 +97,8 @@ class Objective:
         return update
 
     def steps(self, update: Update, number: int) -> Iterator[Step]:
-        """The optimizer steps of update `number`. One without signal (all advantages 0, no KL in the loss, no entropy
-        bonus), or while the critic warms up, only measures."""
-        everywhere = self.divergence.in_loss or self.config.entropy_coef > 0
+        """The optimizer steps of update `number`. One without signal (all advantages 0, nothing but the policy loss), or while the critic warms up, only measures."""
+        everywhere = self.divergence.in_loss or self.config.entropy_coef > 0 or self.config.llds_coef > 0
         warming = self.critic is not None and number <= self.config.critic.warmup_steps
         for part in update.parts():
             signal = part if everywhere else part[(update.advantages[part] != 0).any(dim=1)]
@@ -122,13 +121,17 @@ class Objective:
         ids = update.batch.ids[rows, :length]
         logprobs, entropy, kl = policy(ids, mask, self._temperature, *against, entropy_gradient=coef > 0)
         owners = rows[:, None].expand(-1, length)[mask]
+        begins = mask & ~torch.nn.functional.pad(mask, (1, -1))
+        turns = begins.flatten().cumsum(0).view_as(mask)[mask].to(policy.device)
         proximal = logprobs.detach() if update.proximal is None else at(update.proximal)
-        tokens = losses.Tokens(logprobs, behaviour, at(update.advantages), owners.to(policy.device), proximal)
+        tokens = losses.Tokens(logprobs, behaviour, at(update.advantages), owners.to(policy.device), proximal, turns)
         values, clipped = self._loss(tokens, self._options)
         values, masked = losses.corrected(values, tokens, self.config.correction)
         figures.add(tokens, clipped, entropy, None if self.config.correction.mask == "none" else masked)
         if coef:
             values = values - coef * entropy
+        if self.config.llds_coef:
+            values = values + self.config.llds_coef * losses.llds(tokens)
         if against:
             figures.add_kl(kl)
             values = values + self.divergence.coef * kl

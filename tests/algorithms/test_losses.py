@@ -56,6 +56,28 @@ def test_dual_clip_bounds_what_a_negative_advantage_can_cost():
     torch.testing.assert_close(values, torch.tensor([5.0, 2.0, -1.28]))
 
 
+def llds(logprobs, behaviour, advantages, **of):
+    """Values and the gradient of their sum, of tokens in one row."""
+    leaf = torch.tensor(logprobs, requires_grad=True)
+    given = [torch.tensor(x) for x in (behaviour, advantages)]
+    turns = torch.tensor(of["turns"]) if "turns" in of else None
+    values = losses.llds(losses.Tokens(leaf, *given, torch.tensor(of.get("rows", [0] * len(logprobs))), turns=turns))
+    values.sum().backward()
+    return values.detach().tolist(), leaf.grad.tolist()
+
+
+def test_llds_pulls_up_the_tokens_of_a_good_turn_that_became_less_likely():
+    """Turn 0 lost 0.5 + 1 - 0.25, turn 1 gained, turn 2 is bad, turn 3 is of advantage 0."""
+    logprobs, behaviour = [-1.5, -2.0, -0.75, -0.5, -2.0, -3.0, -1.5], [-1.0, -1.0, -1.0, -2.0, -1.5, -1.0, -1.0]
+    advantages, turns = [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 0.0], [0, 0, 0, 1, 1, 2, 3]
+    values, grad = llds(logprobs, behaviour, advantages, turns=turns)
+    assert values == [0.5, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5] and grad == [-1.0, -1.0, 0.0, 0.0, 0.0, 0.0, -1.0]
+    values, _ = llds(logprobs[:5], behaviour[:5], advantages[:5])  # by rows: 1.25 lost, 1 gained
+    assert values == [0.5, 1.0, 0.0, 0.0, 0.5]
+    values, _ = llds(logprobs[:4], behaviour[:4], advantages[:4])  # 1.25 lost, 1.5 gained
+    assert values == [0.0] * 4
+
+
 def test_token_weights():
     counts = torch.tensor([2, 6, 0])
     assert losses.token_weights(counts, "token-mean", 100)[:2].tolist() == [1 / 8, 1 / 8]

@@ -43,6 +43,9 @@ def test_against_numpy_whatever_the_split(parts: int) -> None:
     shares = [got[f"clip_fraction/{name}"] for name in ("low", "high", "dual")]
     assert got["clip_fraction"] == pytest.approx(sum(shares))
     assert got["logprob_mismatch/max"] == pytest.approx(abs(log).max())
+    for name, of in (("right", made.advantages.numpy() > 0), ("wrong", made.advantages.numpy() < 0)):
+        assert got[f"likelihood/{name}"] == pytest.approx(np.exp(made.logprobs.double().numpy()[of].mean()))
+        assert got[f"likelihood/drift_{name}"] == pytest.approx(log[of].mean())
 
 
 def test_equal_programs_have_no_mismatch_and_all_samples() -> None:

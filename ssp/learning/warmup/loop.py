@@ -61,6 +61,7 @@ def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
         loss="pg",
         aggregate="token-mean",
         entropy_coef=0.0,
+        llds_coef=0.0,
         kl=KlConfig(),
         correction=CorrectionConfig(),
         learner=replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr),
