@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         rows, kept = _play(cfg, args, named, console)
     if judge is not None:
-        rows = {name: _judged(judge, found) for name, found in rows.items()}
+        rows = {name: _judged(judge, found, cfg.judge.format == "score") for name, found in rows.items()}
     ks = args.k or ([1, args.samples] if args.samples > 1 else [])
     lines = {name: evaluation.lines(name, found, cfg.seed, ks) for name, found in rows.items()}
     evaltable.show(console, lines, rows, cfg.retriever.topk)
@@ -126,14 +126,17 @@ def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> li
     return questions if per_hop is None else evaluation.select(questions, per_hop)
 
 
-def _judged(judge: AnswerJudge, rows: list[Row]) -> list[Row]:
-    """The rows with the judge's word; where it gave none, why."""
+def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
+    """The rows with the judge's word, and its score where it gives `scores`; where it gave none, why."""
     scored = [row for row in rows if row.scored]
-    decisions = iter(judge.decide([Item(row.question, row.golden_answers, row.prediction) for row in scored]))
+    decisions = iter(
+        judge.decide([Item(row.question, row.golden_answers, row.prediction, row.rubric) for row in scored])
+    )
     for at, row in enumerate(rows):
         if row.scored:
             said = next(decisions)
-            rows[at] = replace(row, judge=said.right, judge_failure=said.void_cause)
+            word = None if said.right is None else float(said.right) if said.score is None else said.score
+            rows[at] = replace(row, judge=said.right, judge_failure=said.void_cause, score=word if scores else None)
     return rows
 
 

@@ -14,7 +14,7 @@ from ssp.game import evaluation
 from ssp.game.evaluation import DRAWS, Estimate, Line, Row
 from ssp.telemetry.terminal import table
 
-SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge"}
+SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "score": "score"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
 MEANS = ("searches", "turns", "words")
 """Metrics that are no shares."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
 from ssp.base.tokenlog import TokenLog
 
@@ -129,8 +130,9 @@ class Episode:
     `invalid` counts its turns that neither searched nor handed in.
     `queries` are the searches, and calls of other tools, that were carried out; `tools` names the tool of each, where there
     are others than the search; `hits` says of each how many documents it showed (0: none were found, or the query was
-    refused), and `documents` holds these, all in a row. `cuts` counts the searches that did not show all that was found:
-    passages were left out, or one was cut. `cut`: its last turn reached the limit of a turn's tokens.
+    refused), `asked` how long the log was, and `documents` holds what was shown, all in a row. `cuts` counts the searches
+    that did not show all that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit
+    of a turn's tokens.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
     that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
     during the rollout makes it void at once."""
@@ -149,6 +151,7 @@ class Episode:
     queries: list[str] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
     hits: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     cuts: int = 0
     cut: bool = False
@@ -170,6 +173,15 @@ class Episode:
         """Of `queries` those that the search was asked."""
         return [query for tool, query in self.calls if tool == "search"]
 
+    @property
+    def turns(self) -> list[list[str]]:
+        """Of each of the policy's turns the documents that its calls showed, as text."""
+        numbers, shown = self.log.turns(), iter(self.documents)
+        found: list[list[str]] = [[] for _ in range(int(numbers.max(initial=-1)) + 1)]
+        for at, hits in zip(self.asked, self.hits, strict=True):
+            found[max(int(numbers[at - 1]), 0)] += [document.contents for document in islice(shown, hits)]
+        return found
+
     def void(self, cause: str) -> None:
         """Mark as a fault of ours."""
         self.outcome, self.cause, self.stopped = Outcome.VOID, cause, "fault"
@@ -183,20 +195,25 @@ def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The referee's word on one question: valid, or the id of the rule that it broke, or void with a cause."""
+    """The referee's word on one question: valid, or the id of the rule that it broke, or void with a cause. `guide`: what a
+    valid one's reward is multiplied by, in [0, 1]."""
 
     valid: bool
     rule: str = ""
     void_cause: str = ""
+    guide: float = 1.0
 
 
 @dataclass(frozen=True)
 class Grade:
     """The judge's word on one solver episode, and what the episode earned. `right` None: the judge could not decide (law 2),
     `void_cause` says why, and `reward` has no meaning. `by` is who decided: `exact`, `llm`, `engine`, or `rule` (no answer
-    was handed in)."""
+    was handed in). `score`: how good the answer is, in [0, 1], of a judge that gives one. `turns`: what each of the policy's
+    turns earned, in all `reward`, where the reward says it."""
 
     right: bool | None
     reward: float = 0.0
     void_cause: str = ""
     by: str = "exact"
+    score: float | None = None
+    turns: tuple[float, ...] = ()

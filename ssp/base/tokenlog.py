@@ -125,6 +125,12 @@ class TokenLog:
                 views.append((positions, mask[positions] & (positions >= begin)))
         return views
 
+    def turns(self) -> np.ndarray:
+        """int64 [T]: the policy's turn, from 0, that a token belongs to, or the last one before it (-1: none)."""
+        own = np.isin(self.kinds, (Kind.MODEL, Kind.RECALLED))
+        begins = own & ~np.concatenate([[False], own[:-1]])
+        return np.cumsum(begins) - 1  # type: ignore[no-any-return]
+
     def _visible(self, before: int) -> list[int]:
         """Positions below `before` that a token at `before` sees."""
         gone = {at for when, start, end in self.drops if when <= before for at in range(start, end)}

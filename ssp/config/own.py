@@ -26,7 +26,7 @@ from ssp.config import tables
 if TYPE_CHECKING:
     from ssp.config.schema import Config
 
-KEYS = ("algorithm", "loss", "reward", "agent")
+KEYS = ("algorithm", "loss", "reward", "agent", "guide")
 """Settings of a role block that may name a place."""
 
 

@@ -219,7 +219,9 @@ class RoleConfig:
     out: plain, chatml, llama3, tokenizer (the model's own chat template), or "" (the protocol's own way). `batch`:
     questions a round.
     `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
-    gets `reward_options`. `invalid_reward`: of an invalid question, or an attempt without an answer.
+    gets `reward_options`. `guide`, of the proposer: who scores a valid question from 0 to 1, by which its reward is
+    multiplied: judge (the endpoint of `judge.*`), verifier (how sure it is of its answer), FILE.py:NAME.
+    `invalid_reward`: of an invalid question, or an attempt without an answer.
     `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean, of reinforce_running
     the fading mean of earlier batches, of reinforce_none 0. `lam` (gae) discounts a policy token. `clip_low` and
     `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for negative
@@ -236,11 +238,13 @@ class RoleConfig:
     template: str = choice("", "plain chatml llama3 tokenizer")
     algorithm: str = choice(
         "grpo",
-        "grpo dr_grpo rloo reinforce_pp_baseline reinforce reinforce_running reinforce_none reinforce_pp gae rae remax",
+        "grpo dr_grpo grpo_turns rloo reinforce_pp_baseline reinforce reinforce_running reinforce_none reinforce_pp gae"
+        " rae remax",
     )
     loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
+    guide: str = choice("", "judge verifier")
     invalid_reward: float = number(0.0, -INF)
     batch: int = number(48, 1)
     warmup_steps: int = number(0, 0)

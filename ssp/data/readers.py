@@ -36,7 +36,7 @@ class Target:
 class Question:
     """One question with all its right answers (at least one) and its number of hops (0 when not stated). `id` is unique
     over all sources and splits: `<source>/<split>/<the row's id, index or number>`, without the parts that are not
-    known. `source` and `split` are "" when the row does not say."""
+    known. `source` and `split` are "" when the row does not say, as is `rubric`, what a good answer to it has."""
 
     id: str
     question: str
@@ -44,6 +44,7 @@ class Question:
     hops: int = 0
     source: str = ""
     split: str = ""
+    rubric: str = ""
 
 
 def read_corpus(path: str | Path) -> list[Document]:
@@ -184,7 +185,8 @@ def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: 
         golds = [gold for gold in golds if normalise(gold)]
     for gold in golds:
         _keeps_a_word(place, name, gold)
-    return Question(id, _text(row, extra), tuple(golds), hops, source, split) if golds else None
+    text, rubric = _text(row, extra), row.label("rubric")
+    return Question(id, text, tuple(golds), hops, source, split, rubric) if golds else None
 
 
 def _keeps_a_word(row: Row, name: str, gold: str) -> None:

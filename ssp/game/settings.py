@@ -196,6 +196,9 @@ def proposals_can_be_checked(cfg: Config) -> None:
     if spoken and "too_many_relations" in cfg.referee.rules:
         rule = "the rule too_many_relations reads questions of the generated world"
         refused.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
+    rule, sure = "proposer.guide=verifier is the likelihood that our own engine tells", verifier in ("frozen", "solver")
+    if cfg.proposer.guide == "verifier" and not sure:
+        refused.append(InputError(rule, found, "set referee.verifier=frozen, or another guide"))
     if refused:
         raise Refusals(refused)
     fewest, most = least_searches(cfg.referee), cfg.proposer.limits.searches
@@ -205,11 +208,11 @@ def proposals_can_be_checked(cfg: Config) -> None:
 
 def judge_can_answer(cfg: Config) -> None:
     """An endpoint that is asked has a model and an address without user and password."""
-    if cfg.judge.kind != "llm" and cfg.referee.verifier != "judge":
+    if cfg.judge.kind != "llm" and "judge" not in (cfg.referee.verifier, cfg.proposer.guide):
         return
     rule = "judge.model is the endpoint's name of its model"
-    found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, and no judge.model"
-    hold(cfg.judge.model, rule, found, "set judge.model=...")
+    found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, proposer.guide={cfg.proposer.guide}"
+    hold(cfg.judge.model, rule, f"{found}, and no judge.model", "set judge.model=...")
     step = f"e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL starts; its key is in {JUDGE_KEY}"
     check_address("judge.url", cfg.judge.url, step)
 
@@ -225,7 +228,9 @@ def rewards_exist(cfg: Config) -> None:
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
     found = []
-    if cfg.judge.kind != "exact" and not takes(rewards.get(cfg.solver.reward), "judged"):
+    if cfg.judge.kind != "exact" and not {"judged", "score"} & {
+        fact for fact in rewards.GIVEN if takes(rewards.get(cfg.solver.reward), fact)
+    }:
         found.append(
             f"solver.reward={cfg.solver.reward} does not hear the judge of judge.kind={cfg.judge.kind}, which decides the "
             "win rate alone. solver.reward=ssp pays what the judge accepts."

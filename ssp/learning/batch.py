@@ -63,9 +63,12 @@ def collate(
     rewards: Sequence[float | None],
     groups: Sequence[Hashable],
     baselines: Sequence[float] | None = None,
+    turns: Sequence[Sequence[float]] | None = None,
 ) -> Batch:
     """Pad `episodes` into a Batch. `rewards`: None exactly for voids; `groups`: any label, numbered by first
-    appearance. Row i is episode i; continuations follow. `baselines`: see `Batch.baseline_rewards`.
+    appearance. Row i is episode i; continuations follow. `baselines`: see `Batch.baseline_rewards`. `turns`: what each
+    turn of an episode earned (empty: only its reward is known), which then lies on the turn's last token; that of a turn in
+    a continuation on the last token of the first row.
 
     InvariantError: unequal lengths, no rows, an outcome not known yet, a void with a value, a value missing, or a log
     that starts with a model token (nothing precedes it, so it has no log-prob).
@@ -107,8 +110,26 @@ def collate(
         valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes])[source],
         groups=torch.tensor(numbered, dtype=torch.long)[source],
         source=None if len(rows) == n else source,
+        token_rewards=None if turns is None else _earned(episodes, rows[:n], rewards, turns, shape),
         baseline_rewards=None if baselines is None else torch.tensor(list(baselines), dtype=torch.float32)[source],
     )
+
+
+def _earned(
+    episodes: Sequence[Episode],
+    rows: Sequence[tuple[int, np.ndarray, np.ndarray]],
+    rewards: Sequence[float | None],
+    turns: Sequence[Sequence[float]],
+    shape: tuple[int, int],
+) -> Tensor:
+    """float64 [N, T]: what each token earned. `rows`: the episodes' first ones."""
+    out = torch.zeros(shape, dtype=torch.float64)
+    for i, positions, trained in rows:
+        numbers, last = episodes[i].log.turns()[positions], np.flatnonzero(trained)
+        for turn, earned in enumerate(turns[i] or [rewards[i] or 0.0]) if len(last) else ():
+            at = last[numbers[last] == turn] if turns[i] else last
+            out[i, (at if len(at) else last)[-1]] += earned
+    return out
 
 
 def lengths(mask: Tensor) -> Tensor:

@@ -68,7 +68,11 @@ class Figures:
             "mismatch_max": log_ratio.abs().max(),
         }
         for name, of in (("right", tokens.advantages > 0), ("wrong", tokens.advantages < 0)):
-            found |= {name: of.sum(), f"{name}_nll": -tokens.logprobs[of].double().sum(), f"{name}_drift": log_ratio[of].sum()}
+            found |= {
+                name: of.sum(),
+                f"{name}_nll": -tokens.logprobs[of].double().sum(),
+                f"{name}_drift": log_ratio[of].sum(),
+            }
         values = torch.stack([value.double() for value in found.values()]).tolist()  # one transfer from the device
         for name, value in zip(found, values, strict=True):
             if self.steps and name.startswith("mismatch"):

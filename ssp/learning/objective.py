@@ -97,7 +97,8 @@ class Objective:
         return update
 
     def steps(self, update: Update, number: int) -> Iterator[Step]:
-        """The optimizer steps of update `number`. One without signal (all advantages 0, nothing but the policy loss), or while the critic warms up, only measures."""
+        """The optimizer steps of update `number`. One without signal (all advantages 0, nothing but the policy loss),
+        or while the critic warms up, only measures."""
         everywhere = self.divergence.in_loss or self.config.entropy_coef > 0 or self.config.llds_coef > 0
         warming = self.critic is not None and number <= self.config.critic.warmup_steps
         for part in update.parts():

@@ -95,7 +95,7 @@ def _learner(role: str, block: RoleConfig) -> Checks:
     step = f"set {role}.algorithm=grpo, or defaults.policy=own"
     yield block.policy == "shared" and block.algorithm == "gae", rule, f"{role}.policy=shared", step
     # An episode that was cut into several contexts is trained with one advantage.
-    by_token = block.algorithm == "gae" or (kl.coef > 0 and kl.place in ("reward", "future"))
+    by_token = block.algorithm in ("gae", "grpo_turns") or (kl.coef > 0 and kl.place in ("reward", "future"))
     several = (block.limits.overflow == "drop" or bool(block.agent)) and (by_token or own.is_own(block.algorithm))
     found = f"{role}.algorithm={block.algorithm}, kl.place={kl.place}"
     step = f"set {role}.limits.overflow=stop and no {role}.agent, or {role}.algorithm=grpo kl.place=loss"

@@ -26,8 +26,16 @@ _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "versions": (pa.int32(), np.int32),
 }
 _PLAIN = {"attempt": pa.int32(), "seed": pa.int64(), "response_at": pa.int32(), "outcome": pa.string()}
-_LISTS = {"queries": pa.string(), "tools": pa.string(), "hits": pa.int32(), "documents": pa.string()}
+_LISTS = {
+    "queries": pa.string(),
+    "tools": pa.string(),
+    "hits": pa.int32(),
+    "asked": pa.int32(),
+    "documents": pa.string(),
+}
 _LISTS |= {**{name: kind for name, (kind, _) in _TOKENS.items()}, "drops": pa.list_(pa.int32())}
+ADDED = {"tools", "asked"}
+"""Columns that files of before do not have."""
 _FIELDS = [pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS]
 _FIELDS += [pa.field(*item) for item in _PLAIN.items()]
 SCHEMA = pa.schema([*_FIELDS, *[pa.field(name, pa.list_(kind)) for name, kind in _LISTS.items()]])
@@ -63,7 +71,7 @@ def read(path: str | Path) -> list[Episode]:
         tokens = {name: row.pop(name) for name in _TOKENS}
         row["log"] = TokenLog(**tokens, drops=[(at, start, end) for at, start, end in row.pop("drops")])
         row["documents"] = [Document(id, "") for id in row["documents"]]
-        row["tools"] = row["tools"] or []  # files of before have none
+        row |= {name: row[name] or [] for name in ADDED}
         row["outcome"] = row["outcome"] and Outcome(row["outcome"])
     return [Episode(**row) for row in found]
 
@@ -71,7 +79,7 @@ def read(path: str | Path) -> list[Episode]:
 def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
     try:
-        missing = set(names) - {"tools"} - set(pq.read_schema(path).names)  # read_table would make them null
+        missing = set(names) - ADDED - set(pq.read_schema(path).names)  # read_table would make them null
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         table = pq.read_table(path, columns=list(names), schema=SCHEMA)

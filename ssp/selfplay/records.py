@@ -99,9 +99,10 @@ class Game:
     """One proposer episode, its verdict and its attempts.
 
     A replayed question has no proposer episode and a negative `number`; `asked_by`: the version that wrote it, also of a
-    past one. `golds`: all right answers of a given question. `hints`: what the proposer's prompt may tell beside the
-    target. `greedy`: the attempt that is only a baseline. `grades`: by attempt id. `frozen`: the role that a past version
-    of it plays here, from which nobody learns (`ssp.selfplay.league.matchmaker`).
+    past one. `golds`: all right answers of a given question, `rubric` its own rule. `guide`: see `Verdict`.
+    `hints`: what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
+    `grades`: by attempt id. `frozen`: the role that a past version of it plays here, from which nobody learns
+    (`ssp.selfplay.league.matchmaker`).
     """
 
     id: str
@@ -113,10 +114,12 @@ class Game:
     valid: bool = False
     rule: str = ""
     void_cause: str = ""
+    guide: float = 1.0
     chosen: bool = False
     attempts: list[Brief] = field(default_factory=list)
     greedy: Brief | None = None
     golds: tuple[str, ...] = ()
+    rubric: str = ""
     grades: dict[str, Grade] = field(default_factory=dict)
     win_rate: float | None = None
     solver_version: int = -1
@@ -142,7 +145,8 @@ Match = tuple[Published, list[Game]]
 
 @dataclass(frozen=True)
 class TrainItem:
-    """One episode on its way to a learner: where it lies, what it earned, its group, or the `baseline` itself."""
+    """One episode on its way to a learner: where it lies, what it earned (by `turns` too), its group, or the
+    `baseline` itself."""
 
     id: str
     block: Block
@@ -151,6 +155,7 @@ class TrainItem:
     group: int
     version_min: int
     baseline: float | None = None
+    turns: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def read_scene(cfg: Config) -> Scene:
 def read_items(cfg: Config) -> list[Item]:
     """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank without a question."""
     if cfg.game.questions != "proposer":
-        return [Item(asked.answers[0], asked.question, tuple(asked.answers)) for asked in given(cfg)]
+        return [Item(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric) for q in given(cfg)]
     items = []
     for row in read_targets(cfg.data.targets):
         told = {"searches": str(row.searches or ""), "examples": row.examples}

@@ -39,7 +39,14 @@ class Settled:
     step: int = 0
 
     def add(
-        self, brief: Brief, state: State, end: End, group: int | None, baseline: float | None = None, **more: Any
+        self,
+        brief: Brief,
+        state: State,
+        end: End,
+        group: int | None,
+        baseline: float | None = None,
+        turns: tuple[float, ...] = (),
+        **more: Any,
     ) -> None:
         """One episode's row, and what its learner gets of it; without a `group`, nothing, and no figure counts it."""
         outcome, cause, reward = end
@@ -50,7 +57,7 @@ class Settled:
             return
         self.paid[brief.role].append((group, reward, brief.searches))
         if state is State.QUEUED:
-            item = TrainItem(brief.id, brief.block, brief.row, reward, group, brief.version_min, baseline)
+            item = TrainItem(brief.id, brief.block, brief.row, reward, group, brief.version_min, baseline, turns)
             self.items[brief.role].append(item)
             self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
@@ -153,7 +160,8 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         elif outcome is Outcome.REJECTED:
             settled.counts[f"reject/solver_{cause}"] += 1
         end = outcome, left if state is State.DROPPED else cause, reward
-        settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, **opponent)
+        turns = game.grades[played.id].turns if outcome is Outcome.SCORED else ()
+        settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, turns, **opponent)
 
 
 def _ended(cfg: Config, game: Game, brief: Brief) -> End:
@@ -209,14 +217,14 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
             elif alone and len(paid[mine] - {None}) == 1:
                 state, cause = State.DROPPED, "no_signal"
         opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
-        settled.add(proposal, state, (outcome, cause, reward), mine, **opponent)
+        settled.add(proposal, state, (outcome, cause, reward), mine, None, (), **opponent)
 
 
 def _earned(cfg: Config, game: Game, brief: Brief) -> float | None:
     """The reward that a proposal is trained with; None for one that is void or surplus."""
     if game.valid and game.chosen and game.win_rate is not None and not game.void_cause:
         facts = {"question": game.question, "target": game.target, "searches": brief.searches}
-        return proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
+        return game.guide * proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
     if game.valid or game.void_cause or cfg.game.batch == "resample":  # then another target took its place (SSP)
         return None
     return cfg.proposer.invalid_reward

@@ -32,6 +32,7 @@ from ssp.base.errors import Fault, SspError
 from ssp.base.seeds import derive
 from ssp.config import crews
 from ssp.config.schema import Config
+from ssp.game.judge import Item
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
@@ -80,7 +81,7 @@ class Stages:
 
         for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, Verdict(False), clock, live):
             game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
-            game.question = proposal.final or ""
+            game.question, game.guide = proposal.final or "", verdict.guide
 
     async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0) -> None:
         """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block. For ReMax, one
@@ -103,7 +104,10 @@ class Stages:
         ended = [(one, game) for one, game in played if one.outcome is not Outcome.VOID]
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
-            items = [(one.row, game.question, game.golds or (game.target,)) for one, game in owned]
+            items = [
+                (one.row, Item(game.question, game.golds or (game.target,), one.final, game.rubric))
+                for one, game in owned
+            ]
             return await judge.grade(owned[0][0].block.ref, items)
 
         for one, game, grade in await self._judged(JUDGE, ended, ask, Grade(None), clock):

@@ -28,12 +28,14 @@ REPLAY_SIZE = 4096  # questions that the pool holds
 
 @dataclass(frozen=True)
 class Item:
-    """One row: a target answer and what else the proposer's prompt is told (`hints`), or a question with its answers."""
+    """One row: a target answer and what else the proposer's prompt is told (`hints`), or a question with its answers
+    and what a good one has (`rubric`)."""
 
     target: str
     question: str = ""
     golds: tuple[str, ...] = ()
     hints: dict[str, str] = field(default_factory=dict)
+    rubric: str = ""
 
 
 class Targets:
@@ -61,6 +63,7 @@ class Targets:
         for number in range(batch * self._batch, (batch + 1) * self._batch):
             item, id_ = self.item(number), f"g{number:07d}-i{incarnation}"
             made = Game(id_, number, item.target, item.hints, question=item.question, golds=item.golds)
+            made.rubric = item.rubric
             if item.question:  # which needs no referee
                 made.valid, made.kind = True, GIVEN
             games.append(made)

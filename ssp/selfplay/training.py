@@ -107,7 +107,7 @@ class Trainer:
         blocks = {item.block.id: item.block.ref for mine in items.values() for item in mine}
         places = {id_: place for place, id_ in enumerate(blocks)}
         plans = {
-            role: tuple(PlanItem(places[i.block.id], i.index, i.reward, i.group, i.baseline) for i in mine)
+            role: tuple(PlanItem(places[i.block.id], i.index, i.reward, i.group, i.baseline, i.turns) for i in mine)
             for role, mine in items.items()
         }
         learner = self._learner[next(iter(items))]

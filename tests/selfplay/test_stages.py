@@ -14,6 +14,7 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER, Grade, Outcome, Task, Verdict
 from ssp.base.errors import Fault, SspError, VoidLimit
 from ssp.config.schema import Config
+from ssp.game import judge
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.admission import VoidGate
@@ -44,8 +45,8 @@ class FakeJudge:
         assert len(block) == len(targets)
         return [Verdict(not self.cause, void_cause=self.cause) for _ in targets], 0.5
 
-    def grade(self, block: list[Task], items: list[tuple[int, str, tuple[str, ...]]]) -> tuple[list[Grade], float]:
-        return [Grade(block[row].fields["question"] == golds[0]) for row, _, golds in items], 0.25
+    def grade(self, block: list[Task], items: list[tuple[int, judge.Item]]) -> tuple[list[Grade], float]:
+        return [Grade(block[row].fields["question"] == item.golds[0]) for row, item in items], 0.25
 
 
 class Table:

@@ -216,6 +216,7 @@ class Bench:
                 documents = found[query(seat)]
                 seat.episode.queries.append(query(seat))
                 seat.episode.hits.append(len(documents))
+                seat.episode.asked.append(len(seat.episode.log))
                 seat.episode.documents.extend(documents)
                 known = {document.id for document in seat.documents}
                 seat.documents += [document for document in documents if document.id not in known]

@@ -24,7 +24,8 @@ from ssp.game.rewards import match
 @dataclass(frozen=True)
 class Row:
     """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode. `judge` is
-    the judge's word where one was asked, `judge_failure` why it gave none. `recall`: 1 when a gold answer stands in the
+    the judge's word where one was asked, `score` its score where it gives one (`judge.format=score`), `judge_failure` why it
+    gave none, `rubric` the question's own. `recall`: 1 when a gold answer stands in the
     documents that were shown, 0 when not, also when nothing was searched. `turns`: texts that the policy wrote. Of a
     bare prediction neither is known. `documents`: ids, in the order shown."""
 
@@ -39,7 +40,9 @@ class Row:
     sub_em: float | None = None
     f1: float | None = None
     judge: bool | None = None
+    score: float | None = None
     judge_failure: str = ""
+    rubric: str = ""
     recall: float | None = None
     searches: int | None = None
     turns: int | None = None
@@ -63,6 +66,7 @@ def row_of(question: Question, prediction: str | None, sample: int = 0, cause: s
     """The row of a bare prediction; None: nothing was handed in, which is wrong. A fault of ours (`cause`) has no score."""
     answer, golds = prediction or "", question.answers
     row = Row(question.id, question.question, list(golds), prediction, sample, question.hops, cause)
+    row = replace(row, rubric=question.rubric)
     if cause:
         return row
     em, sub_em = match.em("", golds, answer), match.sub_em("", golds, answer)

@@ -15,7 +15,7 @@ from ssp.base.text import normalise
 from ssp.game.evaluation.rows import Row
 from ssp.game.judge import same
 
-METRICS = ("em", "sub_em", "f1", "judge", "recall", "searches", "turns", "words")
+METRICS = ("em", "sub_em", "f1", "judge", "score", "recall", "searches", "turns", "words")
 """What a row tells, by field."""
 DRAWS = 1000
 """Bootstrap samples behind an interval."""

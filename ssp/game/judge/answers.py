@@ -13,16 +13,18 @@ from ssp.search.known import Known
 
 RULE = "rule"
 
-Key = tuple[str, tuple[str, ...], str]
+Key = tuple[str, tuple[str, ...], str, str]
 
 
 @dataclass(frozen=True)
 class Item:
-    """An answer to decide: the question, the answers that are right, the one that was handed in (None: none was)."""
+    """An answer to decide: the question, the answers that are right, the one that was handed in (None: none was); `rubric`:
+    what a good answer to this question has."""
 
     question: str
     golds: Sequence[str]
     answer: str | None
+    rubric: str = ""
 
 
 class Further(Protocol):
@@ -43,7 +45,7 @@ class AnswerJudge:
         self._further, self._known = further, Known[Key, Grade](cache)
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
-        """A decision an item, in order; the same question, golds and answer are asked once. InputError for a gold
+        """A decision an item, in order; the same question, golds, rubric and answer are asked once. InputError for a gold
         answer that normalises to nothing."""
         decided: list[Grade | Key] = [self._first(item) for item in items]
         asked: dict[Key, Item] = {}
@@ -72,4 +74,4 @@ class AnswerJudge:
             return Grade(False, by=RULE)
         if self._further is None:
             return Grade(False)
-        return item.question, tuple(item.golds), normalise(answer) or answer.strip()
+        return item.question, tuple(item.golds), item.rubric, normalise(answer) or answer.strip()

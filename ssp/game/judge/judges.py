@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from ssp.base.episode import Grade
-from ssp.base.errors import Fault
+from ssp.base.errors import Fault, InputError
 from ssp.config.schema import JudgeConfig
 from ssp.game.judge.answers import Item
 from ssp.game.judge.endpoint import Endpoint
@@ -32,40 +34,53 @@ _REPLY = {
     "json": """\
 Reply with one JSON object and nothing else. It has two keys: "rationale", one short sentence that says why, and then \
 "judgement", which is "Correct" or "Wrong".""",
+    "score": """\
+Reply with one JSON object and nothing else. It has two keys: "rationale", one short sentence that says why, and then \
+"score", a number from 0 (worthless) to 1 (nothing is missing or wrong).""",
 }
 
 _WORD = re.compile(r"[\s*_#>\"'“”‘’`([{-]*(correct|wrong|incorrect)[\s*_\"'“”‘’`.,:;!)\]}]*", re.IGNORECASE)
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.IGNORECASE | re.DOTALL)
 
 
-def prompt(item: Item, form: str) -> str:
-    """The request for a verdict on `item`, as one message of the user. `form`: `judge.format`."""
+def prompt(item: Item, form: str, rubric: str = "") -> str:
+    """The request for a verdict on `item`, as one message of the user. `form`: `judge.format`; `rubric`: of all answers."""
     given = {
         "question": item.question,
         "accepted": list(item.golds),
         "answer": (item.answer or "").strip()[:ANSWER_CHARS],
     }
+    rules = "".join(f"\n{text.strip()}\n" for text in (rubric, item.rubric) if text.strip())
+    task = _TASK + (f"\nWhere these rules say something else, they count:\n{rules}" if rules else "")
+    return f"{task}\n{_REPLY.get(form, _REPLY['word'])}\n\n{as_data(given)}"
+
+
+def as_data(given: Mapping[str, Any]) -> str:
+    """JSON text of what models and documents wrote, in which no chat template finds a token of its own."""
     # Half of a surrogate pair cannot be sent; an escaped "<" is no chat template's special token.
-    data = json.dumps(given, ensure_ascii=False).encode("utf-8", "replace").decode().replace("<", "\\u003c")
-    return f"{_TASK}\n{_REPLY.get(form, _REPLY['word'])}\n\n{data}"
+    return json.dumps(given, ensure_ascii=False).encode("utf-8", "replace").decode().replace("<", "\\u003c")
 
 
-def verdict(reply: str, form: str) -> bool | None:
-    """Right, wrong, or None when the reply is no verdict of that form. What a model thought before it is left out."""
+def verdict(reply: str, form: str) -> bool | float | None:
+    """Right or wrong, of the form `score` a number from 0 to 1, or None when the reply is no verdict of that form. What a
+    model thought before it is left out."""
     before, closed, after = reply.partition("</think>")  # some servers leave the opening tag in the prompt
     one_thought = closed and "<think>" not in before.lstrip().removeprefix("<think>")
     said = (after if one_thought else reply).strip()
-    if form != "json":
+    if form not in ("json", "score"):
         return _word(said)
     fenced = _FENCED.fullmatch(said)
     try:
         found = json.loads(fenced[1] if fenced else said, object_pairs_hook=tuple)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, tuple) or sorted(key for key, _ in found) != ["judgement", "rationale"]:
+    key = "judgement" if form == "json" else "score"
+    if not isinstance(found, tuple) or sorted(name for name, _ in found) != sorted([key, "rationale"]):
         return None
-    judgement = dict(found)["judgement"]
-    return _word(judgement) if isinstance(judgement, str) else None
+    value = dict(found)[key]
+    if form == "json":
+        return _word(value) if isinstance(value, str) else None
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else None
 
 
 def _word(said: str) -> bool | None:
@@ -74,6 +89,16 @@ def _word(said: str) -> bool | None:
     return None if found is None else found[1].lower() == "correct"
 
 
+def rubric(cfg: JudgeConfig) -> str:
+    """The text of `judge.rubric`. InputError where the file cannot be read."""
+    try:
+        return Path(cfg.rubric).expanduser().read_text(encoding="utf-8") if cfg.rubric else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("judge.rubric is a text file", f"{cfg.rubric}: {error}", "correct the path") from error
+
+
+RIGHT = 0.5
+"""An answer with this score, or a higher one, is right."""
 PROBE = Item("Which planet do people live on?", ("Earth",), "on planet earth")
 """What a judge is asked before it is relied on; any verdict will do."""
 
@@ -82,19 +107,21 @@ class LlmJudge:
     """An OpenAI-compatible endpoint as the judge (`judge.kind=llm`)."""
 
     def __init__(self, cfg: JudgeConfig, endpoint: Endpoint) -> None:
-        self._form, self._endpoint = cfg.format, endpoint
+        self._form, self._endpoint, self._rubric = cfg.format, endpoint, rubric(cfg)
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; causes are `ssp.game.judge.endpoint`'s."""
-        found = self._endpoint.ask([prompt(item, self._form) for item in items], self._read)
+        found = self._endpoint.ask([prompt(item, self._form, self._rubric) for item in items], self._read)
         return [
-            Grade(None, void_cause=one.cause, by="llm") if isinstance(one, Fault) else Grade(one, by="llm")
+            Grade(None, void_cause=one.cause, by="llm")
+            if isinstance(one, Fault)
+            else Grade(one >= RIGHT, by="llm", score=one if self._form == "score" else None)
             for one in found
         ]
 
     def check(self) -> None:
         """Ask for one verdict. InputError when none comes."""
-        self._endpoint.check(prompt(PROBE, self._form), self._read)
+        self._endpoint.check(prompt(PROBE, self._form, self._rubric), self._read)
 
-    def _read(self, reply: str) -> bool | None:
+    def _read(self, reply: str) -> bool | float | None:
         return verdict(reply, self._form)

@@ -4,7 +4,9 @@ depends on the seeds, the episode's documents and the pool only (law 7)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +20,8 @@ from ssp.game import protocols
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.evidence import EVIDENCE
+from ssp.game.referee.guide import VERIFIER as BY_VERIFIER
+from ssp.game.referee.guide import Guide
 from ssp.game.referee.rules import broken_rule
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ class Verifier:
     def __init__(self, form: protocols.Protocol, renderer: Renderer, cfg: RefereeConfig) -> None:
         self.form, self.role = form, _role(cfg)
         self._renderer, self._cfg = renderer, cfg
+        self.likelihoods: Sequence[float] = ()  # of the newest answers, where they are known
 
     def write(self, documents: Sequence[Document], question: str) -> Prompt | None:
         """The prompt; None when it is longer than `referee.prompt_tokens`, as the solver's tokenizer counts."""
@@ -63,6 +68,7 @@ class EngineVerifier(Verifier):
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
         """What the policy wrote to each prompt."""
         said = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling)
+        self.likelihoods = [0.0 if isinstance(one, Fault) else _likelihood(one.logprobs) for one in said]
         return [one if isinstance(one, Fault) else self._renderer.decode(one.ids) for one in said]
 
 
@@ -80,6 +86,11 @@ class EndpointVerifier(Verifier):
 
     def _text(self, fields: dict[str, str]) -> str:
         return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))
+
+
+def _likelihood(logprobs: Sequence[float]) -> float:
+    """Geometric mean of the tokens' probabilities."""
+    return math.exp(sum(logprobs) / len(logprobs)) if logprobs else 0.0
 
 
 def speaks(renderer: Renderer, role: str) -> Renderer:
@@ -162,7 +173,8 @@ CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
 
 class Referee:
     """Checks proposals in batches. `verifier` is there exactly when `cfg.verifier` names one; `judge` decides whether its
-    answer is the target."""
+    answer is the target; `guide` scores what is valid; where it is `verifier`, the likelihood of the
+    verifier's answer does."""
 
     def __init__(
         self,
@@ -171,11 +183,12 @@ class Referee:
         verifier: Verifier | None,
         judge: AnswerJudge,
         seed: int = 0,
+        guide: Guide | str = "",
     ) -> None:
         if (cfg.verifier == "none") != (verifier is None) or (verifier is None and cfg.evidence != "none"):
             raise InvariantError(f"verifier {verifier} for referee.verifier={cfg.verifier}, evidence={cfg.evidence}")
         self._cfg, self._protocol, self._verifier, self._judge = cfg, protocol, verifier, judge
-        self._seed = seed
+        self._seed, self._guide = seed, guide
 
     def check(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
         """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn."""
@@ -189,6 +202,14 @@ class Referee:
         if self._verifier is not None and left:
             for i, verdict in self._by_verifier(self._verifier, episodes, left, targets, noise):
                 verdicts[i] = verdict
+        left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
+        if callable(self._guide) and left:
+            rated = self._guide([episodes[i] for i in left], [targets[i] for i in left])
+            for i, score in zip(left, rated, strict=True):
+                if isinstance(score, Fault):
+                    verdicts[i] = Verdict(valid=False, void_cause=score.cause)
+                else:
+                    verdicts[i] = Verdict(valid=True, guide=score)
         return verdicts
 
     def _by_verifier(
@@ -200,6 +221,7 @@ class Referee:
         seeds = [derive(self._seed, "referee", block[i].seed) for i in prompts]
         outputs: dict[int, str | Fault] = dict.fromkeys(rows, "")
         outputs.update(zip(prompts, verifier.answers(list(prompts.values()), seeds), strict=True))
+        likely = dict(zip(prompts, verifier.likelihoods, strict=True)) if self._guide == BY_VERIFIER else {}
         form, texts = verifier.form, {i: output for i, output in outputs.items() if isinstance(output, str)}
         items = [Item(block[i].final or "", [targets[i]], form.final(verifier.role, texts[i])) for i in texts]
         decisions = dict(zip(texts, self._judge.decide(items), strict=True))
@@ -214,7 +236,8 @@ class Referee:
             elif not evidence.stands(block[i], targets[i], form, output):
                 yield i, _ruled(CHECKS[1])
             else:
-                yield i, _ruled("" if evidence.leads(block[i], targets[i], form, output) else CHECKS[2])
+                leads = evidence.leads(block[i], targets[i], form, output)
+                yield i, replace(_ruled("" if leads else CHECKS[2]), guide=likely.get(i, 1.0))
 
     def _prompt(self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise) -> Prompt | None:
         """The verifier's prompt about `episode`; None when not one of its own documents fits."""

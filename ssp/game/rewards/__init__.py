@@ -7,17 +7,17 @@ from typing import Any
 
 from ssp.base.errors import InputError
 from ssp.game.rewards.forms import format_em, research, ssrl
-from ssp.game.rewards.match import em, f1, ssp, sub_em
+from ssp.game.rewards.match import em, f1, graded, ssp, sub_em
 from ssp.game.rewards.maths import math
 from ssp.game.rewards.options import check_options, imported
 
 Reward = Callable[..., float]
 
-GIVEN = ("answer", "judged", "ended", "observed")
+GIVEN = ("answer", "judged", "score", "turns", "ended", "observed")
 """What the game fills in for a function that takes it: see `ssp.game.rewards.score`."""
 
 _KNOWN: dict[str, Reward] = {
-    function.__name__: function for function in (em, sub_em, f1, format_em, research, ssrl, ssp, math)
+    function.__name__: function for function in (em, sub_em, f1, format_em, research, ssrl, ssp, graded, math)
 }
 
 

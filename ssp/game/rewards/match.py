@@ -119,3 +119,8 @@ def ssp(response: str, golds: Sequence[str], judged: bool | None = None, answer:
         return 0.0
     spam = max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS
     return SPAM_FACTOR if spam else 1.0
+
+
+def graded(response: str, golds: Sequence[str], score: float | None = None, answer: str | None = None) -> float:
+    """The judge's score of the answer, in [0, 1]; without a judge that gives one `em`."""
+    return em(response, golds, answer) if score is None else score

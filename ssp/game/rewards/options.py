@@ -54,17 +54,36 @@ def takes(function: Callable[..., float], name: str) -> bool:
     return name in inspect.signature(function).parameters
 
 
+def credit(name: str, compute: Callable[[], object], turns: int) -> tuple[float, tuple[float, ...]]:
+    """The value of the reward called `name`, in all and by turns; () for the second where it gives one number. Errors as
+    for `number`, and for a list that has not one number for each of the policy's `turns`."""
+    value = _computed(name, compute)
+    if not isinstance(value, list | tuple):
+        return _finite(name, value), ()
+    rule, step = f"the reward {name} gives one number, or one for each turn", "give as many as the parameter turns has"
+    hold(len(value) == turns, rule, f"{len(value)} for {turns} turns", step)
+    each = tuple(_finite(name, one) for one in value)
+    return sum(each), each
+
+
 def number(name: str, compute: Callable[[], object]) -> float:
     """The value of the reward called `name`. A Fault passes; InputError for a result that is not a finite number, and for
     any other exception."""
+    return _finite(name, _computed(name, compute))
+
+
+def _computed(name: str, compute: Callable[[], object]) -> object:
     try:
-        value = compute()
+        return compute()
     except Fault:
         raise
     except Exception as error:  # whatever a user's function raises
         where = traceback.extract_tb(error.__traceback__)[-1]
         found = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
         raise InputError(f"the reward {name} computes a number", found, "correct the function") from error
+
+
+def _finite(name: str, value: object) -> float:
     if not isinstance(value, Real) or not math.isfinite(value):
         raise InputError(f"the reward {name} returns a finite number", repr(value), "correct the function")
     return float(value)

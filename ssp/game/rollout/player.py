@@ -93,6 +93,7 @@ class Player:
         episode.queries.append(call.text)
         episode.tools.append(name)
         episode.hits.append(len(kept))
+        episode.asked.append(len(episode.log))
         episode.documents.extend(kept)
         return text
 

@@ -215,6 +215,7 @@ class Table:
             episode.tools.extend(call.tool for call in asked)
         episode.queries.extend(call.text for call in asked)
         episode.hits.extend(map(len, results))
+        episode.asked.extend([len(episode.log)] * len(asked))
         episode.cuts += sum(
             call.tool == TOOL and kept != all_ for call, kept, all_ in zip(asked, shown.results, found, strict=True)
         )

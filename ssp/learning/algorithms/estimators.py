@@ -38,6 +38,30 @@ class DrGrpo(Grpo):
     name, spread = "dr_grpo", False
 
 
+class GrpoTurns(Grpo):
+    """`Grpo`, turn by turn: A of turn k = (G_k - group mean of G_k) / (group std of G_k + 1e-6), G_k what the attempt earned
+    from turn k on; an attempt with fewer turns counts with its last one. `Grpo` itself where only last turns earn.
+
+    Source: the sum over later steps is that of Shao et al. 2024 (arXiv 2402.03300), section 4.1.3, process supervision,
+    which divides by the spread of single steps; one baseline a turn is Zeng et al. 2025 (arXiv 2505.11821).
+    """
+
+    name = "grpo_turns"
+
+    def advantages(self, batch: Batch) -> Tensor:
+        """Of each turn against the same turn of the group's attempts."""
+        mask = batch.mask.bool()
+        begins = mask & ~torch.nn.functional.pad(mask, (1, -1))
+        turns, later = begins.cumsum(1) - 1, base.returns(base.token_rewards(batch), mask, 1.0)
+        out = torch.zeros(mask.shape, dtype=torch.float32)
+        for turn in range(int(begins.sum(dim=1).max())):
+            counted = turns.clamp(max=turn).amax(dim=1, keepdim=True)  # the turn itself, or the row's last one
+            earned = later.gather(1, (begins & (turns == counted)).int().argmax(dim=1, keepdim=True)).squeeze(1)
+            advantage = standardise(earned, batch.valid, batch.groups, lone=True)
+            out = torch.where(mask & (turns == turn), advantage.float()[:, None], out)
+        return out
+
+
 class Rloo(Algorithm):
     """A_i = r_i - mean of the group's other rewards = (r_i - group mean) n / (n - 1).
 

@@ -10,13 +10,15 @@ from ssp.base.crew import call
 
 class PlanItem(NamedTuple):
     """One episode of a learner's batch: row `row` of the block at place `block`, its reward and group. `baseline`: what
-    the greedy answer to its question earned (ReMax), None without one."""
+    the greedy answer to its question earned (ReMax), None without one. `turns`: what each of its turns earned, () where only
+    the sum is known."""
 
     block: int
     row: int
     reward: float
     group: int
     baseline: float | None = None
+    turns: tuple[float, ...] = ()
 
 
 BatchPlan = Sequence[PlanItem]

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ssp.base.crew import call
 from ssp.base.episode import Grade, Task, Verdict
+from ssp.game.judge import Item
 from ssp.learning.warmup.taught import BatchPlan, Taught
 from ssp.selfplay.records import PlayOrder, PlayReport, Ref
 from ssp.selfplay.transfer.broadcast import Call
@@ -52,9 +53,7 @@ class Judges(Protocol):
         self, block: Ref, targets: Sequence[str], version: int = -1, parcel: Ref = None, /
     ) -> tuple[list[Verdict], float]: ...
     @call(work="grade")
-    async def grade(
-        self, block: Ref, items: Sequence[tuple[int, str, Sequence[str]]], /
-    ) -> tuple[list[Grade], float]: ...
+    async def grade(self, block: Ref, items: Sequence[tuple[int, Item]], /) -> tuple[list[Grade], float]: ...
     async def answers(self) -> bool: ...
 
 

@@ -233,7 +233,7 @@ def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
 def _again(game: Game, asked_by: int | None) -> Game:
     """The same question for the newest solver."""
     made = Game(f"r{game.id[1:]}n", game.number, game.target, question=game.question, golds=game.golds, kind=TRIED)
-    return replace(made, valid=True, chosen=True, asked_by=asked_by)
+    return replace(made, rubric=game.rubric, valid=True, chosen=True, asked_by=asked_by)
 
 
 def _asked_by(game: Game, versions: Mapping[str, int]) -> int:

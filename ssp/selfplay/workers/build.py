@@ -31,6 +31,7 @@ from ssp.game.judge import AnswerJudge
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import TOOL
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee import guide as guides
 from ssp.game.rollout import Search, Settings, agents, rollout, servers, tools
 from ssp.learning import coldstart
 from ssp.learning.tiny import policy as tiny
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from ssp.game.judge.endpoint import Endpoint
+    from ssp.game.referee.guide import Guide
 
 COLDSTART = "coldstart"
 
@@ -233,10 +235,18 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
     return AnswerJudge(LlmJudge(cfg.judge, endpoint(cfg, seconds)), cfg.judge.cache)
 
 
+def guide(cfg: Config, seconds: float = math.inf) -> Guide | str:
+    """Who scores valid questions: "" for nobody. InputError for code of the user's own that is none."""
+    named = cfg.proposer.guide
+    if named == guides.JUDGE:
+        return guides.judged(endpoint(cfg, seconds))
+    return guides.own(named) if own.is_own(named) else named
+
+
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:
     """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most. InputError if in vain."""
     judge(cfg, seconds).check()
-    if PROPOSER in cfg.roles and cfg.referee.verifier == "judge" and cfg.judge.kind != "llm":
+    if PROPOSER in cfg.roles and guides.JUDGE in (cfg.referee.verifier, cfg.proposer.guide) and cfg.judge.kind != "llm":
         question = "Which planet do people live on? Reply with its name."
         endpoint(cfg, seconds).check(question, lambda reply: reply or None)
 

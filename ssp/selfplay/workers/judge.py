@@ -30,7 +30,8 @@ class Judge:
         self._loader: Loader | None = None
         if PROPOSER in cfg.roles:
             verifier = self._verifier(model_dir)
-            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed)
+            guide = build.guide(cfg, judge_seconds(cfg))
+            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed, guide)
 
     def verify(
         self, block: list[Episode], targets: list[str], version: int = -1, parcel: Parcel | None = None
@@ -46,14 +47,14 @@ class Judge:
         verdicts = self._referee.check(block, targets, lambda episode: pool)
         return verdicts, time.perf_counter() - started
 
-    def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
-        """A grade for each (row of the block, question, gold answers), and the seconds it took."""
+    def grade(self, block: list[Episode], items: Sequence[tuple[int, Item]]) -> tuple[list[Grade], float]:
+        """A grade for each (row of the block, what is to be decided of it), and the seconds it took."""
         started = time.perf_counter()
-        decisions = self._judge.decide([Item(question, golds, block[row].final) for row, question, golds in items])
+        decisions = self._judge.decide([item for _, item in items])
         facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,)}
         grades = [
-            graded(self._cfg.solver, block[row], golds, decision, **facts)
-            for (row, _, golds), decision in zip(items, decisions, strict=True)
+            graded(self._cfg.solver, block[row], item.golds, decision, **facts)
+            for (row, item), decision in zip(items, decisions, strict=True)
         ]
         return grades, time.perf_counter() - started
 

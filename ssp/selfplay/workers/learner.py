@@ -161,4 +161,7 @@ def _batch(plan: BatchPlan, blocks: Sequence[list[Episode]]) -> Batch:
     # A block was made before grading; the coordinator knows the outcome since.
     chosen = [replace(episode, outcome=Outcome.SCORED) for episode in chosen]
     given = [item.baseline for item in plan if item.baseline is not None]
-    return collate(chosen, [item.reward for item in plan], [item.group for item in plan], baselines=given or None)
+    turns = [item.turns for item in plan]
+    return collate(
+        chosen, [i.reward for i in plan], [i.group for i in plan], given or None, turns if any(turns) else None
+    )

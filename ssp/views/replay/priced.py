@@ -7,7 +7,7 @@ from bisect import bisect_right
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode, Outcome, State
+from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 from ssp.config import own
 from ssp.config.schema import Config
@@ -109,7 +109,7 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
     asked = cfg.solver.reward, cfg.solver.reward_options, episode, golds
     observed = (protocols.get(cfg.protocol).observation_form.tag,)
-    return [score(*asked, word, observed) for word in words]
+    return [score(*asked, Grade(word), observed)[0] for word in words]
 
 
 def _parsed(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, list[str]]:

@@ -27,6 +27,7 @@ from ssp.base.errors import Fault
 from ssp.base.seeds import generator
 from ssp.config.schema import Config
 from ssp.game.corpora import TRAIN
+from ssp.game.judge import Item
 from ssp.game.judge.judges import PROBE as HEALTH
 from ssp.game.rollout import Search
 from ssp.selfplay.crews.cast import Cast
@@ -149,12 +150,12 @@ class FailingJudge(Judge):
             ]
         return verdicts, seconds
 
-    def grade(self, block: list[Episode], items: Sequence[tuple[int, str, Sequence[str]]]) -> tuple[list[Grade], float]:
+    def grade(self, block: list[Episode], items: Sequence[tuple[int, Item]]) -> tuple[list[Grade], float]:
         """SSP: a failure of the judge means that the answer is wrong."""
         grades, seconds = super().grade(block, items)
         self._touch(block)
-        for row, _, golds in items:
-            self._outages.truths[block[row].id] = (block[row].final or "") in self._world.names(golds[0])
+        for row, item in items:
+            self._outages.truths[block[row].id] = (item.answer or "") in self._world.names(item.golds[0])
         if self._outages.ssp:
             grades = [Grade(False, 0.0) if grade.void_cause else grade for grade in grades]
         return grades, seconds
