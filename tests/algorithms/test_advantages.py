@@ -35,9 +35,7 @@ def estimate(name, batch):
 
 
 def test_every_name_of_the_contract_is_there():
-    known = (
-        "dr_grpo gae grpo rae reinforce reinforce_none reinforce_pp reinforce_pp_baseline reinforce_running remax rloo"
-    )
+    known = "dr_grpo gae grpo grpo_turns rae reinforce reinforce_none reinforce_pp reinforce_pp_baseline reinforce_running remax rloo"
     assert algorithms.names() == tuple(known.split())
     assert all(algorithms.get(name).name == name for name in algorithms.names())
 

@@ -93,6 +93,27 @@ def grpo(rows, batch, divide=True):
     return rows.constant(out)
 
 
+def grpo_turns(rows, batch):
+    """Turn by turn, what was still earned from its first token on; a turn is a run of model tokens."""
+    runs = {i: [] for i in rows.valid}
+    for i, found in runs.items():
+        for n, place in enumerate(rows.places[i]):
+            if n == 0 or place != rows.places[i][n - 1] + 1:
+                found.append(n)
+    still = {i: [math.fsum(rows.rewards[i][n:]) for n in found] for i, found in runs.items()}
+    out = {i: [] for i in rows.valid}
+    for i in rows.valid:
+        ends = [*runs[i][1:], len(rows.places[i])]
+        for turn, (begin, end) in enumerate(zip(runs[i], ends, strict=True)):
+            left = [still[j][min(turn, len(still[j]) - 1)] for j in rows.valid if rows.groups[j] == rows.groups[i]]
+            if len(left) > 1:
+                advantage = (still[i][turn] - mean(left)) / (std(left) + EPS)
+            else:
+                advantage = still[i][turn] / (1 + EPS) if group_size(rows, i) == 1 else 0.0
+            out[i] += [advantage] * (end - begin)
+    return out
+
+
 def rloo(rows, batch):
     """r_i less the mean of the v - 1 others that are left."""
     out = {}
@@ -147,6 +168,7 @@ def rae(rows, batch):
 FORMULAS = {
     "grpo": grpo,
     "dr_grpo": lambda rows, batch: grpo(rows, batch, divide=False),
+    "grpo_turns": grpo_turns,
     "rloo": rloo,
     "reinforce": reinforce,
     "reinforce_none": lambda rows, batch: rows.constant(rows.totals),
@@ -186,7 +208,7 @@ def of(name, batch, **options):
     return algorithms.get(name, **options).advantages(batch)[:, 0].tolist()
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_pp_baseline"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "grpo_turns", "rloo", "reinforce_pp_baseline"])
 def test_the_only_survivor_of_a_group_has_nothing_to_be_compared_with(name):
     got = of(name, small([0.7, NAN, NAN, 1.0, 0.0], [0, 0, 0, 1, 1]))
     assert got[:3] == [0.0, 0.0, 0.0] and got[3] > 0 > got[4]
@@ -211,3 +233,23 @@ def test_the_running_baseline_is_the_fading_mean_of_earlier_batches():
         assert resumed.state_dict() == algorithm.state_dict()
         algorithm = resumed
     assert none.state_dict() == {}
+
+
+def test_grpo_turns_is_grpo_where_only_last_turns_earn_and_tells_turns_apart_else():
+    """Three attempts of two, two and three turns; `_` is an observation."""
+    mask = torch.tensor([[1, 1, 0, 1, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 1, 0, 0, 1]]).bool()
+    fields = {"valid": torch.ones(3, dtype=torch.bool), "groups": torch.zeros(3, dtype=torch.long), "mask": mask}
+    outcome = SimpleNamespace(rewards=torch.tensor([1.0, 0.0, 0.0]), **fields)
+    same = [algorithms.get(name).advantages(outcome) for name in ("grpo", "grpo_turns")]
+    assert torch.equal(*same)
+    tokens = torch.zeros(mask.shape, dtype=torch.float64)
+    tokens[0, 3], tokens[1, 0], tokens[2, 2] = 1.0, 0.5, 0.5  # an answer; a good first turn; a good second one
+    got = algorithms.get("grpo_turns").advantages(
+        SimpleNamespace(rewards=tokens.sum(1), token_rewards=tokens, **fields)
+    )
+    first, second, third = (1.0, 0.5, 0.5), (1.0, 0.0, 0.5), (1.0, 0.0, 0.0)
+    for turn, (earned, columns) in enumerate(((first, (0, 0, 0)), (second, (3, 2, 2)), (third, (None, None, 5)))):
+        for row, column in enumerate(columns):
+            if column is not None:
+                wanted = (earned[row] - mean(earned)) / (std(earned) + EPS)
+                assert float(got[row, column]) == pytest.approx(wanted, abs=1e-6), (turn, row)

@@ -93,7 +93,9 @@ def test_token_weights():
 def test_unknown_names_list_the_known_ones():
     with pytest.raises(InputError, match="cispo, decoupled, gspo, pg, ppo_clip, tis"):
         losses.get("nope")
-    with pytest.raises(InputError, match="dr_grpo, gae, grpo, rae, reinforce, reinforce_none, reinforce_pp"):
+    with pytest.raises(
+        InputError, match="dr_grpo, gae, grpo, grpo_turns, rae, reinforce, reinforce_none, reinforce_pp"
+    ):
         algorithms.get("grop")
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ssp.base.episode import Grade
 from ssp.base.errors import Fault, InputError
 from ssp.base.services import JUDGE_KEY, is_loopback
 from ssp.config.schema import Config, JudgeConfig
-from ssp.game.judge import Item
+from ssp.game.judge import AnswerJudge, Item
 from ssp.game.judge.endpoint import Endpoint
 from ssp.game.judge.judges import PROBE, LlmJudge
 from ssp.selfplay.workers import build
@@ -253,3 +254,30 @@ def test_the_key_is_sent_and_seen_nowhere_else(
     assert [text for text in said if "SENTINEL" in text] == []
     assert any("***" in text for text in said)
     assert "SENTINEL" not in caplog.text and "judge_refused" in caplog.text
+
+
+def test_scores_by_a_rubric(tmp_path: Path) -> None:
+    """From 0.5 on an answer is right; what matches exactly is 1 and asks nobody; a reply that is no score is no grade."""
+    (tmp_path / "rubric.txt").write_text("Says the year.")
+
+    def answer(said: dict[str, Any], number: int) -> str:
+        scores = {"in 1990": 0.75, "lately": 0.25}
+        return json.dumps({"rationale": "so", "score": scores[said["answer"]]}) if said["answer"] in scores else "0.9"
+
+    with serving(answer) as server:
+        further = judge(server, format="score", rubric=str(tmp_path / "rubric.txt"), retries=0)
+        asked = [
+            Item("when ?", ("the year 1990",), said, "Be brief.")
+            for said in ("in 1990", "lately", "hm", "The year 1990!")
+        ]
+        found = AnswerJudge(further, 10).decide(asked)
+        texts = [body["messages"][-1]["content"] for body in server.bodies]
+    assert found == [
+        Grade(True, by="llm", score=0.75),
+        Grade(False, by="llm", score=0.25),
+        VOID["format"],
+        Grade(True),
+    ]
+    assert len(texts) == 3 and all("Says the year." in text and "Be brief." in text for text in texts)
+    with pytest.raises(InputError, match="judge.rubric is a text file"):
+        judge(server, rubric=str(tmp_path / "nowhere.txt"))

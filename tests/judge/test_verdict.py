@@ -115,3 +115,38 @@ def test_what_a_policy_writes_cannot_end_the_users_turn() -> None:
     text.encode()
     answer = data(text)["answer"]
     assert isinstance(answer, str) and len(answer) == ANSWER_CHARS and answer.startswith("<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("reply", "wanted"),
+    [
+        ('{"rationale": "half of it", "score": 0.5}', 0.5),
+        ('```json\n{"score": 1, "rationale": ""}\n```', 1.0),
+        ('<think>hm</think> {"rationale": "", "score": 0}', 0.0),
+        ('{"rationale": "", "score": 1.01}', None),
+        ('{"rationale": "", "score": -0.0001}', None),
+        ('{"rationale": "", "score": NaN}', None),
+        ('{"rationale": "", "score": "0.5"}', None),
+        ('{"rationale": "", "score": true}', None),
+        ('{"rationale": "", "score": 0.5, "score": 1}', None),
+        ('{"rationale": "", "judgement": "Correct"}', None),
+        ('{"score": 0.5}', None),
+        ("0.5", None),
+    ],
+)
+def test_a_score(reply: str, wanted: float | None) -> None:
+    found = verdict(reply, "score")
+    assert found == wanted and type(found) is type(wanted)
+
+
+def test_rubrics_are_told_before_the_data_and_never_as_data() -> None:
+    item = Item("q?", ["a"], "b", rubric="Names the year.\n")
+    said = prompt(item, "score", "A list of all three.")
+    assert (
+        said.index("A list of all three.")
+        < said.index("Names the year.")
+        < said.index('"score"')
+        < said.index('{"question"')
+    )
+    assert json.loads(said[said.rindex('{"question"') :]) == {"question": "q?", "accepted": ["a"], "answer": "b"}
+    assert "these rules" not in prompt(Item("q?", ["a"], "b"), "score")

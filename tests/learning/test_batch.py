@@ -71,3 +71,33 @@ def test_micro_batches_partition_the_rows_within_the_budget(budget):
     assert sizes[flat].tolist() == sorted(sizes[rows].tolist())
     assert flat[sizes[flat] == 12].tolist() == [2, 3, 7]  # ties by index: the split is a function of the lengths
     assert micro_batches(sizes, rows[:0], budget) == []
+
+
+def in_turns(outcome=Outcome.SCORED):
+    """Ids 10 (prompt); turn 0: 1, 2; 11 (observation); turn 1: 3, of which 12 was recalled, 4; 13; turn 2: 5."""
+    episode = Episode("e", "g", "solver", 0, outcome=outcome)
+    for kind, ids in ((Kind.PROMPT, [10]), (None, [1, 2]), (Kind.OBSERVATION, [11]), (None, [3, 12, 4])):
+        episode.log.append(kind, ids) if kind is not None else episode.log.append_model(ids, [-0.1] * len(ids), 0)
+    episode.log.recall(5, 6)
+    episode.log.append(Kind.TEMPLATE, [13])
+    episode.log.append_model([5], [-0.1], 0)
+    return episode
+
+
+def test_what_each_turn_earned_lies_on_its_last_token():
+    """A recalled token is no end of a turn; an episode of which only the sum is known has it at its end; a void has none."""
+    assert in_turns().log.turns().tolist() == [-1, 0, 0, 0, 1, 1, 1, 1, 2]
+    void = in_turns(Outcome.VOID)
+    batch = collate([in_turns(), in_turns(), void], [1.75, 0.5, None], [0, 0, 0], turns=[(0.5, 0.25, 1.0), (), ()])
+    assert batch.token_rewards.tolist()[:2] == [[0, 0, 0.5, 0, 0, 0, 0.25, 0, 1.0], [0] * 8 + [0.5]]
+    assert not batch.token_rewards[2].any() and collate([in_turns()], [1.0], [0]).token_rewards is None
+
+
+def test_of_an_episode_in_two_contexts_the_first_row_has_all_that_it_earned():
+    episode = in_turns()
+    episode.log.restart()
+    episode.log.append(Kind.OBSERVATION, [14])
+    episode.log.append_model([6], [-0.1], 0)
+    batch = collate([episode, in_turns()], [2.0, 1.0], [0, 0], turns=[(0.0, 0.5, 0.0, 1.5), ()])
+    assert batch.token_rewards.shape == batch.mask.shape == (3, 9)
+    assert batch.token_rewards[0].tolist() == [0, 0, 0, 0, 0, 0, 0.5, 0, 1.5] and not batch.token_rewards[2].any()

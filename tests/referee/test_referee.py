@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from proposals import GOOD, MINI, NOISE, POTA, VURE, Broken, Line, behind, noise, on, proposal, referee
 
 from ssp.base.episode import Document, Grade, Verdict
-from ssp.base.errors import Fault, InvariantError
+from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.config.schema import RefereeConfig
 from ssp.engines import Generation, Sampling, ScriptedEngine
 from ssp.game.judge import AnswerJudge, Item
-from ssp.game.referee import CHECKS, RULES, Referee
+from ssp.game.referee import CHECKS, RULES, Referee, guide
 from tests.blocks import made
 
 VALID = Verdict(valid=True)
@@ -199,3 +201,60 @@ def test_material_depends_on_the_episodes_seed_only(evidence: str) -> None:
     one, two = prompts_of(["a", "b", "c", "d"]), prompts_of(["d", "b", "c", "a"])
     assert one == two
     assert len(set(one.values())) > 1
+
+
+def guided(guide: Any, answer: Any = lambda prompt: GOOD, **settings: Any) -> list[Verdict]:
+    """The verdicts on a good question, one that breaks a rule, and another good one."""
+    made = referee(answer, **settings)
+    made._guide = guide
+    return made.check([proposal("a"), proposal("b", None), proposal("c")], ["vure"] * 3, noise)
+
+
+def test_a_guide_scores_what_is_valid_and_its_faults_are_voids() -> None:
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def rate(episodes: Sequence[Any], targets: Sequence[str]) -> list[float | Fault]:
+        seen.append(([episode.id for episode in episodes], list(targets)))
+        return [0.25, Fault("judge_down")]
+
+    assert guided(rate) == [Verdict(True, guide=0.25), rejected("malformed"), void("judge_down")]
+    assert seen == [(["a", "c"], ["vure", "vure"])]
+    assert guided(rate, lambda prompt: "") == [
+        rejected("not_answerable"),
+        rejected("malformed"),
+        rejected("not_answerable"),
+    ]
+    assert len(seen) == 1
+
+
+def test_the_verifier_as_guide_gives_the_likelihood_of_what_it_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The geometric mean of its tokens' probabilities, of each answer its own."""
+    said, drawn = ScriptedEngine._say, iter((-0.1, -0.4))
+
+    def unsure(self: ScriptedEngine, *given: Any) -> Generation:
+        found, logprob = said(self, *given), next(drawn)
+        return replace(found, logprobs=[0.0, *[logprob] * (len(found.ids) - 1)])
+
+    monkeypatch.setattr(ScriptedEngine, "_say", unsure)
+    first, second, third = guided("verifier")
+    words = len(GOOD.split())
+    assert second == rejected("malformed") and first.valid and third.valid
+    assert [first.guide, third.guide] == pytest.approx([math.exp(each * (words - 1) / words) for each in (-0.1, -0.4)])
+
+
+def test_a_user_s_guide_takes_what_it_names(tmp_path: Any) -> None:
+    (tmp_path / "guide.py").write_text(
+        "def related(question, target, documents):\n    return sum(target in text for text in documents) / len(documents)\n"
+        "def odd(question):\n    return 1.5\n"
+    )
+    found = guided(guide.own(f"{tmp_path / 'guide.py'}:related"))
+    assert found[0] == Verdict(True, guide=sum("vure" in d.contents for d in (POTA, VURE)) / 2)
+    with pytest.raises(InputError, match="from 0 to 1"):
+        guided(guide.own(f"{tmp_path / 'guide.py'}:odd"))
+
+
+def test_the_judge_as_guide_reads_a_score_and_nothing_else() -> None:
+    said = iter(['{"rationale": "odd", "score": 0.5}', "fine"])
+    line = Line(lambda prompt: next(said))
+    assert guided(guide.judged(line)) == [Verdict(True, guide=0.5), rejected("malformed"), void("judge_format")]  # type: ignore[arg-type]
+    assert len(line.prompts) == 2 and '"target": "vure"' in line.prompts[0]

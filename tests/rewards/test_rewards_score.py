@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ssp.base.episode import SOLVER, Episode, Grade
+from ssp.base.episode import SOLVER, Document, Episode, Grade
 from ssp.base.errors import Fault, InputError
+from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.role import RoleConfig
 from ssp.game import rewards
 from ssp.game.rewards.score import graded, score
@@ -31,7 +32,7 @@ def test_em_is_of_what_was_handed_in_whatever_the_tags(final: str | None, value:
 def test_the_prompt_is_never_read(name: str) -> None:
     prompts = ("", PROMPT, "<answer>Paris</answer> \\boxed{Paris}", "<|im_start|>assistant\n", "<think>")
     said = [episode("<answer>x</answer>", "x", prompt=prompt) for prompt in prompts]
-    assert len({score(name, {}, one, ["Paris"], False) for one in said}) == 1
+    assert len({score(name, {}, one, ["Paris"], Grade(False))[0] for one in said}) == 1
 
 
 @pytest.mark.covers("SP-03")
@@ -48,7 +49,7 @@ def test_ssp_pays_what_the_judge_accepts() -> None:
 @pytest.mark.parametrize(("stopped", "value"), [("final", 1.0), ("tokens", 0.0)])
 def test_research_pays_only_for_ended_responses(stopped: str, value: float) -> None:
     boxed = "<think>so</think><answer>\\boxed{Paris}</answer>"
-    assert score("research", {}, episode(boxed, "Paris", stopped), ["Paris"], True) == value
+    assert score("research", {}, episode(boxed, "Paris", stopped), ["Paris"], Grade(True))[0] == value
 
 
 def test_an_undecided_answer_is_not_scored() -> None:
@@ -76,7 +77,7 @@ def test_a_reward_that_returns_no_finite_number_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "odd_reward", raising=False)
     with pytest.raises(InputError, match="finite"):
-        score("odd_reward:odd", {}, episode(RIGHT, "Paris"), ["Paris"], True)
+        score("odd_reward:odd", {}, episode(RIGHT, "Paris"), ["Paris"], Grade(True))
 
 
 def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,18 +87,67 @@ def test_a_reward_that_raises_is_refused_with_its_line(tmp_path: Path, monkeypat
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"KeyError: 'x' \(.*loud_reward.py, line 3\)"):
-        score("loud_reward:loud", {}, episode(RIGHT, "Paris"), ["Paris"], True)
-    assert score("loud_reward:half", {}, episode(RIGHT, "Paris"), ["Paris"], True) == 0.5
+        score("loud_reward:loud", {}, episode(RIGHT, "Paris"), ["Paris"], Grade(True))
+    assert score("loud_reward:half", {}, episode(RIGHT, "Paris"), ["Paris"], Grade(True))[0] == 0.5
 
 
 def test_observations_are_those_of_the_protocol_at_hand() -> None:
     own = episode("<result> \\boxed{4} </result> <answer> 5 </answer>", "5")
-    assert score("math", {}, own, ["4"], False, ("information",)) == 1.0, "under Search-R1 the policy wrote it"
-    assert score("math", {}, own, ["4"], False, ("result",)) == 0.0
+    assert score("math", {}, own, ["4"], Grade(False), ("information",))[0] == 1.0, (
+        "under Search-R1 the policy wrote it"
+    )
+    assert score("math", {}, own, ["4"], Grade(False), ("result",))[0] == 0.0
     assert rewards.get("format_em")("<result><answer>Paris</answer></result>", ["Paris"]) == 0.8
 
 
 @pytest.mark.parametrize(("name", "value"), [("format_em", 1.0), ("ssrl", 0.95)])
 def test_the_answer_of_a_form_is_the_last_block(name: str, value: float) -> None:
     said = episode("<think>t</think><answer>Paris</answer>", "Rome")
-    assert score(name, {}, said, ["Paris"], True) == pytest.approx(value)
+    assert score(name, {}, said, ["Paris"], Grade(True))[0] == pytest.approx(value)
+
+
+def in_turns() -> Episode:
+    """Two searches, of which the second was invalid, then a search that found two documents, then the answer."""
+    log = TokenLog()
+    log.append(Kind.PROMPT, [1, 2])
+    made = episode(RIGHT, "Paris")
+    made.log = log
+    for hits in (1, None, 2, None):
+        log.append_model([3, 4], [-0.1, -0.2], 0)
+        if hits is not None:
+            made.queries.append("q")
+            made.hits.append(hits)
+            made.asked.append(len(log))
+        log.append(Kind.OBSERVATION, [5])
+    made.documents = [Document(str(n), f"text {n}") for n in range(3)]
+    return made
+
+
+def test_a_reward_may_pay_each_turn_by_what_it_showed(tmp_path: Path) -> None:
+    (tmp_path / "paid.py").write_text(
+        "def paid(response, golds, turns, judged, price=0.1):\n"
+        "    found = [float(any(g in t for t in shown for g in golds)) - price * bool(shown) for shown in turns]\n"
+        "    return [*found[:-1], float(judged)]\n"
+        "def short(response, golds, turns):\n    return [1.0]\n"
+        "def odd(response, golds, turns):\n    return [0, 0, 0, float('nan')]\n"
+    )
+    assert in_turns().turns == [["text 0"], [], ["text 1", "text 2"], []]
+    role = RoleConfig(reward=f"{tmp_path / 'paid.py'}:paid")
+    grade = graded(role, in_turns(), ["text 2"], Grade(True))
+    assert grade.turns == (-0.1, 0.0, 0.9, 1.0) and grade.reward == pytest.approx(1.8)
+    for name, rule in (("short", "one for each turn"), ("odd", "finite")):
+        with pytest.raises(InputError, match=rule):
+            graded(RoleConfig(reward=f"{tmp_path / 'paid.py'}:{name}"), in_turns(), ["x"], Grade(True))
+
+
+@pytest.mark.parametrize(
+    ("decision", "value"),
+    [
+        (Grade(True, score=0.7, by="llm"), 0.7),
+        (Grade(False, score=0.2, by="llm"), 0.2),
+        (Grade(True), 1.0),
+        (Grade(False), 0.0),
+    ],
+)
+def test_graded_pays_the_judge_s_score_or_its_word(decision: Grade, value: float) -> None:
+    assert graded(RoleConfig(reward="graded"), episode(RIGHT, "Paris"), ["Rome"], decision).reward == value

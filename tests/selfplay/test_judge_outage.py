@@ -66,8 +66,8 @@ def attempts(stage: Stage) -> dict[str, tuple[str, str, str | None]]:
     """Id → question, gold and answer of every attempt that reached the judge."""
     found = {}
     for _, method, args in stage.cast.judges.calls:  # type: ignore[attr-defined]
-        for row, question, golds in args[1] if method == "grade" else ():
-            found[args[0][row].id] = (question, golds[0], args[0][row].final)
+        for row, item in args[1] if method == "grade" else ():
+            found[args[0][row].id] = (item.question, item.golds[0], item.answer)
     return found
 
 

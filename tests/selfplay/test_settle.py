@@ -361,3 +361,14 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
     stage = Stage(remax(steps=1, **given), tmp_path / "run", model=ARTEFACT).played()
     assert len(seen) == 1 and bool((seen[0] != 0).any())
     assert stage.figures(SOLVER)[-1]["grad_norm"] > 0
+
+
+def test_what_turns_earned_goes_with_the_attempt_and_a_guide_prices_the_proposal() -> None:
+    made = game("g1", [T, F, T, T])
+    attempt = made.attempts[0].id
+    made.grades[attempt] = Grade(True, 1.5, turns=(0.5, 1.0))
+    made.guide = 0.5
+    settled = settle(config(), [made], 7)
+    assert [item.turns for item in settled.items[SOLVER]] == [(0.5, 1.0), (), (), ()]
+    assert [item.reward for item in settled.items[SOLVER]] == [1.5, 0.0, 1.0, 1.0]
+    assert [(item.reward, item.turns) for item in settled.items[PROPOSER]] == [(0.5 * 0.25, ())]
