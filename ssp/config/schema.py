@@ -85,8 +85,9 @@ class HealthConfig:
 
     `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean importance ratio from 1.
     `samples`: smallest effective share of the tokens. `grad_norm`: largest multiple of its running median.
-    `collapse`: the solver's reward,
-    or a role's number of searches, falls to this share of its best running mean.
+    `drift`: nats a token that what earned more loses of its likelihood before it is learned, as the mean of `patience`
+    updates.
+    `collapse`: the solver's reward, or a role's number of searches, falls to this share of its best running mean.
     `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times).
     """
 
@@ -96,6 +97,7 @@ class HealthConfig:
     ratio: ClassVar[float] = 0.5
     samples: ClassVar[float] = 0.1
     grad_norm: ClassVar[float] = 100.0
+    drift: ClassVar[float] = 0.025
     collapse: ClassVar[float] = 0.1
     rollbacks: ClassVar[int] = 2
 

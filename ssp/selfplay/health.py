@@ -23,7 +23,7 @@ ENOUGH = 10
 """Norms that a median needs before it is compared with."""
 FEWEST_SEARCHES = 0.5
 """Mean searches an episode below which a role was never one that searches."""
-REWARD, SEARCHES = "reward/all", "searches"
+REWARD, SEARCHES, DRIFT = "reward/all", "searches", "likelihood/drift_right"
 SIGNS = {"reward collapse": REWARD, "search collapse": SEARCHES}
 """Signs of a collapse and the figures that show them. A proposer's reward falls when its solver learns: no sign."""
 NAMES = {REWARD: "reward", SEARCHES: "mean number of searches"}
@@ -111,6 +111,12 @@ class HealthWatch:
             yield "grad_norm", not norm <= cfg.grad_norm * usual, says, step
             if math.isfinite(norm):
                 memory.norms = [*memory.norms, norm][-REMEMBERED:]
+        if (drift := figures.get(DRIFT)) is not None:
+            recent = [*memory.recent.get(DRIFT, []), drift][-cfg.patience :]
+            memory.recent[DRIFT] = list(filter(math.isfinite, recent))
+            says = f"what earned more lost {-fmean(recent):.3g} nats a token since it was sampled"
+            step = "set {role}.llds_coef=1, lower {role}.learner.lr, or take fewer optimizer steps a batch"
+            yield "drift", not fmean(recent) >= -cfg.drift, says, step
         for cause, name in SIGNS.items():
             if name in figures and (name != REWARD or role == SOLVER):
                 yield self._sign(cause, name, memory, figures[name])
