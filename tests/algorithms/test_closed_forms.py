@@ -235,6 +235,7 @@ def test_the_running_baseline_is_the_fading_mean_of_earlier_batches():
     assert none.state_dict() == {}
 
 
+@pytest.mark.covers("U16")
 def test_grpo_turns_is_grpo_where_only_last_turns_earn_and_tells_turns_apart_else():
     """Three attempts of two, two and three turns; `_` is an observation."""
     mask = torch.tensor([[1, 1, 0, 1, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 1, 0, 0, 1]]).bool()

@@ -66,6 +66,7 @@ def llds(logprobs, behaviour, advantages, **of):
     return values.detach().tolist(), leaf.grad.tolist()
 
 
+@pytest.mark.covers("U15")
 def test_llds_pulls_up_the_tokens_of_a_good_turn_that_became_less_likely():
     """Turn 0 lost 0.5 + 1 - 0.25, turn 1 gained, turn 2 is bad, turn 3 is of advantage 0."""
     logprobs, behaviour = [-1.5, -2.0, -0.75, -0.5, -2.0, -3.0, -1.5], [-1.0, -1.0, -1.0, -2.0, -1.5, -1.0, -1.0]

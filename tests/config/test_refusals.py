@@ -44,7 +44,7 @@ REFUSED = {
         ("game.refill=64 solver.batch=400", "or game.refill, smaller"),
         ("game.refill=2 game.batch=replay", "set game.batch=dummy"),
         ("game.refill=2 solver.policy=frozen", "solver.policy=frozen"),
-        ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "grpo, dr_grpo, rloo"),
+        ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "grpo, dr_grpo, grpo_turns, rloo"),
     ],
     "how a role learns": [
         (f"{KL} solver.kl.kind=k1", "solver.kl.kind=k1 has no gradient in expectation"),

@@ -256,6 +256,7 @@ def test_the_key_is_sent_and_seen_nowhere_else(
     assert "SENTINEL" not in caplog.text and "judge_refused" in caplog.text
 
 
+@pytest.mark.covers("U18")
 def test_scores_by_a_rubric(tmp_path: Path) -> None:
     """From 0.5 on an answer is right; what matches exactly is 1 and asks nobody; a reply that is no score is no grade."""
     (tmp_path / "rubric.txt").write_text("Says the year.")

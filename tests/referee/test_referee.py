@@ -210,6 +210,7 @@ def guided(guide: Any, answer: Any = lambda prompt: GOOD, **settings: Any) -> li
     return made.check([proposal("a"), proposal("b", None), proposal("c")], ["vure"] * 3, noise)
 
 
+@pytest.mark.covers("U17")
 def test_a_guide_scores_what_is_valid_and_its_faults_are_voids() -> None:
     seen: list[tuple[list[str], list[str]]] = []
 

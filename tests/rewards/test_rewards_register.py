@@ -41,13 +41,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_names() -> None:
-    assert rewards.names() == ["em", "f1", "format_em", "math", "research", "ssp", "ssrl", "sub_em"]
+    assert rewards.names() == ["em", "f1", "format_em", "graded", "math", "research", "ssp", "ssrl", "sub_em"]
     assert all(callable(rewards.get(name)) for name in rewards.names())
 
 
 @pytest.mark.parametrize("name", ["", "rouge", "EM", ".", ":", "em:", ":em", "em."])
 def test_unknown_names_are_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(InputError, match="em, f1, format_em, math"):
+    with pytest.raises(InputError, match="em, f1, format_em, graded, math"):
         rewards.get(name)
 
 

@@ -123,6 +123,7 @@ def in_turns() -> Episode:
     return made
 
 
+@pytest.mark.covers("U16")
 def test_a_reward_may_pay_each_turn_by_what_it_showed(tmp_path: Path) -> None:
     (tmp_path / "paid.py").write_text(
         "def paid(response, golds, turns, judged, price=0.1):\n"

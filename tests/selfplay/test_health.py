@@ -113,6 +113,7 @@ def drifts(values: list[float], **changes: Any) -> list[Alarm]:
     return run(watch(patience=5, **changes), [{"likelihood/drift_right": value} for value in values])
 
 
+@pytest.mark.covers("U15")
 def test_a_likelihood_that_falls_is_an_alarm_before_the_reward_falls() -> None:
     """The figures of two runs of the experiment `stability`, of seed 0: the first fell to a third of its best reward from
     update 10 on; the second learned."""
