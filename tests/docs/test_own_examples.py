@@ -122,6 +122,16 @@ def test_a_reward_of_each_role() -> None:
     _, record = checkpoint("own-reward", "proposer")
     assert record["own"].keys() == {"solver.reward", "proposer.reward"}
     assert record["own"]["proposer.reward"].startswith("my_reward.py:even ")
+    left, plain = Left(Path("runs", "own-turns")), own.find("my_reward.py:plain", "", "")
+    priced = left.sql(
+        "SELECT e.reward, g.win_rate, g.question FROM episodes e JOIN games g ON g.id = e.game_id "
+        "WHERE e.role = 'proposer' AND e.outcome = 'scored' AND e.reward IS NOT NULL"
+    )
+    assert priced and all(earned == pytest.approx(plain(text) * (1 - rate)) for earned, rate, text in priced)
+    tenths = {round(10 * earned) for (earned,) in left.sql("SELECT reward FROM episodes WHERE role = 'solver'") if earned}
+    assert max(tenths) >= 13 and all(any((one - 3 * n) in (0, 10) for n in range(6)) for one in tenths)
+    folder, record = checkpoint("own-turns")
+    assert record["own"].keys() == {"solver.reward", "proposer.guide"} and weights_changed(POLICY, folder)
 
 
 def test_an_algorithm() -> None:
