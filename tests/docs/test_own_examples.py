@@ -128,7 +128,9 @@ def test_a_reward_of_each_role() -> None:
         "WHERE e.role = 'proposer' AND e.outcome = 'scored' AND e.reward IS NOT NULL"
     )
     assert priced and all(earned == pytest.approx(plain(text) * (1 - rate)) for earned, rate, text in priced)
-    tenths = {round(10 * earned) for (earned,) in left.sql("SELECT reward FROM episodes WHERE role = 'solver'") if earned}
+    tenths = {
+        round(10 * earned) for (earned,) in left.sql("SELECT reward FROM episodes WHERE role = 'solver'") if earned
+    }
     assert max(tenths) >= 13 and all(any((one - 3 * n) in (0, 10) for n in range(6)) for one in tenths)
     folder, record = checkpoint("own-turns")
     assert record["own"].keys() == {"solver.reward", "proposer.guide"} and weights_changed(POLICY, folder)

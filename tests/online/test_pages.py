@@ -171,3 +171,14 @@ def test_a_name_with_one_private_address_is_refused_and_the_checked_address_is_a
         resolver("127.0.0.1")
         assert read(base.replace("127.0.0.1", "rebound.example")) == AROUND
     assert asked[0][1].startswith("rebound.example:")
+
+
+def test_the_text_of_a_page() -> None:
+    with site(lambda path: (200, HTML, PAGE.encode()) if path == "/emma" else (404, HTML, b"<p>gone</p>")) as (base, _):
+        reader = Pages(loopback=True)
+        found = [reader.text(link) for link in (f"{base}/emma", f"{base}/other", "ftp://x", "no address")]
+        reader.close()
+    assert found[0].splitlines()[2:4] == [AROUND, "It was her fourth."] and found[1:] == ["", "", ""]
+    private = Pages()
+    assert private.text(f"{base}/emma") == ""
+    private.close()

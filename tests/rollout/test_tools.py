@@ -188,6 +188,31 @@ def test_read_goes_on_where_it_stopped_until_the_end() -> None:
     assert kept <= {"d1", "d2"}, "what was read is evidence, what a tool said of a mistake is none"
 
 
+def test_read_shows_the_page_of_a_result_of_the_web_and_else_its_snippet() -> None:
+    """Asked once an episode; a later search that finds it again does not put the snippet back; nothing passes uncleaned."""
+    asked: list[str] = []
+    words = " ".join(f"w{n}" for n in range(60))
+
+    def page(link: str) -> str:
+        asked.append(link)
+        return f"{words} \x1b[31mred" if link.endswith("1") else ""
+
+    books = Books([Document("https://r/1", '"One"\nsnippet'), Document("https://r/2", '"Two"\nlittle')])
+    tools = Tools(reads=True, page=page)
+    turns = [
+        search("q"),
+        "<read> one </read>",
+        search("q2"),
+        "<read> one </read>",
+        "<read> two </read>",
+        "<answer> x </answer>",
+    ]
+    (episode,) = play([turns], books, spoken(tools), limits(searches=8, observation_tokens=300), tools=tools)
+    read = " ".join(d.text for d in episode.documents if d.id.endswith("1") and "w1" in d.text)
+    assert read.split()[:60] == words.split() and "\x1b" not in episode.text and "little" in episode.documents[-1].text
+    assert asked == ["https://r/1", "https://r/2"]
+
+
 def test_each_episode_reads_what_it_found() -> None:
     tools, books = Tools(reads=True), Books([Document("d1", '"One"\nfirst text'), Document("d2", '"Two"\nsecond text')])
     turns = [[search("q"), f"<read> d{1 + n % 2} </read>", "<answer> Paris </answer>"] for n in range(6)]

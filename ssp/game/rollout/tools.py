@@ -102,9 +102,13 @@ class Runs(Protocol):
 
 
 class Tools:
-    """The tools of a role beside the search, which answer in this process."""
+    """The tools of a role beside the search, which answer in this process. `page`: the text of a page of the web by its
+    address, "" for none, where what a search finds are such pages: `read` then shows that, and else the snippet."""
 
-    def __init__(self, tools: Sequence[Tool] = (), reads: bool = False) -> None:
+    def __init__(
+        self, tools: Sequence[Tool] = (), reads: bool = False, page: Callable[[str], str] | None = None
+    ) -> None:
+        self._page = page
         self._tools = {tool.offer.name: tool for tool in tools}
         self.offers = (*([READ] if reads else []), *(tool.offer for tool in tools))
 
@@ -131,7 +135,7 @@ class Tools:
             if name != READ.name:
                 raise Fault("tool_failed", f"nobody answers {name} here")
             _check(arguments, READ, OWN)
-            return _read(arguments["document"], asked)
+            return await asyncio.to_thread(_read, arguments["document"], asked, self._page)
         _check(arguments, tool.offer, tool.schema)
         limit = asyncio.timeout(tool.seconds)
         try:
@@ -235,17 +239,19 @@ def _check(arguments: dict[str, Any], offer: Offer, schema: Any) -> None:
         raise Told(f"{offer.name}: {error.message}")
 
 
-def _read(name: str, asked: Asked) -> list[Document]:
+def _read(name: str, asked: Asked, page: Callable[[str], str] | None) -> list[Document]:
     """What is unread of the document with this id or title."""
     same = (d for d in reversed(asked.seen.values()) if normalise(d.title) == normalise(name))
     document = asked.seen.get(name.strip()) or next(same, None)
     if document is None:
         raise Told("read: no search has found a document with this id or title")
+    title = document.contents.split("\n", 1)[0]
+    if page is not None and document.id not in asked.read_to and (text := printable(page(document.id))):
+        document = asked.seen[document.id] = replace(document, contents=f"{title}\n{text}")
     rest = document.text[asked.read_to.get(document.id, 0) :].lstrip()
     if not rest:
         raise Told("read: this document has been read to its end")
-    contents = f"{document.contents.split(chr(10), 1)[0]}\n{rest[:LONGEST].rstrip()}"
-    return [Window(document.id, contents, document.score, len(document.text) - len(rest))]
+    return [Window(document.id, f"{title}\n{rest[:LONGEST].rstrip()}", document.score, len(document.text) - len(rest))]
 
 
 def note(
@@ -253,7 +259,7 @@ def note(
 ) -> None:
     """Keep in `seen` and `read_to` (see `Asked`) what a search `found`, and how far reading has `shown` a document."""
     if call.tool == TOOL:
-        seen.update({document.id: document for document in found})
+        seen.update({document.id: document for document in found if document.id not in read_to})
     for document in shown:
         if isinstance(document, Window):
             read_to[document.id] = document.begin + len(document.text)

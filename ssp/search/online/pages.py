@@ -1,4 +1,4 @@
-"""Pages of the web: the paragraph of a page that a search engine's snippet was cut from. Only public addresses are
+"""Pages of the web: their text, and the paragraph that a search engine's snippet was cut from. Only public addresses are
 asked (the loopback too, for an engine on it), and reading takes time in proportion to the length of a page."""
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ PARAGRAPH = 3000
 """Characters kept of a longer paragraph."""
 SHARE = 0.5
 """Of the snippet's words, those that a paragraph must hold."""
+_TROUBLE = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)
 _TYPES = ("text/html", "application/xhtml+xml")
 _HEADERS = {"accept": "text/html", "accept-encoding": "identity", "user-agent": "Mozilla/5.0 (compatible; ssp)"}
 
@@ -54,6 +55,13 @@ class Pages:
         """Documents and their snippets, each with the page's paragraph as its text where there is one."""
         return list(self._pool.map(self._one, found))
 
+    def text(self, link: str) -> str:
+        """The visible text of a page, a line for each paragraph; "" where there is none to read."""
+        try:
+            return "\n".join(paragraphs(self._fetch(link)))
+        except _TROUBLE:
+            return ""
+
     def close(self) -> None:
         """End the threads and close the connections."""
         self._pool.shutdown()
@@ -63,7 +71,7 @@ class Pages:
         document, snippet = item
         try:
             text = paragraph(self._fetch(document.id), snippet)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
+        except _TROUBLE:
             text = ""
         title = document.contents.split("\n", 1)[0]
         return (replace(document, contents=f"{title}\n{text}") if text else document), snippet

@@ -14,7 +14,7 @@ from ssp import engines
 from ssp.base import cache, models
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError, hold
-from ssp.base.services import ENGINE_KEY, SEALED, key_from
+from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
 from ssp.config import own
 from ssp.config.crews import warmed
 from ssp.config.role import RoleConfig
@@ -38,6 +38,7 @@ from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
 from ssp.record import runfolder
 from ssp.record.manifest import check_files, protocol_of
+from ssp.search.online.pages import Pages
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -179,9 +180,10 @@ def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: 
 
 
 @lru_cache
-def called(specs: tuple[str, ...]) -> tools.Tools:
-    """What a role's `tools` names, once a process. InputError for one that is not there, or is no tool; for a server that
-    does not answer; and for what a run's own config.yaml names, unless it is trusted."""
+def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
+    """What a role's `tools` names, once a process; `web`: the web is searched, by the engine at this address. InputError for
+    one that is not there, or is no tool; for a server that does not answer; and for what a run's own config.yaml names,
+    unless it is trusted."""
     rule, named = "tools begins with search, and names each tool once", list(specs)
     hold(named[:1] == [TOOL] and len({*named}) == len(named), rule, named, "write tools: [search, ...]")
     found: list[tools.Tool] = []
@@ -190,7 +192,14 @@ def called(specs: tuple[str, ...]) -> tools.Tools:
             found += servers.connect(spec.removeprefix("mcp:"))
         elif spec not in (TOOL, tools.READ.name):
             found.append(tools.function(own.find(spec, "a tool", "def lookup(word: str) -> str:"), spec))
-    return tools.Tools(found, reads=tools.READ.name in specs)
+    reads = tools.READ.name in specs
+    page = Pages(loopback=is_loopback(web)).text if reads and web is not None else None
+    return tools.Tools(found, reads, page)
+
+
+def _called(cfg: Config, role: str) -> tools.Tools:
+    web = cfg.retriever.url if cfg.retriever.online.engine else None
+    return called(tuple(cfg.block(role).tools), web)
 
 
 @lru_cache
@@ -201,7 +210,7 @@ def agent(named: str, seconds: float) -> agents.Agent:
 
 def protocol(cfg: Config, role: str) -> Protocol:
     """The configured protocol with the tools of `role`. InputError as `called`, and for a name that is taken."""
-    return protocols.get(cfg.protocol).offering(called(tuple(cfg.block(role).tools)).offers)
+    return protocols.get(cfg.protocol).offering(_called(cfg, role).offers)
 
 
 def renderer(cfg: Config, role: str, folder: Path | str, plays: bool = True) -> Renderer:
@@ -214,7 +223,7 @@ def renderer(cfg: Config, role: str, folder: Path | str, plays: bool = True) -> 
 def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
     """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
     block = cfg.block(role)
-    limits, given = block.limits.at(step), called(tuple(block.tools))
+    limits, given = block.limits.at(step), _called(cfg, role)
     player = agent(block.agent, 0.8 * cfg.placement.call_timeout) if block.agent else None
     return Settings(limits, temperature, cfg.retriever.topk, block.search, given, player)
 
