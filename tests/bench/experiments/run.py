@@ -139,7 +139,8 @@ def figures(folder: Path) -> dict[str, Any]:
     games = [line for line in lines if line["role"] == "game"]
     evals = [line for line in lines if line["role"] == "eval" and "eval/accuracy_mean123" in line]
     last = evals[-1] if evals and "eval/train/accuracy_mean123" in evals[-1] else None
-    junk = [(line.get("game/junk_rate", 0.0) * line["game/accepted"], line["game/accepted"]) for line in games]
+    asked = [line.get("game/accepted", 0.0) for line in games]  # none where questions are given
+    junk = [(line.get("game/junk_rate", 0.0) * count, count) for line, count in zip(games, asked, strict=True)]
     cpu, faults = folder / "cpu.json", folder / "faults.json"
     stale = {
         f"stale_{role}": [line["staleness/mean"] for line in lines if line["role"] == role and "staleness/mean" in line]
