@@ -171,6 +171,23 @@ def test_a_change_in_the_ledger_is_found(
 
 
 @pytest.mark.slow
+def test_rewards_of_turns_and_guides_are_not_made_up_and_their_code_is_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = tmp_path / "mine.py"
+    code.write_text(
+        "def paid(response, golds, turns, judged):\n    return [0.1 * len(s) for s in turns[:-1]] + [float(judged)]\n"
+        "def guide(question):\n    return 0.5\n"
+    )
+    folder = play(tmp_path / "run", "steps=1", f"solver.reward={code}:paid", f"proposer.guide={code}:guide")
+    code.write_text("raise SystemExit('executed')")
+    for which in ("attempt", "accepted"):
+        row = pick(folder, which)
+        assert replay.main([f"{folder}:{row['id']}"]) == 0
+        assert "reward: NOT COMPARED" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_weights_that_are_gone_are_said(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = copied(whole, tmp_path / "run")
     (folder / "checkpoints").unlink()

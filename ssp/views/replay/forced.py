@@ -209,8 +209,8 @@ class Verdicts:
             folder = self._weights.folder(SOLVER, *live)
         if folder is None:
             return None, "which solver verified it is not on record, or its weights are gone"
-        if folder not in self._judges:
-            self._judges = {folder: Judge(cfg, folder)}
+        if folder not in self._judges:  # without a guide, which changes no verdict
+            self._judges = {folder: Judge(replace(cfg, proposer=replace(cfg.proposer, guide="")), folder)}
         return self._judges[folder], ""
 
     @cached_property

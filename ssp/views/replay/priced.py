@@ -12,9 +12,11 @@ from ssp.base.tokenlog import Kind
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.game import protocols
+from ssp.game import rewards as known
 from ssp.game.judge import same
 from ssp.game.protocols.renderer import decode
 from ssp.game.rewards import proposer as proposer_rewards
+from ssp.game.rewards.options import takes
 from ssp.game.rewards.score import score
 from ssp.game.rollout import passages
 from ssp.selfplay.questions.files import answered
@@ -61,10 +63,22 @@ def _row(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, A
     elif own.sealed(kind):
         why = f"{kind.removeprefix(own.SEALED)} is the run's own code (--trust-code runs it)"
         priced = untold("reward", why)
+    elif why := _unrecorded(episode, cfg, game):
+        priced = untold("reward", f"it depends on {why}, which is not on record")
     else:
         now = rewards(episode, cfg, game)
         priced = compared("reward", reward, reward if reward in now else next(iter(now), None))
     return [compared("outcome", entry["outcome"], outcome.value), versions, priced]
+
+
+def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
+    """What the reward was made of that no record has; "" for nothing."""
+    if episode.role == PROPOSER:
+        return "the guide's score" if cfg.proposer.guide and game["verdict"] == "valid" else ""
+    function, scored = known.get(cfg.solver.reward), cfg.judge.kind != "exact" and cfg.judge.format == "score"
+    if takes(function, "turns"):
+        return "the documents' texts"
+    return "the judge's score" if scored and takes(function, "score") else ""
 
 
 def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> bool:
