@@ -108,7 +108,8 @@ class GameConfig:
     question. `proposals`: questions that the proposer asks about one target.
 
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets, in at most
-    `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid. replay and
+    `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid; resample_all
+    trains the rejected ones too. replay and
     replay_reset: earlier questions of a pool of 4096; replay_reset
     empties the pool every ten rounds.
     `refill`: batches of each role that are played at most for one, until `solver.batch` questions have attempts with two
@@ -117,7 +118,7 @@ class GameConfig:
     questions: str = choice("proposer", "proposer dataset bank")
     proposals: int = number(1, 1, 64)
     attempts: int = number(6, 1)
-    batch: str = choice("dummy", "dummy resample replay replay_reset")
+    batch: str = choice("dummy", "dummy resample resample_all replay replay_reset")
     refill: int = number(1, 1, 64)
     resample_attempts: ClassVar[int] = 5
     resample_min_valid: ClassVar[float] = 1.0

@@ -21,6 +21,8 @@ from ssp.base.seeds import generator
 from ssp.config.schema import GameConfig
 from ssp.selfplay.records import Game
 
+RESAMPLED = ("resample", "resample_all")
+"""Values of `game.batch` that ask about further targets."""
 REPLAY = ("replay", "replay_reset")
 """Values of `game.batch` that use the pool."""
 REPLAY_SIZE = 4096  # questions that the pool holds
@@ -116,7 +118,7 @@ class Batches:
     @property
     def extra(self) -> int:
         """Further proposer batches that a round may ask for."""
-        return self._cfg.resample_attempts if self._cfg.batch == "resample" else 0
+        return self._cfg.resample_attempts if self._cfg.batch in RESAMPLED else 0
 
     def enough(self, games: Sequence[Game]) -> bool:
         """True when so many proposals are valid that no further ones are asked for."""

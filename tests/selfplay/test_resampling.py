@@ -20,9 +20,9 @@ def resampling(**changes: Any) -> Any:
 
 
 @pytest.mark.covers("SP-05")
-@pytest.mark.parametrize("bounds", [(0, 0), (2, 1)])
-def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds: tuple[int, int]) -> None:
-    cfg = resampling(bounds=bounds)
+@pytest.mark.parametrize(("bounds", "kind"), [((0, 0), "resample"), ((2, 1), "resample"), ((0, 0), "resample_all")])
+def test_resampling_fills_the_batch_with_further_targets(tmp_path: Path, bounds: tuple[int, int], kind: str) -> None:
+    cfg = resampling(bounds=bounds, game__batch=kind)
     stage = Stage(cfg, tmp_path / "run", jitter=1).played()
     states = stage.settled()
     assert [f["game/played"] for f in stage.figures()] == [6] * 3

@@ -101,6 +101,8 @@ def test_with_resampling_a_rejected_question_is_surplus() -> None:
     assert [by_id["pg1"][key] for key in ("state", "outcome", "cause")] == ["dropped", "rejected", "surplus"]
     assert by_id["pg2"]["state"] == "voided" and [item.id for item in settled.items[PROPOSER]] == ["pg3"]
     assert settled.counts["reject/leakage"] == 1 and settled.games[0]["rule"] == "leakage"
+    again = settle(config(game__batch="resample_all"), [rejected, broken, game("g3", [T, F, F, F])], 7)
+    assert [(item.id, item.reward) for item in again.items[PROPOSER]] == [("pg1", 0.0), ("pg3", 0.75)]
 
 
 def test_a_given_question_has_neither_proposal_nor_opponent() -> None:
