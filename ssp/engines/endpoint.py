@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, holding
 from ssp.base.services import Service
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step
 
@@ -42,11 +42,9 @@ class EndpointEngine(Slots, FreeEngine):
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONCURRENCY)
         self._service = Service((DOWN, REFUSED), TIMEOUT, secret=key, headers=headers, limits=limits)
-        try:
+        rule = f"the endpoint {url} answers for model {model} with token ids"
+        with holding(Fault, rule, str, "start the server, or check both"):
             self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})
-        except Fault as fault:
-            rule = f"the endpoint {url} answers for model {model} with token ids"
-            raise InputError(rule, fault, "start the server, or check both") from fault
         self._pool = ThreadPoolExecutor(CONCURRENCY)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:

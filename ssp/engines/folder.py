@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold, holding
 
 T = TypeVar("T")
 
@@ -21,13 +21,11 @@ def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
     hold(files, "a model folder holds *.safetensors", f"none in {folder}", "save the model in safetensors form")
     found: dict[str, T] = {}
     for file in files:
-        try:
+        with holding(
+            SafetensorError, f"{file} must be a readable safetensors file", str, "copy or save the model again"
+        ):
             with safe_open(file, framework="pt") as opened:
                 found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise InputError(
-                f"{file} must be a readable safetensors file", error, "copy or save the model again"
-            ) from error
     return found
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.base.shape import Shape
 from ssp.config.role import EngineConfig, LoraConfig
@@ -73,11 +73,12 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
             _check_heads(model_dir)
         # A CPU has no sleep mode: who sleeps there only takes no turns.
         chosen = EngineArgs(**arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu)
-        try:
+        rule, step = (
+            "vLLM starts with this model and these engine settings",
+            "change engine.*, or set engine.kind=torch",
+        )
+        with holding((ValueError, NotImplementedError), rule, model_dir, step):
             return LLMEngine.from_engine_args(chosen)
-        except (ValueError, NotImplementedError) as error:
-            rule = "vLLM starts with this model and these engine settings"
-            raise InputError(rule, f"{model_dir}: {error}", "change engine.*, or set engine.kind=torch") from error
 
 
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:

