@@ -92,10 +92,8 @@ def _end(error: BaseException) -> None:
 
 
 def guard() -> None:
-    """Make this process the leader of a group of its own, which its keeper kills after it. Call before anything is started.
-
-    SspError when the keeper does not start.
-    """
+    """Make this process the leader of a group of its own, which its keeper kills after it. Call before anything is
+    started. SspError when the keeper does not start."""
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     _keepers.append(keeper.keep(os.getpid()))

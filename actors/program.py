@@ -49,10 +49,8 @@ class Program:
     def __init__(
         self, cfg: Config, folder: RunFolder, models: dict[str, Path], say: Callable[[str], None], plan: Plan
     ) -> None:
-        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs goes.
-
-        InputError when the cluster does not give what the plan asks for.
-        """
+        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs goes. InputError
+        when the cluster does not give what the plan asks for."""
         self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
         self._groups = Groups(plan, cfg, folder.name)
         self._crews: list[RayCrew[Any]] = []

@@ -49,9 +49,7 @@ def seal(block: dict[str, Any]) -> None:
 
 def find(value: str, what: str, example: str) -> Any:
     """What stands at the place `value`. `what` it is to be, for the message, and an `example` of its first line.
-
-    InputError when there is no such file, module or name, and for whatever the module raises while it is read.
-    """
+    InputError when there is no such file, module or name, and for whatever the module raises while it is read."""
     rule = "code that a run's own config.yaml names runs only when it is trusted"
     hold(not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
     place, _, path = value.partition(":")

@@ -27,11 +27,9 @@ _LARGEST_ID = 2**31
 
 
 class EndpointEngine(Slots, FreeEngine):
-    """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
-
-    `key`: the server's API key, "" = none; never logged.
-    InputError when the server cannot be reached, does not know `model`, or returns no token ids.
-    """
+    """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1. `key`: the
+    server's API key, "" = none; never logged. InputError when the server cannot be reached, does not know `model`, or
+    returns no token ids."""
 
     def __init__(self, url: str, model: str, key: str = "") -> None:
         import httpx

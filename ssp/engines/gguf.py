@@ -25,7 +25,6 @@ _LEFT = ("quantization_config", "_model_name_or_path")
 
 def convert(path: Path, folder: Path, sha256: str = "") -> bool:
     """Make `folder` of the GGUF `path`, whose digest is `sha256` where that is known. False: it is there already.
-
     InputError for a file that is missing, cut short, no GGUF, of another digest or of a model that the engine does not
     compute, for a library that is missing, and for a folder that holds something else."""
     hold(path.is_file(), "a GGUF is an existing file", path, "give its path, or see ssp download --list")

@@ -23,10 +23,8 @@ on_error: Callable[[BaseException], None] = lambda error: None  # noqa: E731
 
 
 class OrderThread:
-    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does.
-
-    An error of a round, or one of an order that is not ours, ends the thread with Fault `engine_down`.
-    """
+    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does. An error of a
+    round, or one of an order that is not ours, ends the thread with Fault `engine_down`."""
 
     def __init__(
         self, name: str, busy: Callable[[], bool], round: Callable[[], None], end: Callable[[Fault], None]

@@ -53,10 +53,8 @@ def on_cpu() -> bool:
 
 
 def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequence[LoraConfig] = ()) -> Any:
-    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind.
-
-    InputError when vLLM refuses the model or the settings.
-    """
+    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind. InputError when vLLM
+    refuses the model or the settings."""
     require()
     # Set, not defaulted: with another value the engine would be another one.
     os.environ.update(_ENVIRONMENT)
