@@ -71,8 +71,7 @@ class RayModels:
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """One score a document. Fault(retriever_down) when none answers in time."""
-        found: list[list[float]] = self._ask("scores", list(queries), documents)
-        return found
+        return self._ask("scores", list(queries), documents)
 
     def _ask(self, method: str, *args: Any) -> Any:
         found = self._members.ask(method, {0: args}, self._members.deadline)

@@ -55,8 +55,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean ssp {near[0]}" if near else "see ssp --help"
         raise InputError(f"a command is one of {', '.join(COMMANDS)}", name, hint)
-    code: int = importlib.import_module(f"launch.{name}").main(rest)
-    return code
+    return importlib.import_module(f"launch.{name}").main(rest)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,11 @@ from ssp.base.errors import InputError, SspError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
+from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
-
-    from ssp.config.schema import Config
 
 TOGETHER = 32
 """Questions that are played in one batch at most."""

@@ -16,15 +16,13 @@ import traceback
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ssp.base.errors import InputError, hold
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
 from ssp.config import tables
-
-if TYPE_CHECKING:
-    from ssp.config.schema import Config
+from ssp.config.schema import Config
 
 KEYS = ("algorithm", "loss", "reward", "agent")
 """Settings of a role block that may name a place."""

@@ -264,11 +264,10 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     from ssp.config.load import dotted, leaves
 
     config = RunFolder(path).config
-    try:
+    odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, RecursionError, OSError)
+    rule, step = "a run's config.yaml can be read", "restore it, or start a new run"
+    with holding(odd, rule, lambda error: f"{config}: {' '.join(str(error).split())}", step):
         then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, RecursionError, OSError) as error:
-        found = f"{config}: {' '.join(str(error).split())}"
-        raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
     now = dotted(cfg)
     keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
     changed = [key for key in keys if then.get(key) != now.get(key)]

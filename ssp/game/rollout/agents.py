@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, hold, holding
 from ssp.engines.base import FreeEngine
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout.player import MODEL, Player, Refused
 from ssp.game.rollout.settings import Agent, Settings
 from ssp.game.rollout.tools import awaited, loop, wait
+from ssp.search.hits import Search
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    from ssp.game.protocols.renderer import Renderer
-    from ssp.search.hits import Search
 
 COMMAND = "command:"
 KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ssp.base.episode import Document, Episode, Mistake, Task
 from ssp.base.errors import Fault, InputError
@@ -22,14 +22,12 @@ from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.engines.base import FreeEngine, Sampling, StopWords
 from ssp.game.protocols.calls import SEARCH, TOOL, Call
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import Message
 from ssp.game.rollout import passages
 from ssp.game.rollout.settings import Settings
 from ssp.game.rollout.tools import Asked, note
-
-if TYPE_CHECKING:
-    from ssp.game.protocols.renderer import Renderer
-    from ssp.search.hits import Search
+from ssp.search.hits import Search
 
 MODEL = "policy"
 """What the model is called at the endpoint."""

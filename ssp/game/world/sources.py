@@ -58,8 +58,7 @@ class Sources:
 @functools.cache
 def grammar() -> dict[str, Any]:
     """What `english.yaml` says of sections, names and relations."""
-    read: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("english.yaml").read_text(encoding="utf-8"))
-    return read
+    return yaml.safe_load(Path(__file__).with_name("english.yaml").read_text(encoding="utf-8"))
 
 
 def versions() -> dict[str, str]:
@@ -81,7 +80,8 @@ def read() -> Sources:
     facts: list[Fact] = []
     aliases: dict[str, list[str]] = {}
     versions()
-    book = {code: entry for code, entry in _book() if _name(entry)}
+    book = {path.stem: _json(path, BOOK) for path in installed(BOOK, "data/*/*.json")}
+    book = {code: entry for code, entry in book.items() if _name(entry)}
     for entry in book.values():
         name = _name(entry)
         aliases[name] = [*_names(entry), *grammar()["names"].get(name, ())]
@@ -127,11 +127,6 @@ def _json(path: Path, package: str) -> dict[str, Any]:
     return read
 
 
-def _book() -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in installed(BOOK, "data/*/*.json"):
-        yield path.stem, _json(path, BOOK)
-
-
 def _articles() -> list[dict[str, str]]:
     """Title, extract and description of each summary; none where the package is not installed."""
     if SUMMARIES not in versions():
@@ -169,8 +164,7 @@ def _name(entry: Mapping[str, Any]) -> str:
     forms = ("conventional short form", "conventional long form")
     said = [_said(entry, f"Government/Country name/{form}") for form in forms]
     name = next((name for name in said if name not in ("", "none")), "")
-    renamed: str = grammar()["called"].get(name, name.partition(" (")[0] if name.endswith(")") else name)
-    return renamed
+    return grammar()["called"].get(name, name.partition(" (")[0] if name.endswith(")") else name)
 
 
 def _names(entry: Mapping[str, Any]) -> list[str]:

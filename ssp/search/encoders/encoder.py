@@ -156,5 +156,4 @@ class CrossEncoder:
                 logits = self._forward(batch).logits.float()
                 score = logits[:, 0] if self._outputs == 1 else logits[:, 1] - logits[:, 0]
                 scores[batch.rows] = score.cpu().numpy()
-        found: list[float] = scores.tolist()
-        return found
+        return scores.tolist()
