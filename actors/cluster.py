@@ -3,8 +3,6 @@
 Ends only what it started (never `ray stop`, which kills by name), and this process when Ray is gone (`actors.servers`).
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

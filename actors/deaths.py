@@ -1,7 +1,5 @@
 """What is said when an actor's process ends: one paragraph, and a line of deaths.jsonl in the run folder."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

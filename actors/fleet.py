@@ -4,8 +4,6 @@ A search gives the answer of the whole index, or one that says which share of it
 find replicas by their names (`actors.members`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Replicas may join and leave while a run lasts; whoever asks looks now and then w
 elsewhere if it can be, until its deadline; an actor that hangs is killed, so that it restarts.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import threading

@@ -4,8 +4,6 @@ Actors go to the GPUs that the plan says (a node that is gone is replaced by ano
 is named. A plan without GPUs makes no group: actors ask Ray for CPUs only.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

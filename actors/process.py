@@ -1,7 +1,5 @@
 """What every actor process does first, what proves that it lives, and what ends with it."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

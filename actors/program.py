@@ -1,7 +1,5 @@
 """The program on a cluster: every actor of a run, named, wired and started. It ends exactly these."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts in colours."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence

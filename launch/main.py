@@ -1,7 +1,5 @@
 """The console script `ssp <command> [arguments]`. Promises that only the command that was asked for is imported."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import sys

@@ -5,8 +5,6 @@ row, and that what is written loads: nothing is written otherwise, and no file i
 means (`ssp.config.migration.values`).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

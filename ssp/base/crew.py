@@ -2,8 +2,6 @@
 its async methods are all that such a worker is asked for, and what a call is allowed stands at the method (`call`).
 `crew[i]` is worker i as that Protocol, whether it is an actor or an object in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """What can go wrong, typed at the place that knows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Where a model or a run lies on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What `ssp download` knows by short name: data and models on the Hugging Face hub, and a model in an installed package."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

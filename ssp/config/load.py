@@ -7,8 +7,6 @@ they stand beside: who names another reward leaves them behind.
 Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`).
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re

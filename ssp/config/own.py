@@ -6,8 +6,6 @@ find it wherever they run: `locate` makes files absolute. Code that was sealed, 
 looked at names it, is never found. Refuses to know what the code is for.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

@@ -3,8 +3,6 @@ partial file between processes, that one is ours. A file has its final name only
 message holds a token, a header or what a server sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import gzip

@@ -5,8 +5,6 @@ failure is a Fault `engine_down`, a request that it refuses and an answer that i
 leaves in the Authorization header only. It loads no weights, so it evaluates and never trains.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The weights in a model's folder, *.safetensors. A missing or broken file is an InputError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -5,8 +5,6 @@ was packed, and promises that the folder is there whole or not at all. Weights b
 4 or 8 bits have lost, engine and learner compute in it where the processor can, and it takes half the place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from functools import partial

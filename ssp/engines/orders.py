@@ -4,8 +4,6 @@ Promises that whoever waits for an answer gets one: the result, the error, or th
 nothing is done any more.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable

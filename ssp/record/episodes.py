@@ -1,8 +1,6 @@
 """Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10), an exact round trip
 of the token log. Of a document only its id is kept: its text is in the transcript."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter

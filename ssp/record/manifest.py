@@ -1,7 +1,5 @@
 """What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,8 +1,6 @@
 """A run's folder as its readers see it: configuration, ledger, transcripts, figures. None of the run's own code is run
 unless it is trusted, and a transcript is the one that the ledger names."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence

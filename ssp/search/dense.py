@@ -1,8 +1,6 @@
 """Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double precision, and any
 index that faiss made. Knobs of one request never reach another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path

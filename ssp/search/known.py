@@ -1,8 +1,6 @@
 """The one place where equal queries become one search: within a call, among the threads that ask at a time, and over
 time (in memory, or in a file that any number of processes share). A failure is never kept."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """The words of the memory plan: what one process needs, part by part, on the device that it computes on and on its host."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MB, GB = 2**20, 2**30

@@ -1,7 +1,5 @@
 """How large a model is that a setting names, without loading or fetching it: by its files, or by a table of public ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ What a call would take is waited for, what it would say is made up; players deco
 which everything fills up, and the last, in which it runs empty, are left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools

@@ -4,8 +4,6 @@ Owns one function a key: (value, all that the script says) → settings of ours,
 has to decide). Keys of `defaults` stand for the role that plays. Refuses to know how rows are printed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

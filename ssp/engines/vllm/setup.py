@@ -4,8 +4,6 @@ Promises token in, token out (no tokenizer is read), log-probs of the distributi
 and sockets on loopback only. The GPU half was written from vLLM 0.32's sources and has not been run.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

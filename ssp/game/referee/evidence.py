@@ -2,8 +2,6 @@
 must *stand* in documents that the proposer's own searches showed, and must *lead* to the target. It keeps a weak
 verifier from completing a false fact with the target."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

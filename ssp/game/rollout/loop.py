@@ -2,8 +2,6 @@
 evaluation and `ask` all use it (law 8). With a lock-step engine the batch of every step is fixed by the tasks alone
 (law 7)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

@@ -5,8 +5,6 @@ one before is the same context: what is new is appended, and not trained. Anothe
 history, begins a new context, in which what is sampled there is trained.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

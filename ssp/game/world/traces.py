@@ -2,8 +2,6 @@
 verifier for a warm start (docs/warmup.md has their format). Searches are real ones; a trace whose search does not find the
 passage that it needs is left out. Tags are those of the protocol `english`, which `search-r1` shares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any

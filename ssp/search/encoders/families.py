@@ -1,7 +1,5 @@
 """How an encoder turns text into a vector, read from its name and its own files; a pooling is never guessed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

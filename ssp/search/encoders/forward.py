@@ -1,8 +1,6 @@
 """A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a
 model is refused."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

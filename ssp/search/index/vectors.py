@@ -1,8 +1,6 @@
 """Vectors of a corpus and the dense index over them, made or taken over from files. A killed build goes on after what
 is on disk, to the same index (one thread)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

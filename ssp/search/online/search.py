@@ -1,8 +1,6 @@
 """`Search` over an engine of the web. Trouble of the service, and an account that is used up, is a Fault (law 2); the key
 comes from the environment and is in no message, log or repr."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -3,8 +3,6 @@
 Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and itself here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

@@ -1,8 +1,6 @@
 """The bank as a parquet file, which reads back as the same records and appears whole or not at all; and questions that
 nobody proposes: those of a data set or a bank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, is_dataclass

@@ -5,8 +5,6 @@ acknowledged: a call repeated after a lost reply gives the same tickets, and nob
 get it in the order in which they came, however small a later put is; a call whose time is up takes and leaves nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """The engine's end of transfer: parcels in, weights out, and into the engine."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
