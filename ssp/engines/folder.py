@@ -19,11 +19,9 @@ def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
     hold(files, "a model folder holds *.safetensors", f"none in {folder}", "save the model in safetensors form")
     found: dict[str, T] = {}
     for file in files:
-        with holding(
-            SafetensorError, f"{file} must be a readable safetensors file", str, "copy or save the model again"
-        ):
-            with safe_open(file, framework="pt") as opened:
-                found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
+        rule, step = f"{file} must be a readable safetensors file", "copy or save the model again"
+        with holding(SafetensorError, rule, str, step), safe_open(file, framework="pt") as opened:
+            found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
     return found
 
 

@@ -51,7 +51,7 @@ def find(name: str) -> Model:
 
 def _count(file: Path) -> tuple[int, bool]:
     """Numbers in a safetensors file, by its header, and whether some have 16 bits."""
-    with holding(SafetensorError, "weights are a safetensors file", file, "download or copy it again"):
-        with safe_open(file, framework="np") as opened:
-            tensors = [opened.get_slice(name) for name in opened.keys()]  # noqa: SIM118
-            return sum(math.prod(t.get_shape()) for t in tensors), any(t.get_dtype() in NARROW for t in tensors)
+    torn = holding(SafetensorError, "weights are a safetensors file", file, "download or copy it again")
+    with torn, safe_open(file, framework="np") as opened:
+        tensors = [opened.get_slice(name) for name in opened.keys()]  # noqa: SIM118
+        return sum(math.prod(t.get_shape()) for t in tensors), any(t.get_dtype() in NARROW for t in tensors)
