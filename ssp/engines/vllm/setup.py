@@ -69,10 +69,8 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
             _check_heads(model_dir)
         # A CPU has no sleep mode: who sleeps there only takes no turns.
         chosen = EngineArgs(**arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu)
-        rule, step = (
-            "vLLM starts with this model and these engine settings",
-            "change engine.*, or set engine.kind=torch",
-        )
+        rule = "vLLM starts with this model and these engine settings"
+        step = "change engine.*, or set engine.kind=torch"
         with holding((ValueError, NotImplementedError), rule, model_dir, step):
             return LLMEngine.from_engine_args(chosen)
 

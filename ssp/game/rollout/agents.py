@@ -44,9 +44,8 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     fits = inspect.iscoroutinefunction(made) and len(inspect.signature(made).parameters) == 4
     rule = "an agent is an async function of (question, client, model, tools)"
     hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
-    with holding(
-        ImportError, "an agent needs the package openai", lambda _: "not installed", "pip install 'ssp[agents]'"
-    ):
+    rule, step = "an agent needs the package openai", "pip install 'ssp[agents]'"
+    with holding(ImportError, rule, lambda _: "not installed", step):
         from openai import AsyncOpenAI
 
     async def asked(player: Player) -> Any:
