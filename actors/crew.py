@@ -1,7 +1,5 @@
 """A crew of Ray actors: calls with deadlines, Ray's exceptions as the game's `Fault`, restarts waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

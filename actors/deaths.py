@@ -1,7 +1,5 @@
 """What is said when an actor's process ends: one paragraph, and a line of deaths.jsonl in the run folder."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -25,9 +23,7 @@ EVERY, PATIENCE = 2.0, 1.0
 
 class Deaths:
     """Asks the actors of one run who they are, in turns: one that is another process than before, or none, has died.
-
-    `restarts`: how often each may; `say`: a line for the user.
-    """
+    `restarts`: how often each may; `say`: a line for the user."""
 
     def __init__(self, file: Path, restarts: int, program: Program, say: Callable[[str], None]) -> None:
         self._file, self._restarts, self._program, self._say = file, restarts, program, say

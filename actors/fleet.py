@@ -4,8 +4,6 @@ A search gives the answer of the whole index, or one that says which share of it
 find replicas by their names (`actors.members`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -71,8 +69,7 @@ class RayModels:
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """One score a document. Fault(retriever_down) when none answers in time."""
-        found: list[list[float]] = self._ask("scores", list(queries), documents)
-        return found
+        return self._ask("scores", list(queries), documents)
 
     def _ask(self, method: str, *args: Any) -> Any:
         found = self._members.ask(method, {0: args}, self._members.deadline)
@@ -135,10 +132,8 @@ def stop(run: str, actors: Sequence[Any]) -> None:
 
 def connect_search(cfg: Config, run: str) -> Search:
     """The search that a player uses: the retriever actors of `run`, and what is searched elsewhere in front of them.
-
     Waits until every shard has said what it holds, and for an encoder; SspError when one does not within
-    placement.call_timeout.
-    """
+    placement.call_timeout."""
     return corpora.with_remote(cfg, connect_router(cfg, run))
 
 
@@ -165,11 +160,9 @@ def connect_router(cfg: Config, run: str) -> Router:
 
 
 def join(cfg: Config, run: str, shard: int) -> str:
-    """Add a replica of `shard` to a run that is under way, wait until it is ready, and return its name.
-
-    `cfg`: the run's own, with absolute paths. InputError when there is no such run or shard; SspError when it does not
-    start, and then it is gone. Whoever calls this may end: the replica stays until it leaves or the run ends.
-    """
+    """Add a replica of `shard` to a run that is under way, wait until it is ready, and return its name. `cfg`: the
+    run's own, with absolute paths. InputError when there is no such run or shard; SspError when it does not start, and
+    then it is gone. Whoever calls this may end: the replica stays until it leaves or the run ends."""
     space, there = _replicas(run, shard)
     name = next(name for i in range(len(there) + 1) if (name := actor_name(run, SHARD, shard, i)) not in there)
     start: Any = ShardActor

@@ -1,7 +1,5 @@
 """A process that ends what this one started once this one is gone, however it ended: by process id, never by name."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

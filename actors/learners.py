@@ -4,8 +4,6 @@ A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or f
 and made anew at the next call, without state, which the caller hears as a `Fault`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Replicas may join and leave while a run lasts; whoever asks looks now and then w
 elsewhere if it can be, until its deadline; an actor that hangs is killed, so that it restarts.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import threading
@@ -67,11 +65,9 @@ class _Call:
 
 
 class Members:
-    """The replicas of `parts` parts of one kind. Safe in several threads.
-
-    `patience`: seconds of a call, and those after which a replica that does not even answer a probe is killed; after a
-    quarter of them another replica is asked too.
-    """
+    """The replicas of `parts` parts of one kind. Safe in several threads. `patience`: seconds of a call, and those
+    after which a replica that does not even answer a probe is killed; after a quarter of them another replica is asked
+    too."""
 
     def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
         self.kind, self._run, self._parts, self._patience = kind, run, range(parts), patience
@@ -80,10 +76,8 @@ class Members:
         self._lock, self._looking = threading.Lock(), threading.Lock()
 
     def ask(self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float) -> dict[int, Any]:
-        """What `method` of one replica of each part gives, by part, of those that answered before `deadline` (monotonic).
-
-        Parts without a living replica are waited for. Raises what the actors' own code raised.
-        """
+        """What `method` of one replica of each part gives, by part, of those that answered before `deadline`
+        (monotonic). Parts without a living replica are waited for. Raises what the actors' own code raised."""
         answers: dict[int, Any] = {}
         calls = {part: _Call() for part in orders}
         while len(answers) < len(orders) and (now := time.monotonic()) < deadline:

@@ -3,8 +3,6 @@
 Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints).
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

@@ -4,8 +4,6 @@ Actors go to the GPUs that the plan says (a node that is gone is replaced by ano
 is named. A plan without GPUs makes no group: actors ask Ray for CPUs only.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +29,9 @@ def planned(cfg: Config) -> Plan:
 
 
 def nodes(cfg: Config) -> list[Node]:
-    """The living nodes, by name their Ray ids, those with most GPUs first; how much a GPU holds only where a run has GPUs.
-
-    That is what `placement.nodes` says of nodes with so many GPUs, else what nvidia-smi says there. InputError when
-    neither does.
-    """
+    """The living nodes, by name their Ray ids, those with most GPUs first; how much a GPU holds only where a run has
+    GPUs. That is what `placement.nodes` says of nodes with so many GPUs, else what nvidia-smi says there. InputError
+    when neither does."""
     place = cfg.placement
     declared = {node.gpus: node.gpu for node in parse(place.nodes)} if place.nodes else {}
     living = [node for node in ray.nodes() if node["Alive"]]

@@ -1,7 +1,5 @@
 """What every actor process does first, what proves that it lives, and what ends with it."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
@@ -92,10 +90,8 @@ def _end(error: BaseException) -> None:
 
 
 def guard() -> None:
-    """Make this process the leader of a group of its own, which its keeper kills after it. Call before anything is started.
-
-    SspError when the keeper does not start.
-    """
+    """Make this process the leader of a group of its own, which its keeper kills after it. Call before anything is
+    started. SspError when the keeper does not start."""
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     _keepers.append(keeper.keep(os.getpid()))

@@ -1,7 +1,5 @@
 """The program on a cluster: every actor of a run, named, wired and started. It ends exactly these."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
@@ -49,10 +47,8 @@ class Program:
     def __init__(
         self, cfg: Config, folder: RunFolder, models: dict[str, Path], say: Callable[[str], None], plan: Plan
     ) -> None:
-        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs goes.
-
-        InputError when the cluster does not give what the plan asks for.
-        """
+        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs goes. InputError
+        when the cluster does not give what the plan asks for."""
         self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
         self._groups = Groups(plan, cfg, folder.name)
         self._crews: list[RayCrew[Any]] = []

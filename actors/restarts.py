@@ -1,7 +1,5 @@
 """What happens when an actor's process ends, by class: who starts it again, how often, what is lost (docs/faults.md)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

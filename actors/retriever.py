@@ -3,8 +3,6 @@
 Requests that many players and lanes send at once are merged.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A call into Ray waits for minutes then, deaf to exceptions and to Ctrl-C, so thi
 seconds, exit code 1. Looks at processes of this machine and asks nobody.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -4,8 +4,6 @@ The ledger is the one writer of the run's SQLite file and runs where the coordin
 idempotent. A queue restarts empty: whoever got no acknowledgement puts its block again.
 """
 
-from __future__ import annotations
-
 import ray
 
 from actors.process import Alive

@@ -4,8 +4,6 @@ A player and a judge hold no state between calls. A learner's state is lost with
 back to the last checkpoint.
 """
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ssp ask "vene mayor birthplace ?"`: questions to a policy, their transcripts in colours."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from launch import policy
 from launch.cli import Parser, parse, run, temperature
 from launch.shown import transcript
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
@@ -38,10 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def ask(question: str) -> Episode:
         hold(question.split(), "a question has at least one word", "none", "type one")
-        try:
+        # Of half of a surrogate pair: the terminal sent bytes that are no text.
+        with holding(TypeError, "a question is valid Unicode", lambda _: repr(question), "type it in UTF-8"):
             build.check_words(tokenizer, [question])
-        except TypeError as error:  # half of a surrogate pair: the terminal sent bytes that are no text
-            raise InputError("a question is valid Unicode", repr(question), "type it in UTF-8") from error
         seed = derive(cfg.seed, "ask", question)
         (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": question}, corpus)])
         for kind, start, end in episode.log.stretches():

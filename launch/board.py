@@ -1,7 +1,5 @@
 """`ssp board RUN`: a run as a page in the browser, which only this machine is shown, or as one file; Grafana's dashboard."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from ssp.base.errors import InputError, InvariantError, SspError
+from ssp.base.errors import InputError, InvariantError, SspError, holding
 from ssp.base.printable import say
 
 if TYPE_CHECKING:
@@ -164,11 +164,9 @@ def on_hangup(then: Callable[[], object]) -> None:
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
+    rule, step = "the server's port must be free", "choose another --port, or 0 for a free one"
+    with holding(OSError, rule, lambda error: f"{host}:{port}: {getattr(error, 'strerror', None) or error}", step):
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        rule, found = "the server's port must be free", f"{host}:{port}: {error.strerror or error}"
-        raise InputError(rule, found, "choose another --port, or 0 for a free one") from error
     # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits 40 ms for an ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -6,8 +6,6 @@ in any order, that the head lets in only nodes with its token, code and settings
 outlives it. Refuses to bring code, tokens or data to a node.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import socket

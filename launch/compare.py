@@ -1,7 +1,5 @@
 """`ssp compare RUN...`: runs beside each other, differences of pairs, each run's best checkpoint; --json says the same."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`ssp data convert`: question files of any format, one or several, become one file of another format, or traces."""
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 from collections import Counter

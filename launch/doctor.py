@@ -1,7 +1,5 @@
 """`ssp doctor`: is this machine fit for a run, and do a run's accounts add up? It looks only; exit code 1: no."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ssp download`: published data sets, indexes and models, by short name or as org/name; a GGUF file as a model folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets; each question once, in one process."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """`ssp index`: a corpus file becomes an index folder, which is complete or not there; or a folder is checked."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -11,6 +11,7 @@ from rich.text import Text
 from launch import policy
 from launch.cli import Parser, run
 from launch.shown import transcript
+from ssp.base.episode import Episode
 from ssp.base.errors import hold
 from ssp.base.models import existing
 from ssp.base.tokenlog import Kind, TokenLog
@@ -24,7 +25,6 @@ from ssp.telemetry.terminal import Terminal
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from ssp.base.episode import Episode
     from ssp.views.replay.record import Found
 
 

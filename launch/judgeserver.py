@@ -4,8 +4,6 @@ The address is printed only once the model answers there; the key reaches the ch
 line; nothing is left running when this command ends.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The console script `ssp <command> [arguments]`. Promises that only the command that was asked for is imported."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import sys
@@ -55,8 +53,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean ssp {near[0]}" if near else "see ssp --help"
         raise InputError(f"a command is one of {', '.join(COMMANDS)}", name, hint)
-    code: int = importlib.import_module(f"launch.{name}").main(rest)
-    return code
+    return importlib.import_module(f"launch.{name}").main(rest)
 
 
 if __name__ == "__main__":

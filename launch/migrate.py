@@ -5,8 +5,6 @@ row, and that what is written loads: nothing is written otherwise, and no file i
 means (`ssp.config.migration.values`).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     below, notes = environment(env, values.merged(rows))
     say(f"over --config {name}")
     for row in rows:
-        say(_line(row))
+        done = ", ".join(f"{key}={_shown(value)}" for key, value in row.settings.items())
+        said = done or (row.note if row.known else f"UNKNOWN: {row.note}")
+        say(f"  {row.key}={row.value}  ->  {said}")
     for note in notes:
         say(f"  {note}")
     made, unknown = sum(bool(row.settings) for row in rows), sum(not row.known for row in rows)
@@ -78,12 +78,6 @@ def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, st
     behind = script.typed(theirs[1:])
     keys = {override.key for override in behind}
     return [*(o for o in overrides if o.key not in keys), *behind], variables
-
-
-def _line(row: values.Row) -> str:
-    made = ", ".join(f"{key}={_shown(value)}" for key, value in row.settings.items())
-    mark = made or (row.note if row.known else f"UNKNOWN: {row.note}")
-    return f"  {row.key}={row.value}  ->  {mark}"
 
 
 def _shown(value: Any) -> str:

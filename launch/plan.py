@@ -1,7 +1,5 @@
 """`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own scheduling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from launch.cli import Parser, parse, run, wholes

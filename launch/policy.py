@@ -1,7 +1,5 @@
 """What `--policy` names: a policy's folder, a run, one role of a run, or a server; and the configuration it comes with."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import dataclass

@@ -22,16 +22,15 @@ import orjson
 from launch import policy
 from launch.cli import Parser, address, bind, end_politely, parse, temperature, whole
 from ssp.base.episode import SOLVER, Episode, Outcome, Task, called
-from ssp.base.errors import InputError, SspError, hold
+from ssp.base.errors import InputError, SspError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
+from ssp.config.schema import Config
 from ssp.config.tables import COLDEST
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
-
-    from ssp.config.schema import Config
 
 TOGETHER = 32
 """Questions that are played in one batch at most."""
@@ -186,10 +185,8 @@ def _routes(server: MCPServer[Any], solver: Solver, name: str) -> None:
                 read += part
                 if len(read) > MOST:
                     raise InputError(f"a chat request has at most {MOST} bytes", "more", "ask a shorter question")
-            try:
+            with holding(ValueError, "a chat request is JSON", str, "send application/json"):
                 body = orjson.loads(read)
-            except ValueError as error:
-                raise InputError("a chat request is JSON", str(error), "send application/json") from error
             text, heat, seed = question(body)
             if body.get("model") not in (None, name):
                 raise InputError("model is what GET /v1/models names", body["model"], f"take {name}")

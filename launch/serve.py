@@ -3,8 +3,6 @@
 A corpus is searched exactly as training searches it; SIGTERM and Ctrl-C finish what is under way.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """`ssp train`: read, check, start, play, report what happened."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

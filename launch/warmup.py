@@ -5,8 +5,6 @@ All is checked before anything starts; the folder is whole at every moment; Ctrl
 then, from which the same command goes on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

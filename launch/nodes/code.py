@@ -3,8 +3,6 @@
 Owns the list of what must be equal. Promises that a difference is named. Refuses to know how prints travel.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Ports of a node: which are free, and who holds one that is not."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import suppress
 

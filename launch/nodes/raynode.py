@@ -5,8 +5,6 @@ them by process id), and that what an earlier command left is cleared away at th
 launcher's mark in its environment, and a launcher that is gone owns nothing. Refuses `ray stop`, which kills by name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Ray's token on this node: who is in the cluster may run code there, so several nodes share one."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

@@ -1,7 +1,5 @@
 """What `ssp doctor` looks at on this machine, a row each, with what to do. Starts, ends and changes nothing."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

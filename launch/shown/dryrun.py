@@ -1,7 +1,5 @@
 """What `ssp train --dry-run` prints: config, actors, placement, memory. It imports neither Ray nor torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ssp.capacity.memory import MB, Process, notes, processes

@@ -1,7 +1,5 @@
 """The tables of `ssp eval`, on the console and as JSON. Equal scores give equal bytes: no times, no paths."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What `ssp bank` shows of questions, and how it exports them."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Transcripts on the console, in colours, for `ssp ask` and `ssp inspect`."""
 
-from __future__ import annotations
-
 from rich.text import Text
 
 from ssp.base.episode import Episode, Outcome

@@ -1,7 +1,5 @@
 """Where made things are kept, and how they get there whole."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

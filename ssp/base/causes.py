@@ -1,7 +1,5 @@
 """Every cause for which an episode can be void: what it means, and what to do about it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple

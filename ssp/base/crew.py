@@ -2,8 +2,6 @@
 its async methods are all that such a worker is asked for, and what a call is allowed stands at the method (`call`).
 `crew[i]` is worker i as that Protocol, whether it is an actor or an object in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,12 +15,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """A method of a worker, and what its transport may do.
-
-    `payload`: it returns `(payload, report)`, and the payload stays where it arose, by reference. `repeats`: lost, it is
-    made again. `first`: of a worker that is several ranks, rank 0 alone is asked. `computes`: it needs the worker's GPU.
-    `work`: what the timeline calls it, "" where it asks or tells something. `beside`: it is answered while the worker works.
-    """
+    """A method of a worker, and what its transport may do. `payload`: it returns `(payload, report)`, and the payload
+    stays where it arose, by reference. `repeats`: lost, it is made again. `first`: of a worker that is several ranks,
+    rank 0 alone is asked. `computes`: it needs the worker's GPU. `work`: what the timeline calls it, "" where it asks
+    or tells something. `beside`: it is answered while the worker works."""
 
     name: str
     payload: bool = False

@@ -1,8 +1,7 @@
 """What can go wrong, typed at the place that knows."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 LONGEST = 1500
 """Characters of each part of a message: what was found may be a whole file."""
@@ -32,6 +31,21 @@ def hold(holds: object, rule: str, found: object, step: str) -> None:
     """InputError unless it `holds`, which is a condition, or what must not be empty."""
     if not holds:
         raise InputError(rule, found, step)
+
+
+@contextmanager
+def holding(
+    errors: type[Exception] | tuple[type[Exception], ...],
+    rule: str,
+    found: Callable[[Exception], object] | object,
+    step: str,
+) -> Iterator[None]:
+    """Around what raises one of `errors` where `rule` does not hold: that is an InputError then, with what was `found` and
+    the error's words behind it, or with what `found` makes of the error."""
+    try:
+        yield
+    except errors as error:
+        raise InputError(rule, found(error) if callable(found) else f"{found}: {error}", step) from error
 
 
 class Refusals(InputError):

@@ -1,7 +1,5 @@
 """Files that are there whole, or as they were before."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where a model or a run lies on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base import cache
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, holding
 from ssp.base.published import PUBLISHED
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -55,14 +53,12 @@ def called(folder: Path) -> str:
 
 def read_json(path: Path, kind: type = dict) -> Any:
     """A JSON file of a model's folder, an object or another `kind`. InputError when it is missing or torn."""
-    try:
+    rule, step = f"a model's folder holds a readable {path.name}", "give the folder of a whole model"
+    with holding((OSError, ValueError, RecursionError), rule, path, step):
         read = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(read, kind):
             raise ValueError(f"a {type(read).__name__}, not a {kind.__name__}")
         return read
-    except (OSError, ValueError, RecursionError) as error:
-        rule = f"a model's folder holds a readable {path.name}"
-        raise InputError(rule, f"{path}: {error}", "give the folder of a whole model") from error
 
 
 def fetched(name: str) -> Path:

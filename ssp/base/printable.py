@@ -1,7 +1,5 @@
 """Text from outside, made fit for a terminal, and the door for plain lines."""
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import TextIO

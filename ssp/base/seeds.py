@@ -1,7 +1,5 @@
 """Every random draw of a run comes from here (law 7)."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

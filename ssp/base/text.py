@@ -1,7 +1,5 @@
 """Answers as they are compared: normalisation, and equality after it."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

@@ -1,7 +1,5 @@
 """The token log: what an episode's policy read and wrote, as ids, once (law 1)."""
 
-from __future__ import annotations
-
 import struct
 from array import array
 from collections.abc import Sequence

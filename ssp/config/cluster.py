@@ -1,7 +1,5 @@
 """The cluster's part of the configuration: where actors run, and how payloads travel between them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """What a configuration starts: how many workers of each kind, which learner trains which roles, and who shares GPUs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER

@@ -1,7 +1,5 @@
 """What stands at a setting's field: the values that it allows; and blocks of settings over each other."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterator

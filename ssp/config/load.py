@@ -7,8 +7,6 @@ they stand beside: who names another reward leaves them behind.
 Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`).
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re
@@ -23,7 +21,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.config import migration, own, rules
 from ssp.config.fields import hints, merge
 from ssp.config.schema import Config
@@ -134,11 +132,9 @@ def find(name_or_file: str) -> Path:
 
 
 def _read(path: Path) -> Raw:
-    try:
+    odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError)
+    with holding(odd, f"{path} must be a readable YAML file", lambda e: " ".join(str(e).split()), "correct the file"):
         loaded = OmegaConf.to_container(OmegaConf.load(path))
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
-        found = " ".join(str(error).split())
-        raise InputError(f"{path} must be a readable YAML file", found, "correct the file") from error
     if not isinstance(loaded, dict):
         raise InputError(f"{path} must hold keys and values", f"a {type(loaded).__name__}", "write `key: value` lines")
     return cast(Raw, loaded)

@@ -1,7 +1,5 @@
 """The machines of a cluster as a plan sees them, and the text of `placement.nodes` that describes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ find it wherever they run: `locate` makes files absolute. Code that was sealed, 
 looked at names it, is never found. Refuses to know what the code is for.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib
@@ -16,15 +14,13 @@ import traceback
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ssp.base.errors import InputError, hold
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
 from ssp.config import tables
-
-if TYPE_CHECKING:
-    from ssp.config.schema import Config
+from ssp.config.schema import Config
 
 KEYS = ("algorithm", "loss", "reward", "agent", "guide")
 """Settings of a role block that may name a place."""
@@ -49,9 +45,7 @@ def seal(block: dict[str, Any]) -> None:
 
 def find(value: str, what: str, example: str) -> Any:
     """What stands at the place `value`. `what` it is to be, for the message, and an `example` of its first line.
-
-    InputError when there is no such file, module or name, and for whatever the module raises while it is read.
-    """
+    InputError when there is no such file, module or name, and for whatever the module raises while it is read."""
     rule = "code that a run's own config.yaml names runs only when it is trusted"
     hold(not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
     place, _, path = value.partition(":")

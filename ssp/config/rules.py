@@ -3,8 +3,6 @@
 Promises that all that is refused is said at once, and that a rule which speaks of a refused value is left out.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import re

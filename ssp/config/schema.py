@@ -4,8 +4,6 @@ Owns names, types and defaults. Promises that a resolved `Config` is plain data 
 Refuses to read files and to judge values.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The tables of allowed values: names by key, what names say of themselves, ranges of every number."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

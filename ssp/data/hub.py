@@ -3,8 +3,6 @@ partial file between processes, that one is ours. A file has its final name only
 message holds a token, a header or what a server sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import gzip
@@ -26,7 +24,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError,
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.base.files import whole
 from ssp.base.published import Published
 
@@ -134,10 +132,9 @@ def _claimed(folder: Path, item: Published, commit: str) -> Iterator[None]:
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
         raise InputError("the folder can be written", f"{folder}: {error.strerror}", "give another: --to") from error
     with stream:
-        try:
+        one = "one download at a time fills a folder"
+        with holding(BlockingIOError, one, lambda _: folder, "wait for the other one"):
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError("one download at a time fills a folder", folder, "wait for the other one") from error
         stream.seek(0)
         before = stream.read()
         if before and not before.startswith(json.dumps(mine)[:-1]):

@@ -2,8 +2,6 @@
 place and column, and so is a gold answer that normalises to nothing, which every empty answer would match.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

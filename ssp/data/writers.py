@@ -2,8 +2,6 @@
 another one is refused.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Engines: what turns token ids into sampled token ids. Importing this package imports neither torch nor vLLM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

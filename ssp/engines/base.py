@@ -57,10 +57,9 @@ class Sampling:
 @dataclass
 class Generation:
     """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the context's end.
-
-    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1). `version`
-    drew the last token; `versions`, one a token, are there where weights changed in the middle (`Engine.load` with `keep`).
-    """
+    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1).
+    `version` drew the last token; `versions`, one a token, are there where weights changed in the middle (`Engine.load`
+    with `keep`)."""
 
     ids: list[int]
     logprobs: list[float]
@@ -76,10 +75,8 @@ class Engine(Protocol):
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the weights (HF parameter names, float32) and forget every slot; later steps on those are errors.
-
-        `keep`, of live engines (declared in-flight mode): slots and turns go on with the keys and values that they have, and
-        every token from here on is drawn by `version`. No slot that opens later sees these keys.
-        """
+        `keep`, of live engines (declared in-flight mode): slots and turns go on with the keys and values that they
+        have, and every token from here on is drawn by `version`. No slot that opens later sees these keys."""
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots; what a slot draws depends on its seed, its ids and the weights only."""

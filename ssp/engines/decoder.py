@@ -38,12 +38,10 @@ class Rope:
     original: int = 8192
 
     def frequencies(self, head_dim: int) -> Tensor:
-        """Radians a position, float32 [head_dim / 2], rounded as the model library rounds them: angles are frequencies times
-        positions, so that another rounding grows with the position.
-
-        A wave longer than `original` / `low` is `factor` times longer, one shorter than `original` / `high` as it was;
-        the frequencies of those in between are a linear mix of both.
-        """
+        """Radians a position, float32 [head_dim / 2], rounded as the model library rounds them: angles are frequencies
+        times positions, so that another rounding grows with the position. A wave longer than `original` / `low` is
+        `factor` times longer, one shorter than `original` / `high` as it was; the frequencies of those in between are a
+        linear mix of both."""
         plain: Tensor = 1.0 / self.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32, device=CPU) / head_dim)
         if self.factor == 1.0:
             return plain
@@ -268,11 +266,9 @@ class Decoder:
     def _forward(
         self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: _Attend, ends: Tensor | None = None
     ) -> Tensor:
-        """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the cache.
-
-        `ids`, `rows`, `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries. With `ends`, int64
-        [m], the last layer gives these of the n only, [m, hidden]: nobody reads what it makes of the others.
-        """
+        """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the cache. `ids`, `rows`,
+        `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries. With `ends`, int64 [m], the
+        last layer gives these of the n only, [m, hidden]: nobody reads what it makes of the others."""
         shape, n, d = self.shape, len(ids), self.shape.head_dim
         self._rotary(cache.length)
         x = self.embed.index_select(0, ids)

@@ -5,8 +5,6 @@ failure is a Fault `engine_down`, a request that it refuses and an answer that i
 leaves in the Authorization header only. It loads no weights, so it evaluates and never trains.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, holding
 from ssp.base.services import Service
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step
 
@@ -27,11 +25,9 @@ _LARGEST_ID = 2**31
 
 
 class EndpointEngine(Slots, FreeEngine):
-    """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1.
-
-    `key`: the server's API key, "" = none; never logged.
-    InputError when the server cannot be reached, does not know `model`, or returns no token ids.
-    """
+    """Generates by POST `{url}/completions`, each slot by itself. `url`: the server's base, with /v1. `key`: the
+    server's API key, "" = none; never logged. InputError when the server cannot be reached, does not know `model`, or
+    returns no token ids."""
 
     def __init__(self, url: str, model: str, key: str = "") -> None:
         import httpx
@@ -42,11 +38,9 @@ class EndpointEngine(Slots, FreeEngine):
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONCURRENCY)
         self._service = Service((DOWN, REFUSED), TIMEOUT, secret=key, headers=headers, limits=limits)
-        try:
+        rule = f"the endpoint {url} answers for model {model} with token ids"
+        with holding(Fault, rule, str, "start the server, or check both"):
             self._complete({"prompt": [0], "max_tokens": 1, "temperature": 0.0})
-        except Fault as fault:
-            rule = f"the endpoint {url} answers for model {model} with token ids"
-            raise InputError(rule, fault, "start the server, or check both") from fault
         self._pool = ThreadPoolExecutor(CONCURRENCY)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:

@@ -1,14 +1,12 @@
 """The weights in a model's folder, *.safetensors. A missing or broken file is an InputError."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold, holding
 
 T = TypeVar("T")
 
@@ -21,13 +19,9 @@ def _read(folder: Path, take: Callable[[Any, str], T]) -> dict[str, T]:
     hold(files, "a model folder holds *.safetensors", f"none in {folder}", "save the model in safetensors form")
     found: dict[str, T] = {}
     for file in files:
-        try:
-            with safe_open(file, framework="pt") as opened:
-                found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise InputError(
-                f"{file} must be a readable safetensors file", error, "copy or save the model again"
-            ) from error
+        rule, step = f"{file} must be a readable safetensors file", "copy or save the model again"
+        with holding(SafetensorError, rule, str, step), safe_open(file, framework="pt") as opened:
+            found |= {name: take(opened, name) for name in opened.keys()}  # noqa: SIM118
     return found
 
 

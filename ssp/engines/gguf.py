@@ -5,8 +5,6 @@ was packed, and promises that the folder is there whole or not at all. Weights b
 4 or 8 bits have lost, engine and learner compute in it where the processor can, and it takes half the place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from functools import partial
@@ -14,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base import cache
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
-from ssp.config.rules import hold
 from ssp.engines.decoder import FAMILIES, Architecture
 from ssp.record.manifest import read_record, seal, sound
 
@@ -26,7 +23,6 @@ _LEFT = ("quantization_config", "_model_name_or_path")
 
 def convert(path: Path, folder: Path, sha256: str = "") -> bool:
     """Make `folder` of the GGUF `path`, whose digest is `sha256` where that is known. False: it is there already.
-
     InputError for a file that is missing, cut short, no GGUF, of another digest or of a model that the engine does not
     compute, for a library that is missing, and for a folder that holds something else."""
     hold(path.is_file(), "a GGUF is an existing file", path, "give its path, or see ssp download --list")
@@ -53,18 +49,15 @@ def convert(path: Path, folder: Path, sha256: str = "") -> bool:
 def _check(path: Path) -> Any:
     """How text is split before its merges, None: as transformers does it. InputError for a file that is cut short, and for
     a model that would be read as another one."""
-    try:
+    rule = "GGUF files are read by the package gguf, and by transformers from 5.19 on"
+    with holding(ImportError, rule, str, "pip install 'ssp[english]'"):
         from gguf import GGUFReader
         from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
-    except ImportError as error:
-        rule = "GGUF files are read by the package gguf, and by transformers from 5.19 on"
-        raise InputError(rule, error, "pip install 'ssp[english]'") from error
-    try:
+    torn = (ValueError, IndexError, KeyError, TypeError, OverflowError, OSError)
+    with holding(torn, "a GGUF file is whole", f"{path} is not", "copy or download it again"):
         reader = GGUFReader(path)
         names = {tensor.name for tensor in reader.tensors}
         said = {key: field.contents() for key, field in reader.fields.items() if len(field.data) == 1}
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, OSError) as error:
-        raise InputError("a GGUF file is whole", f"{path} is not: {error}", "copy or download it again") from error
     family = said.get("general.architecture")
     rule = f"a GGUF holds a model that the torch engine computes: {', '.join(FAMILIES.values())}"
     hold(family in FAMILIES, rule, f"{path} holds the family {family}", _OTHER)
@@ -92,12 +85,10 @@ def _write(path: Path, folder: Path, found: str, split: Any) -> None:
     logging.set_verbosity_error()
     given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
     told: dict[str, Any] = {"dtype": torch.bfloat16, "output_loading_info": True}
-    try:
+    with holding(Exception, "transformers can read the GGUF file", path, _OTHER):  # which raises bare ones too
         with contextlib.redirect_stderr(io.StringIO()):  # bars that no setting turns off
             model, info = AutoModelForCausalLM.from_pretrained(path.parent, trust_remote_code=False, **told, **given)
             tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False, **given)
-    except Exception as error:  # the library raises bare Exceptions too
-        raise InputError("transformers can read the GGUF file", f"{path}: {error}", _OTHER) from error
     config = {key: value for key, value in model.config.to_dict().items() if key not in _LEFT}
     shape, weights = Architecture.of(config), model.state_dict()
     for name, size in shape.tensors().items():

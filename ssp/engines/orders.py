@@ -4,8 +4,6 @@ Promises that whoever waits for an answer gets one: the result, the error, or th
 nothing is done any more.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable
@@ -23,10 +21,8 @@ on_error: Callable[[BaseException], None] = lambda error: None  # noqa: E731
 
 
 class OrderThread:
-    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does.
-
-    An error of a round, or one of an order that is not ours, ends the thread with Fault `engine_down`.
-    """
+    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does. An error of a
+    round, or one of an order that is not ours, ends the thread with Fault `engine_down`."""
 
     def __init__(
         self, name: str, busy: Callable[[], bool], round: Callable[[], None], end: Callable[[Fault], None]

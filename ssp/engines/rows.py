@@ -4,8 +4,6 @@ Promises that a row's keys and values are its slot's ids and nothing else's, and
 read once by each version (`prefix`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

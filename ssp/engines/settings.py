@@ -1,7 +1,5 @@
 """Which settings of an engine go with which kind of it."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from ssp.base.episode import PROPOSER

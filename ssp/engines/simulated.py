@@ -80,10 +80,8 @@ class Pace:
 
 
 class Decoding(Generic[Item]):
-    """One engine's sequences. `started` hears of each item when its first token is drawn.
-
-    `busy`: seconds in which something ran; `slots`: times the sequences that did; `tokens`: given so far.
-    """
+    """One engine's sequences. `started` hears of each item when its first token is drawn. `busy`: seconds in which
+    something ran; `slots`: times the sequences that did; `tokens`: given so far."""
 
     def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
         self.pace = pace

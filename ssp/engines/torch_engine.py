@@ -5,8 +5,6 @@ of its own runs as long as there is a turn, and takes orders between two tokens:
 they come, so results are equal up to rounding, and not the same bits twice (law 7).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ what was drawn, the version that drew each token, that a row which finished leav
 that the host waits for a GPU once a token: what it must know of all rows comes in one transfer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 

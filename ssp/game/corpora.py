@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssp.base import models
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
@@ -86,11 +86,9 @@ def check_remote(cfg: Config) -> None:
         return
     if not cfg.retriever.url:
         return
-    try:
+    rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
+    with holding(Fault, rule, str, "start it (ssp serve --index DIR), or correct retriever.url"):
         with_remote(cfg, Router({})).search([PROBE], cfg.retriever.topk, TRAIN)
-    except Fault as fault:
-        rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
-        raise InputError(rule, fault, "start it (ssp serve --index DIR), or correct retriever.url") from fault
 
 
 def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:

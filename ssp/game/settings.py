@@ -1,8 +1,6 @@
 """Which settings of the game may stand together: who asks, who learns when, what fills a batch; how long an episode is;
 what is checked, judged and paid."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ssp.base.episode import PROPOSER

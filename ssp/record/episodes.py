@@ -1,8 +1,6 @@
 """Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10), an exact round trip
 of the token log. Of a document only its id is kept: its text is in the transcript."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
@@ -14,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ssp.base.episode import Document, Episode, Outcome
-from ssp.base.errors import InputError
+from ssp.base.errors import holding
 from ssp.base.files import whole
 from ssp.base.tokenlog import TokenLog
 
@@ -78,15 +76,12 @@ def read(path: str | Path) -> list[Episode]:
 
 def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
-    try:
+    rule, step = "an episodes file must be parquet with the episode columns", "give a file of a run's episodes folder"
+    with holding((OSError, pa.ArrowException), rule, lambda error: f"{path} ({error})", step):
         missing = set(names) - ADDED - set(pq.read_schema(path).names)  # read_table would make them null
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
-        table = pq.read_table(path, columns=list(names), schema=SCHEMA)
-    except (OSError, pa.ArrowException) as error:
-        rule, found = "an episodes file must be parquet with the episode columns", f"{path} ({error})"
-        raise InputError(rule, found, "give a file of a run's episodes folder") from error
-    return list(table.to_pylist())
+        return list(pq.read_table(path, columns=list(names), schema=SCHEMA).to_pylist())
 
 
 def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = True) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -9,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
 from ssp.base.models import read_json
 
@@ -80,16 +78,15 @@ def own_digest(body: Mapping[str, Any]) -> str:
 
 def read_state(path: Path, run: Path) -> dict[str, Any]:
     """The state in `path`, of the folder `run`. InputError when it is broken, or names a folder missing or outside."""
-    try:
+    broken = (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError)
+    rule, step = "state.json must name the checkpoints to continue from", "restore the file, or start a new run"
+    with holding(broken, rule, lambda error: f"{path} ({error!r})", step):
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         named = [*dict.values(state["folders"])]
         # As it is written: what is linked there is the user's affair.
         places = {folder: Path(os.path.normpath(run / folder)) for folder in named}
         outside = [folder for folder in named if not places[folder].is_relative_to(run)]
         missing = [folder for folder in named if not places[folder].is_dir()]
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
-        rule = "state.json must name the checkpoints to continue from"
-        raise InputError(rule, f"{path} ({error!r})", "restore the file, or start a new run") from error
     hold(not outside, "state.json names folders of its own run", f"{path} names {outside}", "restore the file")
     rule = "every checkpoint that state.json names must be there"
     hold(not missing, rule, f"{path} names {missing}", "restore these folders, or start a new run")

@@ -1,8 +1,6 @@
 """A run's folder as its readers see it: configuration, ledger, transcripts, figures. None of the run's own code is run
 unless it is trusted, and a transcript is the one that the ledger names."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Episode
-from ssp.base.errors import InputError, InvariantError, hold
+from ssp.base.errors import InputError, InvariantError, hold, holding
 from ssp.config.load import load
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
@@ -118,9 +116,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 def line_of(path: Path, text: str) -> dict[str, Any]:
     """One line of the metrics file `path`, with a step and a role. InputError for a broken one."""
-    try:
+    rule = "every finished line of a metrics file must be an object with step and role"
+    broken = (ValueError, KeyError, TypeError, RecursionError)
+    with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
         line: dict[str, Any] = json.loads(text)
         return {**line, "step": int(line["step"]), "role": str(line["role"])}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        rule = "every finished line of a metrics file must be an object with step and role"
-        raise InputError(rule, f"{path}: {text[:80]}", "remove that line") from error

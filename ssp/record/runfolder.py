@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ssp.base.errors import InputError, InvariantError, hold
+from ssp.base.errors import InputError, InvariantError, hold, holding
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -97,13 +97,11 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
 
 def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
     """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
-    try:
+    with holding(OSError, "a run folder has a usable path", str, "set another run.dir or run.name"):
         place = locate(cfg, config_name)
         if any(len(os.fsencode(part)) > 230 for part in place.path.parts):  # 255, less an ending that is written first
             raise OSError(f"a name in {place.path} is too long")
         above = next(path for path in (place.path, *place.path.parents) if path.exists())
-    except OSError as error:
-        raise InputError("a run folder has a usable path", error, "set another run.dir or run.name") from error
     check_space(place.path, needed_bytes)
     rule, found = "a run folder must be writable", f"{place.path}, where {above} is no folder that can be written"
     hold(above.is_dir() and os.access(above, os.W_OK | os.X_OK), rule, found, "set run.dir elsewhere")
@@ -266,11 +264,10 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     from ssp.config.load import dotted, leaves
 
     config = RunFolder(path).config
-    try:
+    odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, RecursionError, OSError)
+    rule, step = "a run's config.yaml can be read", "restore it, or start a new run"
+    with holding(odd, rule, lambda error: f"{config}: {' '.join(str(error).split())}", step):
         then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
-    except (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, RecursionError, OSError) as error:
-        found = f"{config}: {' '.join(str(error).split())}"
-        raise InputError("a run's config.yaml can be read", found, "restore it, or start a new run") from error
     now = dotted(cfg)
     keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
     changed = [key for key in keys if then.get(key) != now.get(key)]

@@ -1,8 +1,6 @@
 """Requests of many callers answered in few calls: a failed call fails those it held, a long one does not hold up the
 short ones behind it, and what waits is bounded."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

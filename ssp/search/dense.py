@@ -1,8 +1,6 @@
 """Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double precision, and any
 index that faiss made. Knobs of one request never reach another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.search.hits import NO_ROW, Hits, Knobs, Rows, Vectors, merge
 
 SLACK = 8
@@ -194,11 +192,9 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
 
 def open_index(path: Path, mapped: bool = True) -> Any:
     """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read."""
-    try:
+    rule, step = "an index file is one that faiss reads", "build it again: ssp index"
+    with holding(RuntimeError, rule, lambda error: f"{path}: {str(error).splitlines()[0][-200:]}", step):
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
-    except RuntimeError as error:
-        found = f"{path}: {str(error).splitlines()[0][-200:]}"
-        raise InputError("an index file is one that faiss reads", found, "build it again: ssp index") from error
 
 
 def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
@@ -225,11 +221,10 @@ def to_gpu(index: Any) -> Any:
         raise InputError("an index on a GPU needs faiss-gpu and a GPU", found, "install faiss-gpu, or retriever.gpus=0")
     options = faiss.GpuMultipleClonerOptions()
     options.shard = options.useFloat16 = True
-    try:
+    kind, step = type(faiss.downcast_index(index)).__name__, "use Flat or IVF, or retriever.gpus=0"
+    rule = "faiss puts this index on a GPU"
+    with holding(RuntimeError, rule, lambda error: f"{kind}: {str(error).splitlines()[0][-200:]}", step):
         return faiss.index_cpu_to_all_gpus(index, co=options)
-    except RuntimeError as error:
-        found = f"{type(faiss.downcast_index(index)).__name__}: {str(error).splitlines()[0][-200:]}"
-        raise InputError("faiss puts this index on a GPU", found, "use Flat or IVF, or retriever.gpus=0") from error
 
 
 def open_flat(table: npt.NDArray[np.float32], first: int, last: int, gpu: bool) -> FlatIndex | FaissIndex:

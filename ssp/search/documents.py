@@ -1,7 +1,5 @@
 """The documents of a corpus on disk: one file of rows and where each begins, memory-mapped."""
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

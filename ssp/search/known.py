@@ -1,8 +1,6 @@
 """The one place where equal queries become one search: within a call, among the threads that ask at a time, and over
 time (in memory, or in a file that any number of processes share). A failure is never kept."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ssp.base.episode import Document
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, holding
 from ssp.search.hits import Answers, Search
 
 Key = TypeVar("Key", bound=Hashable)
@@ -110,13 +108,11 @@ class Book(Known[Asked, Found]):
     def __init__(self, path: Path, ttl: float = 0.0, keep: int = 0) -> None:
         super().__init__(keep)
         self._ttl = ttl
-        try:
+        rule = "a search record is a file that this program wrote"
+        with holding(sqlite3.DatabaseError, rule, path, "name another, or remove it"):
             self._book = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
             self._book.execute("PRAGMA journal_mode=WAL")
             self._book.execute(_TABLE)
-        except sqlite3.DatabaseError as error:
-            rule = "a search record is a file that this program wrote"
-            raise InputError(rule, f"{path}: {error}", "name another, or remove it") from error
 
     def close(self) -> None:
         """Close the file."""

@@ -1,8 +1,6 @@
 """From queries to documents over the shards of named corpora: what is known already, encode, ask every shard, merge,
 fuse, fetch, rerank."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Which settings of the search may stand together."""
 
-from __future__ import annotations
-
 from ssp.config.rules import Rule, check_address
 from ssp.config.schema import Config
 from ssp.search.online.engines import engine

@@ -1,8 +1,6 @@
 """When work may start: no stage whose result would be staler than its role's bound allows (`Pace`, law 5), and nothing while
 too much fails for our own reasons (`VoidGate`, law 2)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter, deque

@@ -1,7 +1,5 @@
 """Which checkpoint the held-out evaluations during a run speak best for, of those that are on the disk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

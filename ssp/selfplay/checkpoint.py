@@ -1,8 +1,6 @@
 """What state.json says of a run's checkpoints, and whether it is to be believed: a consistent set of learners (the pair, or
 the solver alone) at one step, one folder a role, the same one for roles that share a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

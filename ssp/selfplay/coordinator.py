@@ -7,8 +7,6 @@ report, evaluation, checkpoints) is told of settled rounds and published updates
 else that they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward is made.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 

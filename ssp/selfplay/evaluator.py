@@ -3,8 +3,6 @@
 Promises the same questions and draws at every evaluation of a run, each asked once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 

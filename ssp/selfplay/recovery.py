@@ -6,8 +6,6 @@ that all that it holds beside weights (replay pool, data cursor, league, health)
 is watched for, that a set whose weights later figures confirmed stays on the disk.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress

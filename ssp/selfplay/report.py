@@ -1,8 +1,6 @@
 """What a run reports while it plays: one row a step and role once every learner has finished the step, live lines, spans.
 Figures from the world's oracle go to metrics only."""
 
-from __future__ import annotations
-
 import time
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a run plays with: rows, evaluation sets, oracle, models. Bad input is refused here, before a run folder exists."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Promises that a worker's fault makes exactly its block's episodes void, which ar
 round's weights), that what is lost once played is void, that results come in task order, and that no job outlives a failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence

@@ -9,8 +9,6 @@ without the compute). `resample`: the round asks about further targets until it 
 refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every ten rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any

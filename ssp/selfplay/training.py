@@ -4,8 +4,6 @@ Promises that nothing older than its bound is trained (swept out of the queue, c
 is written only after the update returned, and that roles which share a policy get one update and one publication a round.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ that a way which failed is said before a parcel by the object store is taken (la
 give any more is a LearnerLost.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """Who does what: every call to an actor. It is busy while a call is under way; a call's span counts from when its actor
 could begin it. Blocks that an engine plays at once in flight are on lines of their own (`solver-0`, `solver-0 2`)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Where the time of a round goes."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence

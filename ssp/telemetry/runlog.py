@@ -1,8 +1,6 @@
 """Metrics of a run: metrics.jsonl and TensorBoard. A line is {"step", "role", "time", name: value ...}; a figure that is not
 finite is null and named in `not_finite`. Lines of steps that a resume plays again stay, and the last counts."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

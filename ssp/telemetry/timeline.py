@@ -1,8 +1,6 @@
 """What ran when: spans of work by track, in the Chrome trace format (Perfetto, chrome://tracing). The file can be opened
 at any moment, also after a kill (the format lets the closing bracket be missing), and a resumed run goes on in it."""
 
-from __future__ import annotations
-
 import json
 import time
 import zlib

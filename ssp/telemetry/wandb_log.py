@@ -1,7 +1,5 @@
 """Weights & Biases as one more place for the figures of a run (`telemetry.wandb`; the extra `wandb` of setup.cfg)."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What one engine needs: weights, the KV cache of its episodes, and room to work; of the embedded engine, and of vLLM."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

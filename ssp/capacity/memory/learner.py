@@ -8,8 +8,6 @@ without a score matrix: here without dropout, with a gated MLP, grouped keys, an
 input (measured in tests against the tensors that autograd saves).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The words of the memory plan: what one process needs, part by part, on the device that it computes on and on its host."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MB, GB = 2**20, 2**30
@@ -11,10 +9,8 @@ MB, GB = 2**20, 2**30
 @dataclass(frozen=True)
 class Need:
     """Bytes of one part of a process. `host`: it lies in the host's memory even where the process computes on a GPU.
-
     `turn`: only while it is this process's turn on a GPU that it shares (an engine awake, a learner in an update).
-    `after`: only when what is in its turn has gone (a learner that publishes).
-    """
+    `after`: only when what is in its turn has gone (a learner that publishes)."""
 
     what: str
     bytes: int
@@ -25,11 +21,9 @@ class Need:
 
 @dataclass(frozen=True)
 class Process:
-    """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs.
-
-    `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs. Device needs are of one GPU. `threads`: of
-    torch. `short`: what does not suffice within it ("" = nothing).
-    """
+    """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs. `gpus`:
+    the share of each of its `spread` GPUs, 0 = it computes on CPUs. Device needs are of one GPU. `threads`: of torch.
+    `short`: what does not suffice within it ("" = nothing)."""
 
     name: str
     count: int

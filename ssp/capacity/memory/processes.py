@@ -1,7 +1,5 @@
 """Every process of a run with what it needs, before anything starts; in the data's order."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ssp.base.episode import PROPOSER, SOLVER

@@ -1,7 +1,5 @@
 """How large a model is that a setting names, without loading or fetching it: by its files, or by a table of public ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -11,7 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from ssp.base import models
-from ssp.base.errors import InputError
+from ssp.base.errors import holding
 from ssp.base.shape import Shape
 from ssp.learning.coldstart import ARTEFACT
 
@@ -53,9 +51,7 @@ def find(name: str) -> Model:
 
 def _count(file: Path) -> tuple[int, bool]:
     """Numbers in a safetensors file, by its header, and whether some have 16 bits."""
-    try:
-        with safe_open(file, framework="np") as opened:
-            tensors = [opened.get_slice(name) for name in opened.keys()]  # noqa: SIM118
-            return sum(math.prod(t.get_shape()) for t in tensors), any(t.get_dtype() in NARROW for t in tensors)
-    except SafetensorError as error:
-        raise InputError("weights are a safetensors file", f"{file}: {error}", "download or copy it again") from error
+    torn = holding(SafetensorError, "weights are a safetensors file", file, "download or copy it again")
+    with torn, safe_open(file, framework="np") as opened:
+        tensors = [opened.get_slice(name) for name in opened.keys()]  # noqa: SIM118
+        return sum(math.prod(t.get_shape()) for t in tensors), any(t.get_dtype() in NARROW for t in tensors)

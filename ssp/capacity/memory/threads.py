@@ -1,7 +1,5 @@
 """How many torch threads a process computes with."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

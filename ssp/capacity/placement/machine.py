@@ -1,7 +1,5 @@
 """This machine as a node of a plan: its GPUs and its memory."""
 
-from __future__ import annotations
-
 import subprocess
 
 from ssp.capacity.memory import MB

@@ -6,8 +6,6 @@ their shares of a GPU leave room, else on GPUs of their own.
 Promises that no GPU is given out twice, that every unit is placed once, and that the same description gives the same plan.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The plan as tables, whether its memory suffices, and else what is missing, in a table, with what to type."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ssp.base.errors import InputError, hold

@@ -169,10 +169,8 @@ def capped(mean: float, sigma: float, cap: float) -> float:
 
 
 def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
-    """Splits of `gpus` that are worth a simulation; one in which all take turns where they do not go round.
-
-    InputError when not even one engine fits.
-    """
+    """Splits of `gpus` that are worth a simulation; one in which all take turns where they do not go round. InputError
+    when not even one engine fits."""
     play, learn = work(cfg, costs)
     size = {role: role_costs(cfg, role, costs).gpus for role in cfg.roles}
     role = max(size, key=lambda name: size[name])

@@ -1,7 +1,5 @@
 """A plan in words: a row for each number of GPUs, what limits it, and which inputs nobody measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 

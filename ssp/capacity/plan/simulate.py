@@ -5,8 +5,6 @@ What a call would take is waited for, what it would say is made up; players deco
 which everything fills up, and the last, in which it runs empty, are left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools
@@ -52,11 +50,9 @@ _HERE = Place("127.0.0.1")
 
 @dataclass
 class Measured:
-    """What a simulation gave, by role, or by `learner-<name>`. Seconds are simulated ones, tokens and searches a second.
-
-    `bubble`: share of its time that an engine would not need at full occupancy; of a learner: idle. `fill`: running
-    sequences as a share of an engine's most.
-    """
+    """What a simulation gave, by role, or by `learner-<name>`. Seconds are simulated ones, tokens and searches a
+    second. `bubble`: share of its time that an engine would not need at full occupancy; of a learner: idle. `fill`:
+    running sequences as a share of an engine's most."""
 
     step: float = 0.0
     rounds: int = 0

@@ -6,8 +6,6 @@ the same, that each variable which is seen is told in one line, and that no line
 (tests look every key up in it), to read configs, and to print.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Collection, Mapping

@@ -5,8 +5,6 @@ lines and comments. Promises that the text is only read: nothing in it runs, and
 value that needs more than this is None. Whose script it is, its keys tell.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

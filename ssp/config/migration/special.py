@@ -4,8 +4,6 @@ Owns one function a key: (value, all that the script says) → settings of ours,
 has to decide). Keys of `defaults` stand for the role that plays. Refuses to know how rows are printed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -70,10 +68,6 @@ def _of_loss(made: Special) -> Special:
 
 def _of_reward(made: Special) -> Special:
     return lambda value, facts: made(value, facts) if facts.kl_in_reward else "not used there beside use_kl_loss"
-
-
-def _in_reward(value: Any, facts: Facts) -> Made:
-    return {"defaults.kl.place": _place(facts)} if value is True else RECIPES
 
 
 def _after(value: Any, facts: Facts) -> Made:
@@ -218,7 +212,9 @@ SPECIAL: dict[str, Special] = {
     "algorithm.apply_kl_after_advantage": _after,
     "algorithm.kl_penalty": _of_reward(_kind),
     "algorithm.use_future_kl_as_reward": _after,
-    "algorithm.use_kl_in_reward": _in_reward,
+    "algorithm.use_kl_in_reward": lambda value, facts: (
+        {"defaults.kl.place": _place(facts)} if value is True else RECIPES
+    ),
     "data.search_url": _address,
     "data.train_files": _files,
     "data.val_files": _eval,

@@ -4,8 +4,6 @@ Owns the meaning of values. Promises a row for every override, in its order, and
 plays. Refuses to read scripts and configs, and to guess: a value that it does not know is said to need a person.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

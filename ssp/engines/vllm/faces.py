@@ -5,8 +5,6 @@ whole, while other faces' turns go on; and that what is not an adapter of this b
 take a missing tensor for zeros). Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any

@@ -4,8 +4,6 @@ Promises token in, token out (no tokenizer is read), log-probs of the distributi
 and sockets on loopback only. The GPU half was written from vLLM 0.32's sources and has not been run.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys
@@ -15,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.base.shape import Shape
 from ssp.config.role import EngineConfig, LoraConfig
@@ -53,10 +51,8 @@ def on_cpu() -> bool:
 
 
 def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequence[LoraConfig] = ()) -> Any:
-    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind.
-
-    InputError when vLLM refuses the model or the settings.
-    """
+    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind. InputError when vLLM
+    refuses the model or the settings."""
     require()
     # Set, not defaulted: with another value the engine would be another one.
     os.environ.update(_ENVIRONMENT)
@@ -73,11 +69,10 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
             _check_heads(model_dir)
         # A CPU has no sleep mode: who sleeps there only takes no turns.
         chosen = EngineArgs(**arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu)
-        try:
+        rule = "vLLM starts with this model and these engine settings"
+        step = "change engine.*, or set engine.kind=torch"
+        with holding((ValueError, NotImplementedError), rule, model_dir, step):
             return LLMEngine.from_engine_args(chosen)
-        except (ValueError, NotImplementedError) as error:
-            rule = "vLLM starts with this model and these engine settings"
-            raise InputError(rule, f"{model_dir}: {error}", "change engine.*, or set engine.kind=torch") from error
 
 
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:

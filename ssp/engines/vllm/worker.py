@@ -4,8 +4,6 @@ Promises that after `reload` every layer computes with the new weights, a tied o
 versions. Each function's `wrapper` is vLLM's worker wrapper, as `collective_rpc` passes it.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -2,16 +2,14 @@
 must *stand* in documents that the proposer's own searches showed, and must *lead* to the target. It keeps a weak
 verifier from completing a false fact with the target."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import regex
 
-from ssp.base.episode import Document, Episode
+from ssp.base.episode import Episode
 from ssp.game.judge import same
 from ssp.game.protocols import Protocol
 from ssp.game.referee.words import count, names, tokens, within, words
@@ -42,7 +40,8 @@ def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: st
 
 def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """Each `<think>` holds one whole sentence of the documents, word for word (the generated world)."""
-    known = _sentences(episode.documents, protocol)
+    bodies = [_STOP.split(protocol.bodies([document]))[:-1] for document in episode.documents]
+    known = {tuple(sentence.split()) for sentences in bodies for sentence in sentences} - {()}
     quotes = [segment for segment in protocol.parse(output) if segment.kind == "think"]
     return bool(quotes) and all(quote.closed and tuple(quote.text.split()) in known for quote in quotes)
 
@@ -96,9 +95,3 @@ def _core(span: str) -> list[str]:
     parts = tokens(span)
     spoken = [at for at, part in enumerate(parts) if words(part)]
     return parts[spoken[0] : spoken[-1] + 1] if spoken else []
-
-
-def _sentences(documents: Sequence[Document], protocol: Protocol) -> set[tuple[str, ...]]:
-    """Every sentence `e rel o .` of each document's body as tokens, without its full stop."""
-    bodies = [_STOP.split(protocol.bodies([document]))[:-1] for document in documents]
-    return {tuple(sentence.split()) for sentences in bodies for sentence in sentences} - {()}

@@ -1,8 +1,6 @@
 """The referee's rules: each one a function with an id that says whether a question broke it, from the proposer's
 episode alone. `referee.rules` names the rules of a run, in the order in which they are asked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ssp.base.episode import Episode

@@ -2,8 +2,6 @@
 digits; in scripts that are written without spaces between words (Han, kana, Thai, ...) and in Hangul, whose particles
 stick to the word, each character with its marks counts as one."""
 
-from __future__ import annotations
-
 import string
 import unicodedata
 from collections.abc import Sequence

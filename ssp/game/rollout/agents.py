@@ -14,17 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode, Task
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, hold, holding
 from ssp.engines.base import FreeEngine
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout.player import MODEL, Player, Refused
 from ssp.game.rollout.settings import Agent, Settings
 from ssp.game.rollout.tools import awaited, loop, wait
+from ssp.search.hits import Search
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    from ssp.game.protocols.renderer import Renderer
-    from ssp.search.hits import Search
 
 COMMAND = "command:"
 KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
@@ -45,10 +44,9 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     fits = inspect.iscoroutinefunction(made) and len(inspect.signature(made).parameters) == 4
     rule = "an agent is an async function of (question, client, model, tools)"
     hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
-    try:
+    rule, step = "an agent needs the package openai", "pip install 'ssp[agents]'"
+    with holding(ImportError, rule, lambda _: "not installed", step):
         from openai import AsyncOpenAI
-    except ImportError as error:
-        raise InputError("an agent needs the package openai", "not installed", "pip install 'ssp[agents]'") from error
 
     async def asked(player: Player) -> Any:
         async with AsyncOpenAI(base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds) as client:

@@ -2,8 +2,6 @@
 evaluation and `ask` all use it (law 8). With a lock-step engine the batch of every step is fixed by the tasks alone
 (law 7)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -38,19 +36,14 @@ def rollout(
     try:
         if isinstance(engine, FreeEngine):
             _free(engine, table)
-        else:
-            _lock_step(engine, table)
+        else:  # in step: all that go on take one turn; then their searches go out together
+            while going := [seat for seat in table.seats if table.may_go_on(seat)]:
+                _generate(engine, table, going)
+                if asking := [seat for seat in going if seat.asked]:
+                    table.show(asking, table.find(asking))
     finally:
         table.close()
     return table.episodes(), table.seconds
-
-
-def _lock_step(engine: Engine, table: Table) -> None:
-    """All that go on take one turn; then their searches go out together."""
-    while going := [seat for seat in table.seats if table.may_go_on(seat)]:
-        _generate(engine, table, going)
-        if asking := [seat for seat in going if seat.asked]:
-            table.show(asking, table.find(asking))
 
 
 def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:

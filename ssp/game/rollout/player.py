@@ -5,8 +5,6 @@ one before is the same context: what is new is appended, and not trained. Anothe
 history, begins a new context, in which what is sampled there is trained.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -14,7 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ssp.base.episode import Document, Episode, Mistake, Task
 from ssp.base.errors import Fault, InputError
@@ -22,14 +20,12 @@ from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.engines.base import FreeEngine, Sampling, StopWords
 from ssp.game.protocols.calls import SEARCH, TOOL, Call
+from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import Message
 from ssp.game.rollout import passages
 from ssp.game.rollout.settings import Settings
 from ssp.game.rollout.tools import Asked, note
-
-if TYPE_CHECKING:
-    from ssp.game.protocols.renderer import Renderer
-    from ssp.search.hits import Search
+from ssp.search.hits import Search
 
 MODEL = "policy"
 """What the model is called at the endpoint."""

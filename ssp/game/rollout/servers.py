@@ -5,8 +5,6 @@ of this process's environment but what a program needs to start (PATH, HOME), it
 with this process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """How a role plays: its limits, who answers its searches, its tools, and the agent that plays in the loop's place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

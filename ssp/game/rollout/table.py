@@ -2,8 +2,6 @@
 that the engine sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law
 2)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

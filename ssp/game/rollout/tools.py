@@ -5,8 +5,6 @@ no reward changes by it. What fails on our side (a function that raises, a deadl
 no text) is a Fault, so that the episode is void. Results are cut, and cleaned as documents are.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Generated worlds: `World(seed)`, its files (`ssp.game.world.files`) and its tokenizer (`ssp.game.world.tokenizer`)."""
 
-from __future__ import annotations
-
 from ssp.game.world.generator import Fact, Question, World
 
 __all__ = ["Fact", "Question", "World"]

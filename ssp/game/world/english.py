@@ -2,8 +2,6 @@
 questions back. Places, and who or what no place is known of, are parted once for all: a question is held out when
 everything between its ends is, and learned from when nothing is."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator

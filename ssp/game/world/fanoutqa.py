@@ -1,8 +1,6 @@
 """Questions that nobody here wrote: the sub-questions of FanOutQA (package `fanoutqa`, data CC BY-SA 4.0, arXiv 2402.14116)
 whose answer a passage of the English corpus states, in an article of the title that FanOutQA names as its evidence."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

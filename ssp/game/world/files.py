@@ -1,8 +1,6 @@
 """A world as files, in the formats of real data: corpus.jsonl (Search-R1), targets.jsonl (SSP), eval.jsonl and
 questions.jsonl (FlashRAG), which share no question. A cached folder is complete and unaltered (checksums) or made anew."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path

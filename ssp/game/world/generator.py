@@ -2,8 +2,6 @@
 Worlds of different seeds share names but draw their facts independently. The oracle (`answer`, `is_junk`) is for
 metrics and for making data, never for a reward."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -2,8 +2,6 @@
 into the relations that it names. `english.yaml` has the phrasings; spelling, case, articles and punctuation do not count
 when a text is read."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

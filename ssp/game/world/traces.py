@@ -2,8 +2,6 @@
 verifier for a warm start (docs/warmup.md has their format). Searches are real ones; a trace whose search does not find the
 passage that it needs is left out. Tags are those of the protocol `english`, which `search-r1` shares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -15,7 +13,7 @@ from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.game.world.english import TRAIN, English
 from ssp.game.world.grammar import Chain, Hop, write
-from ssp.game.world.sources import Fact, grammar
+from ssp.game.world.sources import grammar
 from ssp.search.bm25 import build
 
 TOPK = 3
@@ -122,7 +120,8 @@ class Script:
             return [((), [])]
         ways: list[tuple[Chain, list[str]]] = []
         if hops == 1:
-            ways += [((Hop(fact, True),), [_query(Hop(fact))]) for fact in self._about(place)]
+            about = [fact for fact in self._world.leads(place) if fact.subject == place and fact in self._world.owned]
+            ways += [((Hop(fact, True),), [_query(Hop(fact))]) for fact in about]
         for relation, query in self._seeking.items():
             found = {document.id for document in self.found(query.format(x=place))}
             for fact in self._world.leads(place):
@@ -138,10 +137,6 @@ class Script:
             for fact in self._world.leads(target)
             if fact.object == target or fact in self._world.owned
         ]
-
-    def _about(self, place: str) -> list[Fact]:
-        """Facts by which a question can name `place`."""
-        return [fact for fact in self._world.leads(place) if fact.subject == place and fact in self._world.owned]
 
     def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these

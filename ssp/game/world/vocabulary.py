@@ -1,7 +1,5 @@
 """The words of every generated world: tags, relations, types and 512 names."""
 
-from __future__ import annotations
-
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<eos>"
 TAG_NAMES = ("q", "target", "search", "information", "think", "answer", "question")
 TAGS = (PAD, UNKNOWN, END) + tuple(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))

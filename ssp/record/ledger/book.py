@@ -1,8 +1,6 @@
 """The ledger: every game and every episode of a run, in one SQLite file (law 3). A state goes one way; a fact once written
 never changes; a repeated call changes nothing; one that breaks a law raises InvariantError and writes nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -2,8 +2,6 @@
 machine), on a local disk with copies in the run folder. The run folder's file is always a whole ledger that contains the
 newest checkpoint, and no number is ever given out twice."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets

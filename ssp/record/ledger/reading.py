@@ -1,8 +1,6 @@
 """Looking at a ledger: rows, counts, and the proofs over a whole file, of one moment also while a run writes. A proof reads
 rows and trusts no sum, except the `created` tally, which exists to be compared with them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

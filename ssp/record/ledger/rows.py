@@ -1,7 +1,5 @@
 """Rows of the ledger: the schema, and what may be written to a row (no database here)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum

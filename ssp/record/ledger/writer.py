@@ -1,7 +1,5 @@
 """What the ledger's one writer is asked for in a run. All of it is idempotent, so a lost call is made again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, Protocol

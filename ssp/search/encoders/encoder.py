@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect
 from ssp.search.hits import Vectors
@@ -43,11 +43,9 @@ class TextEncoder:
         self._start = int(getattr(self._forward.model.config, "decoder_start_token_id", None) or 0)
         self._queries = self._forward.tokenizer(spec.max_length)
         self._passages = self._forward.tokenizer(spec.passage_length)
-        try:
+        rule, odd = f"an encoder gives a vector by {spec.pooling}", (RuntimeError, AttributeError, TypeError)
+        with holding(odd, rule, lambda e: f"{folder}: {type(e).__name__} {e}", "set another --pooling"):
             self.dim = int(self._run(self._passages.encode_batch_fast(["a"]))[0].shape[0])
-        except (RuntimeError, AttributeError, TypeError) as error:
-            found = f"{folder}: {type(error).__name__} {error}"
-            raise InputError(f"an encoder gives a vector by {spec.pooling}", found, "set another --pooling") from error
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
         """`[n, dim] float32`, and seconds by stage (tokenise, encode)."""
@@ -158,5 +156,4 @@ class CrossEncoder:
                 logits = self._forward(batch).logits.float()
                 score = logits[:, 0] if self._outputs == 1 else logits[:, 1] - logits[:, 0]
                 scores[batch.rows] = score.cpu().numpy()
-        found: list[float] = scores.tolist()
-        return found
+        return scores.tolist()

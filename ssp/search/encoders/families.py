@@ -1,14 +1,12 @@
 """How an encoder turns text into a vector, read from its name and its own files; a pooling is never guessed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 
 POOLINGS = ("mean", "cls", "pooler", "decoder", "last")
@@ -78,11 +76,9 @@ def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
     path = folder / "modules.json"
     if not path.is_file():
         return None
-    try:
+    rule = "modules.json lists modules with type and path"
+    with holding((TypeError, KeyError), rule, lambda error: f"{path}: {error!r}", "save the model again"):
         modules = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path, list)]
-    except (TypeError, KeyError) as error:
-        found = f"{path}: {error!r}"
-        raise InputError("modules.json lists modules with type and path", found, "save the model again") from None
     kinds = " ".join(kind for kind, _ in modules)
     if kinds not in ("Transformer Pooling", "Transformer Pooling Normalize"):
         raise InputError("an encoder's modules are Transformer, Pooling, Normalize", kinds, "use another encoder")

@@ -1,8 +1,6 @@
 """A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a
 model is refused."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ import transformers
 from safetensors import SafetensorError
 from torch import nn
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.search.encoders.families import position_limit
 
@@ -71,10 +69,8 @@ class Forward:
     `limit`: most tokens that it reads at once. InputError for a folder or device that cannot be used."""
 
     def __init__(self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()) -> None:
-        try:
+        with holding(RuntimeError, "a device is cpu, cuda or cuda:N", lambda _: device, "set another device"):
             self.device = torch.device(device)
-        except RuntimeError:
-            raise InputError("a device is cpu, cuda or cuda:N", device, "set another device") from None
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise InputError("device cuda needs a GPU that torch sees", device, "use cpu, or torch's CUDA build")
         config = read_json(folder / "config.json")

@@ -1,7 +1,5 @@
 """What an index needs, compared with the memory that there is before it is loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

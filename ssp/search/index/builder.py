@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import sync, whole
 from ssp.search import documents, postings
 from ssp.search.documents import MappedDocuments, Progress
@@ -102,10 +102,9 @@ def build_index(
     try:
         work.mkdir(parents=True, exist_ok=True)
         with (work / "lock").open("w") as lock:
-            try:
+            rule = "one process at a time builds an index"
+            with holding(BlockingIOError, rule, lambda _: work, "wait for the other one"):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InputError("one process at a time builds an index", work, "wait for the other one") from error
             return _Build(corpus, out, work, plan, noted, progress, encode, dim).run()
     except OSError as error:
         found, step = f"{out}: {error.strerror or error}", "make room or choose another; then run it again"
@@ -129,11 +128,9 @@ class _Build:
     def __post_init__(self) -> None:
         self.made, self.scratch = self.work / "made", self.work / "scratch"
         file, step = self.work / NOTES, f"type the first command again, or give that build up: rm -r {self.work}"
-        try:
+        with holding((ValueError, KeyError, TypeError), "the notes of an unfinished build can be read", file, step):
             self.notes = json.loads(file.read_bytes()) if file.exists() else {"plan": self.noted}
             before = self.notes["plan"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError("the notes of an unfinished build can be read", f"{file}: {error}", step) from error
         if changed := [key for key, value in self.noted.items() if before.get(key) != value]:
             found = "; ".join(f"{key} was {before.get(key)}, now {self.noted[key]}" for key in changed)
             raise InputError(f"an unfinished build goes on with its own plan ({self.work})", found, step)

@@ -1,18 +1,16 @@
 """Vectors of a corpus and the dense index over them, made or taken over from files. A killed build goes on after what
 is on disk, to the same index (one thread)."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, holding
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import shard_rows
 from ssp.search.dense import ADDED, FaissIndex, faiss, inside, open_index
@@ -59,15 +57,13 @@ def take_embedding(source: Path, target: Path, rows: int, dim: int, report: Repo
     """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves them.
     Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not finite."""
     wrong, size = "an embedding is one table of float32 or float16 (.npy), or plain float32", source.stat().st_size
-    try:
+    with holding((OSError, ValueError, EOFError), wrong, source, "check the file"):
         if source.suffix == ".npy":
             table: npt.NDArray[Any] = np.load(source, mmap_mode="r")
         else:
             table = np.memmap(source, np.float32, "r", shape=(rows, size // (4 * rows)))
             if table.nbytes != size:
                 raise ValueError(f"{size:,} bytes are not {rows:,} rows of float32")
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(wrong, f"{source}: {error}", "check the file") from error
     if table.ndim != 2 or table.dtype not in (np.float32, np.float16) or not table.flags.c_contiguous:
         raise InputError(wrong, f"{source}: {table.dtype} {table.shape}", "check the file")
     if table.shape[0] != rows or (dim and table.shape[1] != dim):
@@ -150,14 +146,11 @@ def _graph(index: Any) -> Any | None:
     return index.hnsw if isinstance(index, faiss.IndexHNSW) else None if inner is None else _graph(inner)
 
 
-@contextmanager
-def _refused(factory: str) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        found = f"{factory}: {' '.join(str(error).split())[-300:]}"
-        rule = "--faiss is an index that faiss's index_factory makes of this corpus"
-        raise InputError(rule, found, "choose another, e.g. Flat, HNSW32, IVF1024,SQ8") from error
+def _refused(factory: str) -> AbstractContextManager[None]:
+    rule, step = "--faiss is an index that faiss's index_factory makes of this corpus", "e.g. Flat, HNSW32, IVF1024,SQ8"
+    return holding(
+        RuntimeError, rule, lambda e: f"{factory}: {' '.join(str(e).split())[-300:]}", f"choose another, {step}"
+    )
 
 
 def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:

@@ -1,8 +1,6 @@
 """The table of web engines, after their own API references (Serper, SerpApi, Google Custom Search JSON API v1). A reply
 of another form raises KeyError, TypeError, AttributeError or ValueError."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

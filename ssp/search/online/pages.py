@@ -1,8 +1,6 @@
 """Pages of the web: their text, and the paragraph that a search engine's snippet was cut from. Only public addresses are
 asked (the loopback too, for an engine on it), and reading takes time in proportion to the length of a page."""
 
-from __future__ import annotations
-
 import html
 import re
 import socket

@@ -1,8 +1,6 @@
 """`Search` over an engine of the web. Trouble of the service, and an account that is used up, is a Fault (law 2); the key
 comes from the environment and is in no message, log or repr."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -11,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -21,15 +19,13 @@ from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.services import Service, is_loopback, key_from
+from ssp.config.schema import RetrieverConfig
 from ssp.search.hits import Answers
 from ssp.search.known import Book, sendable
 from ssp.search.online.engines import PAGES, PAGES_ASKED, VARY, engine
 from ssp.search.online.pages import Pages
 from ssp.search.router import DOWN
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
-
-if TYPE_CHECKING:
-    from ssp.config.schema import RetrieverConfig
 
 logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show broken replies, which may repeat the key
 AT_ONCE = 10

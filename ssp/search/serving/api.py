@@ -1,7 +1,5 @@
 """The search server as an ASGI app, without a web framework: a request costs tens of microseconds beside its search."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The program as a value: every crew of a run, by name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and itself here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -18,12 +16,10 @@ from ssp.selfplay.transfer.parcel import Place
 
 
 class Players(Protocol):
-    """One of the players of a role.
-
-    `play` gives the block in the tasks' order and its report; Fault `payload_lost` or `weights_missed` where the parcel is
-    of no use any more. `refresh` (in flight) and `receive` (of a broadcast) take new weights; seconds. `sleep` gives the
-    GPU's memory back until `wake`; Fault `engine_awake` when too much of it stays taken.
-    """
+    """One of the players of a role. `play` gives the block in the tasks' order and its report; Fault `payload_lost` or
+    `weights_missed` where the parcel is of no use any more. `refresh` (in flight) and `receive` (of a broadcast) take
+    new weights; seconds. `sleep` gives the GPU's memory back until `wake`; Fault `engine_awake` when too much of it
+    stays taken."""
 
     @call(payload=True, computes=True, work="play")
     async def play(
@@ -58,12 +54,10 @@ class Judges(Protocol):
 
 
 class Learners(Taught, Protocol):
-    """One learner, of one rank or several.
-
-    `update` is one step of the roles in `plans`, over the same blocks, and a publication; `weights` a publication of what it
-    has, `again` an earlier one, by the object store (Fault `weights_gone`), `anchor_weights` those of the reference, outside
-    of the publications. The rest is a group of broadcasts: Fault `broadcast_failed`.
-    """
+    """One learner, of one rank or several. `update` is one step of the roles in `plans`, over the same blocks, and a
+    publication; `weights` a publication of what it has, `again` an earlier one, by the object store (Fault
+    `weights_gone`), `anchor_weights` those of the reference, outside of the publications. The rest is a group of
+    broadcasts: Fault `broadcast_failed`."""
 
     @call(payload=True, computes=True, work="learn")
     async def update(

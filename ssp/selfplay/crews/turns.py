@@ -5,8 +5,6 @@ that turns are given in the order of asking (nobody starves), and that engines w
 crew, which has its own deadline, so every wait ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Crews whose calls are seen: every call that computes passes here, with what its Protocol calls it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any, TypeVar

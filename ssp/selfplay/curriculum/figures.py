@@ -5,8 +5,6 @@ not there. Of a round that was played again the last time counts, and rounds bey
 league's games only the newest versions' work is seen: no question of a past proposer, no rate of a past solver.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ Rollout, corpus, search, judge and attempts are the run's (law 8), draws depend 
 in no rate, and the ledger is not touched. Intervals count questions.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence

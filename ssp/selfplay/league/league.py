@@ -5,8 +5,6 @@ asked for again. The state is bounded: of games, those between members and the n
 all).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ the same draws, which only it learns from. Who does not learn meets the newest. 
 them, which a restart does not change.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

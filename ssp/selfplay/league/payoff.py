@@ -5,8 +5,6 @@ whose question was not valid, whose weights changed within it, or without a grad
 2).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

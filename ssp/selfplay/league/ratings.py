@@ -4,8 +4,6 @@ The fit is the mode of the posterior under a Gaussian prior, by Newton's method,
 never met the same opponents is compared by the prior alone, which the error shows. Cycles fit no single number a version.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which settings a league needs, and which it cannot stand with."""
 
-from __future__ import annotations
-
 from ssp.base.errors import hold
 from ssp.config.rules import Rule
 from ssp.config.schema import Config, LeagueConfig

@@ -1,8 +1,6 @@
 """The bank as a parquet file, which reads back as the same records and appears whole or not at all; and questions that
 nobody proposes: those of a data set or a bank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, is_dataclass
@@ -14,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.dataset import dataset
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import whole
 from ssp.base.models import resolve
 from ssp.config.schema import Config
@@ -67,7 +65,8 @@ def read_bank(place: Path) -> list[Record]:
 def _records(path: Path) -> Iterator[Record]:
     hold(path.is_file(), "a bank's file must exist", path, "check the path")
     needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
-    try:
+    rule, step = "a bank's file has all its fields", "export one: ssp bank RUN --export FILE"
+    with holding((OSError, pa.ArrowException), rule, lambda error: f"{path} ({' '.join(str(error).split())})", step):
         if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(batch_size=ROWS):
@@ -76,9 +75,6 @@ def _records(path: Path) -> Iterator[Record]:
             for row in batch.to_pylist():
                 plays = [Play(**play) for play in row["plays"]]
                 yield Record(**{**row, "plays": plays, "attempts": [Attempt(**one) for one in row["attempts"]]})
-    except (OSError, pa.ArrowException) as error:
-        found = f"{path} ({' '.join(str(error).split())})"
-        raise InputError("a bank's file has all its fields", found, "export one: ssp bank RUN --export FILE") from error
 
 
 def _accepted(place: Path) -> list[Question]:

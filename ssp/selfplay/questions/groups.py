@@ -2,8 +2,6 @@
 same, or that ask for the same answer and whose features are alike by Jaccard. A group is what such pairs connect; the
 search is exact."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 

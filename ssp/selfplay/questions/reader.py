@@ -1,8 +1,6 @@
 """A run's folder read as a bank: a record for each question (text and target) that was handed in and judged, in the rounds
 that are settled. Nothing is written, so that a run that goes on can be read too."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The records of the bank: a question, each time it was played, each attempt at it. Whatever a fault left unknown is None,
 never a number (law 2)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

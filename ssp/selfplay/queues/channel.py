@@ -5,8 +5,6 @@ Waiting for the queue has a deadline; waiting for blocks that nobody has put yet
 cancels the taker, or closes the channel.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

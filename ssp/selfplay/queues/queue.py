@@ -5,14 +5,11 @@ acknowledged: a call repeated after a lost reply gives the same tickets, and nob
 get it in the order in which they came, however small a later put is; a call whose time is up takes and leaves nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from ssp.base.errors import InvariantError
@@ -117,25 +114,21 @@ def _size(tickets: Collection[Ticket]) -> tuple[int, int]:
     return sum(ticket.items for ticket in tickets), sum(ticket.nbytes for ticket in tickets)
 
 
-_Waiting = tuple[Callable[[], Any], "asyncio.Future[Any]"]
-
-
 class Queue:
     """A `LeaseQueue` for callers elsewhere. `wait`: seconds until a call answers that there was nothing."""
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self.state = LeaseQueue(max_items, max_bytes)
-        self._putters: deque[_Waiting] = deque()
-        self._takers: deque[_Waiting] = deque()
+        self._moved, self._line, self._era = asyncio.Condition(), asyncio.Lock(), 0
 
     async def put(self, tickets: Sequence[Ticket], wait: float = 0.0, again: bool = False) -> bool:
         """See `LeaseQueue.put`; False when there was no room in time. What is put `again` waits for nobody."""
-        line = deque[_Waiting]() if again else self._putters
+        line = nullcontext() if again else self._line
         return bool(await self._served(line, lambda: self.state.put(tickets, again), wait))
 
     async def lease(self, key: str, items: int, order: int | None = None, wait: float = 0.0) -> list[Ticket]:
         """See `LeaseQueue.lease`; [] when nothing came in time."""
-        return await self._served(self._takers, lambda: self.state.lease(key, items, order), wait) or []
+        return await self._served(nullcontext(), lambda: self.state.lease(key, items, order), wait) or []
 
     async def sweep(self, key: str, oldest: int) -> list[Ticket]:
         """See `LeaseQueue.sweep`."""
@@ -143,49 +136,28 @@ class Queue:
 
     async def ack(self, key: str) -> list[str]:
         """See `LeaseQueue.ack`."""
-        gone = self.state.ack(key)
-        self._serve()
-        return gone
+        async with self._moved:
+            self._moved.notify_all()
+            return self.state.ack(key)
 
     async def clear(self) -> None:
         """See `LeaseQueue.clear`. Who waits, waits in vain: an old put must not meet the new round of its number."""
-        self.state.clear()
-        for _, future in [*self._putters, *self._takers]:
-            if not future.done():
-                future.set_result(None)
+        async with self._moved:
+            self._era += 1
+            self._moved.notify_all()
+            self.state.clear()
 
     def figures(self) -> dict[str, float]:
         """See `LeaseQueue.figures`."""
         return self.state.figures()
 
-    async def _served(self, line: deque[_Waiting], attempt: Callable[[], Any], wait: float) -> Any:
-        """What `attempt` gives once it gives something, in its turn; its last empty answer when the time is up."""
-        if not line and (got := attempt()):
-            self._serve()
-            return got
-        waiting: _Waiting = (attempt, asyncio.get_running_loop().create_future())
-        line.append(waiting)
-        self._serve()
+    async def _served(self, line: AbstractAsyncContextManager[None], attempt: Callable[[], Any], wait: float) -> Any:
+        """What `attempt` gives once it gives something, in its turn in `line`; None when the time is up."""
+        era = self._era
         with suppress(TimeoutError):
-            return await asyncio.wait_for(waiting[1], wait)
-
-    def _serve(self) -> None:
-        """Give everyone who waits what there is now, after a put or an acknowledgement; who has gone is forgotten."""
-        while self._putters and _done(self._putters[0]):
-            self._putters.popleft()
-        for waiting in [waiting for waiting in self._takers if _done(waiting)]:
-            self._takers.remove(waiting)
-
-
-def _done(waiting: _Waiting) -> bool:
-    """Whether one who waits is served, failed, or has gone."""
-    attempt, future = waiting
-    if not future.done():
-        try:
-            got = attempt()
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            if got:
-                future.set_result(got)
-    return future.done()
+            async with asyncio.timeout(wait), line, self._moved:
+                while self._era == era:
+                    if got := attempt():
+                        self._moved.notify_all()
+                        return got
+                    await self._moved.wait()

@@ -1,8 +1,6 @@
 """The checked configuration: every rule of every wing about which settings may stand together. A setting whose feature is
 not built is refused, never ignored; no value is changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ssp.base.errors import hold

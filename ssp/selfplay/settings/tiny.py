@@ -1,7 +1,5 @@
 """What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 (which has never been run). Not the default group, which belongs to the learner's ranks. Every wait ends within its
 deadline; after a failure, the Fault `broadcast_failed`, the group is of no use and is formed anew."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

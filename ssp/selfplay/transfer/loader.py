@@ -1,7 +1,5 @@
 """The engine's end of transfer: parcels in, weights out, and into the engine."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
@@ -47,8 +45,7 @@ class Inbox:
         """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs. Fault `payload_lost` or
         `weights_missed`."""
         if parcel.kind == OBJECT_STORE:
-            weights: dict[str, Any] = parcel.payload
-            return weights
+            return parcel.payload
         if parcel.kind == FOLDER:
             return read(Path(parcel.path))
         arrived = dict(self._arrived)

@@ -1,7 +1,5 @@
 """What travels: a parcel of published weights, and what both ends must know of each other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The learner's end of transfer: weights in, parcels out."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections import deque

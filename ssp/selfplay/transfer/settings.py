@@ -1,7 +1,5 @@
 """Which settings of weight transfer may stand together."""
 
-from __future__ import annotations
-
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
 from ssp.config.crews import takes_turns

@@ -1,8 +1,6 @@
 """What the board shows, as rows with a key and a number that says when each last changed. A look at a run that goes on reads
 what is new and little else; however often one looked, the rows in the end are the same."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Parts of the document, bounded for any run: spans of the timeline, ratings of versions."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict, deque

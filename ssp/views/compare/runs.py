@@ -1,8 +1,6 @@
 """Runs as `ssp compare` reads them, alone and in pairs. The means are those of metrics.jsonl, the solver's and not its
 anchor's; a void is in none; a pair's difference is taken on the questions that both answered; no seed counts twice."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One thing on record beside what came out now; the first place where two lists differ is named."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """What is on record of a run's episodes, the task that each of them played, and where the weights are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,8 +1,6 @@
 """The rollout along a record: an engine, a search and a renderer that give what is in the log. Turns end where the rollout's
 own stops and limits end them, and observations are framed and encoded anew: ids, mask, drops and the end are made again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
