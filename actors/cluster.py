@@ -61,8 +61,6 @@ def connect(
 
 def _local(cfg: RayConfig, needed_cpus: float, store: int) -> dict[str, Any]:
     """Ray's options for a cluster on this machine."""
-    rule = "ray.node_ports is of the nodes that ssp cluster starts"
-    hold(not cfg.node_ports, rule, cfg.node_ports, "leave it out: a run on this machine listens on loopback only")
     return {
         "num_cpus": max(cores(), math.ceil(needed_cpus)),
         "include_dashboard": cfg.dashboard >= 0,

@@ -84,6 +84,7 @@ def read_seat(env: Mapping[str, str]) -> Seat:
     nodes = _number(env, "NNODES", None, 1, 100_000)
     rank = _number(env, "RANK", 0 if nodes == 1 else None, 0, nodes - 1)
     port = _number(env, "MASTER_PORT", MASTER_PORT, 1024, 65534)
+    ports.check_span(env.get(ports.NODE_PORTS, ""))
     head = env.get("MASTER_ADDR") or (LOOPBACK if nodes == 1 else "")
     rule = "MASTER_ADDR is set where NNODES is above 1"
     hold(head, rule, "no MASTER_ADDR", "set it to rank 0's address on every node")
@@ -208,7 +209,7 @@ def _node_options(cfg: Config, nodes: int = 0) -> list[str]:
     share = math.ceil(needed_cpus(cfg) / nodes) if nodes else 0
     cpus = max(cores(), share)
     store = f"--object-store-memory={object_store(cfg)}"
-    return [f"--num-cpus={cpus}", store, *ports.options(cfg.ray.node_ports, nodes > 0)]
+    return [f"--num-cpus={cpus}", store, *ports.options(os.environ.get(ports.NODE_PORTS, ""), nodes > 0)]
 
 
 def _number(env: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         rows, kept = _play(cfg, args, named, console)
     if judge is not None:
-        rows = {name: _judged(judge, found, cfg.judge.format == "score") for name, found in rows.items()}
+        rows = {name: _judged(judge, found, cfg.judge.scores) for name, found in rows.items()}
     ks = args.k or ([1, args.samples] if args.samples > 1 else [])
     lines = {name: evaluation.lines(name, found, cfg.seed, ks) for name, found in rows.items()}
     evaltable.show(console, lines, rows, cfg.retriever.topk)

@@ -18,6 +18,17 @@ NAMED = tuple(
 OF_THE_HEAD = "ray-client-server-port"
 
 
+NODE_PORTS = "NODE_PORTS"
+"""The environment variable that names the span of a node's ports, such as 20000-20999."""
+
+
+def check_span(span: str) -> None:
+    """InputError unless it is two ends of a range of ports, or nothing."""
+    low, _, high = span.partition("-")
+    fits = low.isdecimal() and high.isdecimal() and 1024 <= int(low) < int(high) <= 65535
+    hold(not span or fits, f"{NODE_PORTS} is a range from 1024 to 65535", span, "write for example 20000-20999")
+
+
 def options(span: str, head: bool) -> list[str]:
     """`ray start` options for all ports of a node but MASTER_PORT and the dashboard's. `span`: "20000-20999", "" for
     any. InputError when the span has not enough free ports."""
@@ -26,7 +37,7 @@ def options(span: str, head: bool) -> list[str]:
         return [*(f"--{name}={_any()}" for name in names), "--min-worker-port=0", "--max-worker-port=0"]
     low, high = (int(word) for word in span.split("-"))
     found = [port for port in range(low, high + 1) if free("", port)]
-    rule = f"ray.node_ports has at least {4 * len(NAMED)} free ports"
+    rule = f"{NODE_PORTS} has at least {4 * len(NAMED)} free ports"
     hold(len(found) >= 4 * len(NAMED), rule, f"{span}: {len(found)}", "give a wider span")
     named, rest = found[: len(names)], found[len(names) :]
     listed = ",".join(map(str, rest))

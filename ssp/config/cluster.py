@@ -36,7 +36,7 @@ class PlacementConfig:
     solvers: int = number(2, 1, 1024)
     judges: int = number(2, 1, 1024)
     cpus: ClassVar[float] = 0.1
-    restarts: int = number(10, 0)
+    restarts: ClassVar[int] = 10
     call_timeout: float = number(300.0, 0.001)
 
 
@@ -44,12 +44,10 @@ class PlacementConfig:
 class RayConfig:
     """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. One node alone
     listens on 127.0.0.1 only.
-    `dashboard`: port of Ray's (0 = the first free one from 8265 on, -1 = there is none). `node_ports`: all other ports of
-    a node, such as "20000-20999" ("" = any free ones)."""
+    `dashboard`: port of Ray's (0 = the first free one from 8265 on, -1 = there is none)."""
 
     dashboard: int = number(0, -1, 65535)
     start_timeout: ClassVar[float] = 300.0
-    node_ports: str = ""
 
     @property
     def nodes_timeout(self) -> float:

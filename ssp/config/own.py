@@ -22,7 +22,7 @@ from ssp.base.services import sealed as sealed
 from ssp.config import tables
 from ssp.config.schema import Config
 
-KEYS = ("algorithm", "loss", "reward", "agent", "guide")
+KEYS = ("algorithm", "loss", "reward", "agent")
 """Settings of a role block that may name a place."""
 
 
@@ -38,7 +38,9 @@ def seal(block: dict[str, Any]) -> None:
         value = block.get(key)
         if isinstance(value, str) and (":" in value or "." in value):
             block[key] = SEALED + value
-    tools = block.get("tools")
+    options, tools = block.get("reward_options"), block.get("tools")
+    if isinstance(options, dict) and ":" in str(options.get("guide", "")):
+        options["guide"] = f"{SEALED}{options['guide']}"
     if isinstance(tools, list):
         block["tools"] = [f"{SEALED}{tool}" if ":" in str(tool) or "." in str(tool) else tool for tool in tools]
 
@@ -92,6 +94,10 @@ def locate(cfg: Config) -> None:
         for key in KEYS:
             setattr(block, key, _located(str(getattr(block, key))))
         block.tools = [_located(tool) for tool in block.tools]
+        if block.guide:
+            block.reward_options = {**block.reward_options, "guide": _located(block.guide)}
+    if cfg.judge.scores and cfg.judge.format != "score":  # a rubric
+        cfg.judge.format = str(Path(cfg.judge.format).expanduser().absolute())
 
 
 def _located(value: str) -> str:
@@ -107,6 +113,7 @@ def prints(cfg: Config) -> dict[str, str]:
         named = [(key, getattr(block, key)) for key in KEYS] + [
             (f"tools[{n}]", tool) for n, tool in enumerate(block.tools)
         ]
+        named.append(("reward_options.guide", block.guide))
         for key, value in named:
             if is_own(value) and not value.startswith("ssp."):  # ours is no one's own
                 path = Path(value.partition(":")[0]).expanduser()

@@ -219,8 +219,8 @@ class RoleConfig:
     out: plain, chatml, llama3, tokenizer (the model's own chat template), or "" (the protocol's own way). `batch`:
     questions a round.
     `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
-    gets `reward_options`. `guide`, of the proposer: who scores a valid question from 0 to 1, by which its reward is
-    multiplied: judge (the endpoint of `judge.*`), verifier (how sure it is of its answer), FILE.py:NAME.
+    gets `reward_options`. Of a proposer one may be `guide`: who scores a valid question from 0
+    to 1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure it is), FILE.py:NAME.
     `invalid_reward`: of an invalid question, or an attempt without an answer.
     `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean, of reinforce_running
     the fading mean of earlier batches, of reinforce_none 0. `lam` (gae) discounts a policy token. `clip_low` and
@@ -244,7 +244,6 @@ class RoleConfig:
     loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
-    guide: str = choice("", "judge verifier")
     invalid_reward: float = number(0.0, -INF)
     batch: int = number(48, 1)
     warmup_steps: int = number(0, 0)
@@ -276,3 +275,8 @@ class RoleConfig:
         self.learner.dtype = self.engine.dtype  # type: ignore[misc]
         self.learner.device = self.engine.device  # type: ignore[misc]
         self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600  # type: ignore[misc]
+
+    @property
+    def guide(self) -> str:
+        """Who scores the role's valid questions; "" for nobody."""
+        return str(self.reward_options.get("guide", ""))

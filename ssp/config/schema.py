@@ -193,15 +193,14 @@ class JudgeConfig:
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint).
     `url`: base URL, with /v1; its key is read from the environment variable SSP_JUDGE_KEY. `format` of a verdict: word
     (Correct or Wrong, in 16 tokens), json ({"rationale", "judgement"}, in 256), thought (a word, after a model's own
-    thoughts, in 4,096), or score ({"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right). `rubric`: a file
-    that says what a good answer has; a question's own rubric (a field of its row) follows it.
+    thoughts, in 4,096), or score ({"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right). A text file in its
+    place is a rubric, which says what a good answer has: a score by it. A question's own (`rubric` of its row) follows it.
     `timeout`: seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm")
     url: str = ""
     model: str = ""
-    format: str = choice("word", "word json thought score")
-    rubric: str = ""
+    format: str = "word"
     timeout: ClassVar[float] = 30.0
     retries: ClassVar[int] = 4
     concurrency: ClassVar[int] = 32
@@ -210,7 +209,12 @@ class JudgeConfig:
     @property
     def longest(self) -> int:
         """Tokens of a verdict."""
-        return {"word": 16, "json": 256, "score": 256}.get(self.format, 4096)
+        return {"word": 16, "thought": 4096}.get(self.format, 256)
+
+    @property
+    def scores(self) -> bool:
+        """Whether a verdict is a number."""
+        return self.format not in ("word", "json", "thought")
 
 
 @dataclass

@@ -18,7 +18,7 @@ SAID: dict[str, dict[str, Any]] = {
 }
 """What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 
-PLACES = ("{role}.algorithm", "{role}.loss", "{role}.guide", "proposer.reward")
+PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
 """Those of them that take a user's own code too (`ssp.config.own`), as solver.reward does."""
 
 ACTED = ("scripted", "simulated")

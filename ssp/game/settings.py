@@ -2,6 +2,7 @@
 what is checked, judged and paid."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals, hold
@@ -194,7 +195,10 @@ def proposals_can_be_checked(cfg: Config) -> None:
     if spoken and "too_many_relations" in cfg.referee.rules:
         rule = "the rule too_many_relations reads questions of the generated world"
         refused.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
-    rule, sure = "proposer.guide=verifier is the likelihood that our own engine tells", verifier in ("frozen", "solver")
+    rule, sure = (
+        "proposer.reward_options.guide=verifier is the likelihood that our own engine tells",
+        verifier in ("frozen", "solver"),
+    )
     if cfg.proposer.guide == "verifier" and not sure:
         refused.append(InputError(rule, found, "set referee.verifier=frozen, or another guide"))
     if refused:
@@ -205,11 +209,15 @@ def proposals_can_be_checked(cfg: Config) -> None:
 
 
 def judge_can_answer(cfg: Config) -> None:
-    """An endpoint that is asked has a model and an address without user and password."""
+    """An endpoint that is asked has a model and an address without user and password, and knows how to reply."""
+    form = cfg.judge.format
+    there = not cfg.judge.scores or form == "score" or Path(form).is_file()
+    rule = "judge.format is word, json, thought, score, or a text file, which is a rubric"
+    hold(there, rule, form or "''", "set it to one of these, or correct the path")
     if cfg.judge.kind != "llm" and "judge" not in (cfg.referee.verifier, cfg.proposer.guide):
         return
     rule = "judge.model is the endpoint's name of its model"
-    found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, proposer.guide={cfg.proposer.guide}"
+    found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, guide={cfg.proposer.guide}"
     hold(cfg.judge.model, rule, f"{found}, and no judge.model", "set judge.model=...")
     step = f"e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL starts; its key is in {JUDGE_KEY}"
     check_address("judge.url", cfg.judge.url, step)

@@ -133,7 +133,9 @@ def test_a_reward_of_each_role() -> None:
     }
     assert max(tenths) >= 13 and all(any((one - 3 * n) in (0, 10) for n in range(6)) for one in tenths)
     folder, record = checkpoint("own-turns")
-    assert record["own"].keys() == {"solver.reward", "proposer.guide"} and weights_changed(POLICY, folder)
+    assert record["own"].keys() == {"solver.reward", "proposer.reward_options.guide"} and weights_changed(
+        POLICY, folder
+    )
 
 
 def test_an_algorithm() -> None:

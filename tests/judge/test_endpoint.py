@@ -266,7 +266,7 @@ def test_scores_by_a_rubric(tmp_path: Path) -> None:
         return json.dumps({"rationale": "so", "score": scores[said["answer"]]}) if said["answer"] in scores else "0.9"
 
     with serving(answer) as server:
-        further = judge(server, format="score", rubric=str(tmp_path / "rubric.txt"), retries=0)
+        further = judge(server, format=str(tmp_path / "rubric.txt"), retries=0)
         asked = [
             Item("when ?", ("the year 1990",), said, "Be brief.")
             for said in ("in 1990", "lately", "hm", "The year 1990!")
@@ -280,5 +280,5 @@ def test_scores_by_a_rubric(tmp_path: Path) -> None:
         Grade(True),
     ]
     assert len(texts) == 3 and all("Says the year." in text and "Be brief." in text for text in texts)
-    with pytest.raises(InputError, match="judge.rubric is a text file"):
-        judge(server, rubric=str(tmp_path / "nowhere.txt"))
+    with pytest.raises(InputError, match="or the file of a rubric"):
+        judge(server, format=str(tmp_path / "nowhere.txt"))

@@ -214,7 +214,7 @@ def test_a_message_that_breaks_off_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_print_names_code_versions_and_settings() -> None:
     first, second = Config(), Config()
-    second.steps, second.ray.node_ports = 99, "20000-20999"
+    second.steps, second.ray.dashboard = 99, -1
     here, there = code.printed(first), code.printed(second)
     assert {"python", "ray", "ssp/record/runfolder.py", "actors/crew.py", "launch/nodes/code.py"} <= here.keys()
     assert {name for name in here if here[name] != there[name]} == {"steps"}  # ray.* is each node's own

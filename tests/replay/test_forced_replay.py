@@ -179,7 +179,9 @@ def test_rewards_of_turns_and_guides_are_not_made_up_and_their_code_is_not_run(
         "def paid(response, golds, turns, judged):\n    return [0.1 * len(s) for s in turns[:-1]] + [float(judged)]\n"
         "def guide(question):\n    return 0.5\n"
     )
-    folder = play(tmp_path / "run", "steps=1", f"solver.reward={code}:paid", f"proposer.guide={code}:guide")
+    folder = play(
+        tmp_path / "run", "steps=1", f"solver.reward={code}:paid", f"proposer.reward_options.guide={code}:guide"
+    )
     code.write_text("raise SystemExit('executed')")
     for which in ("attempt", "accepted"):
         row = pick(folder, which)

@@ -90,11 +90,13 @@ def _word(said: str) -> bool | None:
 
 
 def rubric(cfg: JudgeConfig) -> str:
-    """The text of `judge.rubric`. InputError where the file cannot be read."""
+    """The text of the file that `judge.format` names, "" where it is a form. InputError where it cannot be read."""
+    named = cfg.format if cfg.scores and cfg.format != "score" else ""
     try:
-        return Path(cfg.rubric).expanduser().read_text(encoding="utf-8") if cfg.rubric else ""
+        return Path(named).expanduser().read_text(encoding="utf-8") if named else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError("judge.rubric is a text file", f"{cfg.rubric}: {error}", "correct the path") from error
+        rule = "judge.format is word, json, thought or score, or the file of a rubric"
+        raise InputError(rule, f"{named}: {error}", "set it to one of these, or correct the path") from error
 
 
 RIGHT = 0.5
@@ -107,7 +109,7 @@ class LlmJudge:
     """An OpenAI-compatible endpoint as the judge (`judge.kind=llm`)."""
 
     def __init__(self, cfg: JudgeConfig, endpoint: Endpoint) -> None:
-        self._form, self._endpoint, self._rubric = cfg.format, endpoint, rubric(cfg)
+        self._form, self._endpoint, self._rubric = "score" if cfg.scores else cfg.format, endpoint, rubric(cfg)
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
         """A decision an item, in order; causes are `ssp.game.judge.endpoint`'s."""

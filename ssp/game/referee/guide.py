@@ -1,5 +1,5 @@
 """The guide: how good a valid question is as a question, in [0, 1], by which its proposer's reward is multiplied
-(`proposer.guide`). A proposer that is only paid for what its solver cannot answer drifts to what is merely odd.
+(`proposer.reward_options.guide`). A proposer that is only paid for what its solver cannot answer drifts to what is odd.
 
 Source: Guided self-play, arXiv 2604.20209 (SGS), which scores a problem's relatedness and elegance.
 """
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode
 from ssp.base.errors import Fault, hold
-from ssp.game.judge.judges import as_data, verdict
 from ssp.game.rewards.options import imported, number, takes
+from ssp.game.rewards.proposer import GUIDES
 
 if TYPE_CHECKING:
     from ssp.game.judge.endpoint import Endpoint
 
-JUDGE, VERIFIER = GUIDES = ("judge", "verifier")
-"""Guides that are built in: the endpoint of `judge.*`, and the likelihood of what the verifier wrote."""
+JUDGE, VERIFIER = GUIDES
+"""The endpoint of `judge.*`; the likelihood of what the verifier wrote."""
 GIVEN = ("target", "documents", "searches")
 """What a user's own function may take beside the question."""
 
@@ -39,6 +39,7 @@ Reply with one JSON object and nothing else. It has two keys: "rationale", one s
 
 def judged(endpoint: Endpoint) -> Guide:
     """The endpoint's rating. Its faults are the judge's."""
+    from ssp.game.judge.judges import as_data, verdict  # which bring an HTTP client
 
     def rate(episodes: Sequence[Episode], targets: Sequence[str]) -> list[float | Fault]:
         given = zip(episodes, targets, strict=True)

@@ -10,6 +10,8 @@ from ssp.config import own
 from ssp.config.role import RoleConfig
 from ssp.game.rewards.options import check_options, imported, number, takes
 
+GUIDE, GUIDES = "guide", ("judge", "verifier")
+"""The option that names a guide (`ssp.game.referee.guide`), and those that are built in."""
 GIVEN = ("question", "target", "searches")
 """What the game fills in for a user's function that takes it."""
 
@@ -47,8 +49,10 @@ def names() -> list[str]:
 
 def check(kind: str, options: Mapping[str, Any]) -> None:
     """InputError for an unknown kind, for an option that it does not take, and for a place that leads to no function."""
-    theirs = own.is_own(kind)
-    check_options(_kind(kind), options, "proposer.reward_options", GIVEN if theirs else (), 1 if theirs else 2)
+    theirs, guide = own.is_own(kind), str(options.get(GUIDE, ""))
+    rule = f"proposer.reward_options.guide is {', '.join(GUIDES)}, or my_file.py:function"
+    hold(not guide or guide in GUIDES or own.is_own(guide), rule, guide, "set it to one of these, or leave it out")
+    check_options(_kind(kind), _others(options), "proposer.reward_options", GIVEN if theirs else (), 1 if theirs else 2)
 
 
 def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None) -> float:
@@ -59,9 +63,14 @@ def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | N
     if not 0.0 <= rate <= 1.0:
         raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
     if not own.is_own(kind):
-        return function(rate, cfg, **cfg.reward_options)
+        return function(rate, cfg, **_others(cfg.reward_options))
     given = {name: value for name, value in (facts or {}).items() if takes(function, name)}
-    return number(kind, lambda: function(rate, **given, **cfg.reward_options))
+    return number(kind, lambda: function(rate, **given, **_others(cfg.reward_options)))
+
+
+def _others(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are the reward's own."""
+    return {name: value for name, value in options.items() if name != GUIDE}
 
 
 def _kind(kind: str) -> Callable[..., float]:

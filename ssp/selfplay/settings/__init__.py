@@ -58,14 +58,6 @@ def run_name_is_a_name(cfg: Config) -> None:
     hold(shown, "run.name holds characters that can be shown", repr(name), "leave the others out")
 
 
-def node_ports_are_a_span(cfg: Config) -> None:
-    """Two ends of a range of ports, or nothing."""
-    span = cfg.ray.node_ports
-    low, _, high = span.partition("-")
-    fits = low.isdecimal() and high.isdecimal() and 1024 <= int(low) < int(high) <= 65535
-    hold(not span or fits, "ray.node_ports is a range from 1024 to 65535", span, 'write for example "20000-20999"')
-
-
 RULES: tuple[Rule, ...] = (
     game.protocol_exists,
     game.agents_play,
@@ -75,7 +67,6 @@ RULES: tuple[Rule, ...] = (
     game.someone_learns,
     *league.RULES,
     game.temperatures_are_usable,
-    node_ports_are_a_span,
     game.proposals_can_be_checked,
     game.stages_follow_each_other,
     game.turn_fits_episode,

@@ -38,7 +38,6 @@ from ssp.learning.tiny import policy as tiny
 from ssp.learning.tiny.actor import Actor
 from ssp.record import runfolder
 from ssp.record.manifest import check_files, protocol_of
-from ssp.search.online.pages import Pages
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -193,8 +192,11 @@ def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
         elif spec not in (TOOL, tools.READ.name):
             found.append(tools.function(own.find(spec, "a tool", "def lookup(word: str) -> str:"), spec))
     reads = tools.READ.name in specs
-    page = Pages(loopback=is_loopback(web)).text if reads and web is not None else None
-    return tools.Tools(found, reads, page)
+    if not reads or web is None:
+        return tools.Tools(found, reads)
+    from ssp.search.online.pages import Pages  # brings an HTTP client
+
+    return tools.Tools(found, reads, Pages(loopback=is_loopback(web)).text)
 
 
 def _called(cfg: Config, role: str) -> tools.Tools:

@@ -210,7 +210,7 @@ class Verdicts:
         if folder is None:
             return None, "which solver verified it is not on record, or its weights are gone"
         if folder not in self._judges:  # without a guide, which changes no verdict
-            self._judges = {folder: Judge(replace(cfg, proposer=replace(cfg.proposer, guide="")), folder)}
+            self._judges = {folder: Judge(replace(cfg, proposer=replace(cfg.proposer, reward_options={})), folder)}
         return self._judges[folder], ""
 
     @cached_property

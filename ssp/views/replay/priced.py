@@ -75,7 +75,7 @@ def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
     """What the reward was made of that no record has; "" for nothing."""
     if episode.role == PROPOSER:
         return "the guide's score" if cfg.proposer.guide and game["verdict"] == "valid" else ""
-    function, scored = known.get(cfg.solver.reward), cfg.judge.kind != "exact" and cfg.judge.format == "score"
+    function, scored = known.get(cfg.solver.reward), cfg.judge.kind != "exact" and cfg.judge.scores
     if takes(function, "turns"):
         return "the documents' texts"
     return "the judge's score" if scored and takes(function, "score") else ""
