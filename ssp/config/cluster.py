@@ -36,7 +36,7 @@ class PlacementConfig:
     solvers: int = number(2, 1, 1024)
     judges: int = number(2, 1, 1024)
     cpus: ClassVar[float] = 0.1
-    restarts: ClassVar[int] = 10
+    restarts: int = number(10, 0)
     call_timeout: float = number(300.0, 0.001)
 
 
