@@ -44,6 +44,14 @@ REFUSED = {
         ("game.refill=64 solver.batch=400", "or game.refill, smaller"),
         ("game.refill=2 game.batch=replay", "set game.batch=dummy"),
         ("game.refill=2 solver.policy=frozen", "solver.policy=frozen"),
+        ("judge.kind=llm judge.url=http://127.0.0.1:1/v1 judge.model=m judge.format=wrod", "or a text file"),
+        ("proposer.reward_options.guide=odd", "guide is judge, verifier, or my_file.py:function"),
+        ("proposer.reward_options.guide=judge", "judge.model is the endpoint's name"),
+        (
+            "proposer.reward_options.guide=verifier referee.verifier=none referee.evidence=none",
+            "guide=verifier is the likelihood",
+        ),
+        ("solver.limits.overflow=drop solver.algorithm=grpo_turns", "one advantage an episode"),
         ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "grpo, dr_grpo, grpo_turns, rloo"),
     ],
     "how a role learns": [

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from fakejudge import serving
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from launch import ask
@@ -22,7 +23,7 @@ from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.game import corpora, protocols
-from ssp.game.judge import Item
+from ssp.game.judge import Item, endpoint
 from ssp.game.world import tokenizer as words
 from ssp.selfplay.records import PlayOrder
 from ssp.selfplay.settings import load
@@ -152,6 +153,32 @@ def test_the_judge_has_a_column_and_its_failures_too(
     assert [(row["judge"], row["judge_failure"]) for row in rows[:3]] == [
         (True, ""), (None, "judge_timeout"), (False, "")
     ]  # fmt: skip
+
+
+@pytest.mark.covers("U18")
+def test_graded_answers_have_a_mean_score_with_its_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exact match is 1, no answer 0, without asking; a row's rubric is told; a reply that is no score is a failure."""
+    data, given, out = tmp_path / "q.jsonl", tmp_path / "p.jsonl", tmp_path / "table.json"
+    answers = {"a": "Rome", "b": "in Rome, perhaps", "c": "Ostia", "d": None, "e": "odd"}
+    rows = [{"id": id, "question": f"{id} ?", "answer": "Rome", "rubric": f"rubric of {id}"} for id in answers]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given.write_text("".join(json.dumps({"id": id, "prediction": said}) + "\n" for id, said in answers.items()))
+    scores = {"in Rome, perhaps": '{"rationale": "", "score": 0.75}', "Ostia": '{"rationale": "", "score": 0.25}'}
+    monkeypatch.setattr(endpoint, "BACKOFF", 0.001)
+    with serving(
+        lambda said, number: scores.get(said["answer"], "0.9" if said["answer"] == "odd" else scores["Ostia"])
+    ) as server:
+        judge = ["judge.kind=llm", f"judge.url={server.url}", "judge.model=m", "judge.format=score"]
+        named = ["--predictions", str(given), "--data", str(data), "--summary", str(out)]
+        assert evaluate.main([*named, *judge]) == 0
+        texts = [body["messages"][-1]["content"] for body in server.bodies]
+    assert any("rubric of b" in text for text in texts) and not any("rubric of a" in text for text in texts)
+    assert any({"EM", "F1", "judge", "score"} <= set(line.split()) for line in capsys.readouterr().out.splitlines())
+    table = json.loads(out.read_text())["q"]
+    assert table["score"]["mean"] == pytest.approx((1 + 0.75 + 0.25 + 0) / 4) and table["failures"] == 1
+    assert table["score"]["low"] < 0.5 < table["score"]["high"] and table["judge"]["mean"] == 0.5
 
 
 @pytest.mark.parametrize(
