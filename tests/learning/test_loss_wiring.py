@@ -22,18 +22,27 @@ def by_hand(model, batch, config, rows, start, advantages):
     owners = torch.arange(len(rows))[:, None].expand(on.shape)[on]
     own = logprobs[on[:, 1:]]
     before = own.detach() if start is None else start[rows][on]
-    tokens = losses.Tokens(own, batch.logprobs[rows][on], advantages[rows][on], owners, before)
+    turns = [
+        10_000 * row + sum(not was for was in mask[:place])
+        for row, mask in enumerate(on.tolist())
+        for place in range(len(mask))
+        if mask[place]
+    ]
+    tokens = losses.Tokens(own, batch.logprobs[rows][on], advantages[rows][on], owners, before, torch.tensor(turns))
     options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
     values, _ = losses.get(config.loss)(tokens, options)
     values, masked = losses.corrected(values, tokens, config.correction)
+    values = values + config.llds_coef * losses.llds(tokens)
     weights = losses.token_weights(on.sum(dim=1), config.aggregate, config.limits.total_tokens)
     return (values * weights[owners].float()).sum(), int(masked.sum())
 
 
 @pytest.mark.parametrize("mask", choices()["{role}.correction.mask"])
-@pytest.mark.parametrize("loss", ["decoupled", "gspo", "cispo"])
-def test_two_optimizer_steps_are_those_of_the_formulas(model_dir, make_batch, role, loss, mask):
-    """Off-policy data, two mini-batches: in the second the start of the update is no longer the policy."""
+@pytest.mark.parametrize(("loss", "llds"), [("decoupled", 0.0), ("gspo", 0.0), ("cispo", 0.0), ("cispo", 0.7)])
+def test_two_optimizer_steps_are_those_of_the_formulas(model_dir, make_batch, role, loss, llds, mask):
+    """Off-policy data, two mini-batches: in the second the start of the update is no longer the policy. A turn is a run of
+    model tokens."""
+    role.llds_coef = llds
     role.loss, role.learner.minibatch, role.learner.lr, role.learner.token_budget = loss, 8, 1e-2, 60
     role.clip_low, role.clip_high, role.aggregate = 0.05, 0.1, "sequence-mean"
     role.correction = made(CorrectionConfig, mask=mask, low=0.9, high=1.1)
