@@ -365,6 +365,31 @@ def test_the_learner_takes_the_baseline(tmp_path: Path, monkeypatch: pytest.Monk
     assert stage.figures(SOLVER)[-1]["grad_norm"] > 0
 
 
+def test_the_learner_gets_what_each_turn_earned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through stages, queue and plan to its batch: half a point a turn before the last, whatever was answered."""
+    (tmp_path / "paid.py").write_text(
+        "def paid(response, golds, turns, judged):\n    return [0.5] * (len(turns) - 1) + [float(judged)]\n"
+    )
+    seen: list[set[float]] = []
+
+    class Watched(learner_worker.Learner):
+        def _learn(self, batches: Any) -> dict[str, dict[str, float]]:
+            batch = batches[SOLVER]
+            assert batch.token_rewards is not None and batch.token_rewards.shape == batch.mask.shape
+            torch.testing.assert_close(batch.token_rewards.sum(1).float(), batch.rewards)
+            for row, mask in zip(batch.token_rewards.tolist(), batch.mask.tolist(), strict=True):
+                ends = [at for at, on in enumerate(mask) if on and not (mask[at + 1 :] + [False])[0]]
+                assert [row[at] for at in ends[:-1]] == [0.5] * (len(ends) - 1) and row[ends[-1]] in (0.0, 1.0)
+                seen.append(set(row))
+            return super()._learn(batches)
+
+    monkeypatch.setattr(local, "Learner", Watched)
+    given = {"game__questions": "dataset", "solver__batch": 6, "eval__every": 0, "steps": 1}
+    rewards = {"solver__reward": f"{tmp_path / 'paid.py'}:paid", "solver__algorithm": "grpo_turns"}
+    stage = Stage(config(**given, **rewards), tmp_path / "run", model=ARTEFACT).played()
+    assert {0.0, 0.5, 1.0} in seen and stage.figures(SOLVER)[-1]["grad_norm"] > 0
+
+
 def test_what_turns_earned_goes_with_the_attempt_and_a_guide_prices_the_proposal() -> None:
     made = game("g1", [T, F, T, T])
     attempt = made.attempts[0].id
