@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,22 @@ def test_a_reward_of_each_role() -> None:
     assert record["own"].keys() == {"solver.reward", "proposer.reward_options.guide"} and weights_changed(
         POLICY, folder
     )
+
+
+def test_the_page_of_agents_trains_in_small(newcomer: Path) -> None:
+    """Its tool and its agent, as the page has them, by the commands that it types."""
+    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    for name in ("my_tools.py", "my_agent.py"):
+        Path(name).write_text(page.partition(f"```python\n# {name}\n")[2].partition("```")[0], encoding="utf-8")
+    typed = [line.partition("  ")[0] for line in page.splitlines() if line.startswith("ssp train") and "--tiny" in line]
+    small = ["solver.batch=2", "game.attempts=2", "data.eval=[]", "eval.every=0", "steps=1"]
+    assert len(typed) == 2
+    for number, line in enumerate(typed):
+        assert program.main([*shlex.split(line)[1:], *small, f"run.name=agents-{number}"]) == 0
+        outcomes = {
+            outcome for (outcome,) in Left(Path("runs", f"agents-{number}")).sql("SELECT outcome FROM episodes")
+        }
+        assert outcomes and "void" not in outcomes, line
 
 
 def test_an_algorithm() -> None:
