@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -139,14 +141,15 @@ def test_a_reward_of_each_role() -> None:
     )
 
 
-def test_the_page_of_agents_trains_in_small(newcomer: Path) -> None:
-    """Its tool and its agent, as the page has them, by the commands that it types."""
+def test_the_page_of_agents_trains_in_small(newcomer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tool, its server and its agent, as the page has them, by the commands that it types."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # an activated .venv
     page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
-    for name in ("my_tools.py", "my_agent.py"):
+    for name in ("my_tools.py", "my_server.py", "my_agent.py"):
         Path(name).write_text(page.partition(f"```python\n# {name}\n")[2].partition("```")[0], encoding="utf-8")
     typed = [line.partition("  ")[0] for line in page.splitlines() if line.startswith("ssp train") and "--tiny" in line]
     small = ["solver.batch=2", "game.attempts=2", "data.eval=[]", "eval.every=0", "steps=1"]
-    assert len(typed) == 2
+    assert len(typed) == 3
     for number, line in enumerate(typed):
         assert program.main([*shlex.split(line)[1:], *small, f"run.name=agents-{number}"]) == 0
         outcomes = {

@@ -168,3 +168,10 @@ def test_a_server_ends_with_the_process_that_started_it(end: str, tmp_path: Path
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert time.monotonic() - began < 30 and ended(tmp_path / "pids")
+
+
+def test_a_server_that_ends_at_once_is_told_without_the_groups_of_the_client(tmp_path: Path) -> None:
+    (tmp_path / "ends.py").write_text("raise SystemExit('no such thing')")
+    with pytest.raises(InputError, match="typed by itself") as refused:
+        servers.connect(f"stdio:{sys.executable} {tmp_path / 'ends.py'}")
+    assert "Group" not in str(refused.value)

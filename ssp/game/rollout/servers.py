@@ -139,12 +139,14 @@ def connect(spec: str) -> list[Tool]:
         return list(wait(Server(spec).tools()))
     except ImportError as error:
         raise InputError(
-            "tools: [mcp:...] needs the package mcp", "not installed", "pip install 'ssp[agents]'"
+            "tools: [mcp:...] needs the package mcp", "not installed", "pip install -e '.[agents]'"
         ) from error
     except InputError:
         raise
     except Exception as error:
-        found = f"mcp:{spec}: {type(error).__name__}: {error}"
-        raise InputError(
-            "an MCP server answers when a run starts", found, "start it, or correct the command"
-        ) from error
+        cause: BaseException = error
+        while isinstance(cause, BaseExceptionGroup):  # of the client's tasks
+            cause = cause.exceptions[0]
+        found = f"mcp:{spec}: {type(cause).__name__}: {cause}"
+        step = "start it, or correct the command: typed by itself it says what is wrong"
+        raise InputError("an MCP server answers when a run starts", found, step) from error
