@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import pytest
 from scripts import LIMITS, SEARCH_R1, Books, limits, pieces, play, search
 
 from ssp.base.episode import Document, Outcome
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.game import protocols
 from ssp.game.protocols.calls import Call, Offer
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.rules import RULES
-from ssp.game.rollout.tools import READ, Tools, function, offered
+from ssp.game.rollout.tools import READ, Asked, Tools, function, offered
+from ssp.game.rollout.tools import loop as tools_loop
 from ssp.record import episodes as transcripts
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -211,6 +213,27 @@ def test_read_shows_the_page_of_a_result_of_the_web_and_else_its_snippet() -> No
     read = " ".join(d.text for d in episode.documents if d.id.endswith("1") and "w1" in d.text)
     assert read.split()[:60] == words.split() and "\x1b" not in episode.text and "little" in episode.documents[-1].text
     assert asked == ["https://r/1", "https://r/2"]
+
+
+def test_reads_of_pages_wait_for_no_thread_that_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More agents' calls than the loop of tools has threads, each in one of them; and a page that does not come in time."""
+    seen = {"d1": Document("d1", '"One"\nsnippet')}
+    tools = Tools(reads=True, page=lambda link: "the page")
+    asked = [Asked(Call("read", '{"document": "d1"}'), str(n), dict(seen), {}) for n in range(8)]
+
+    async def at_once() -> list[Any]:
+        return await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(tools.run, [one]) for one in asked)), 20)
+
+    with ThreadPoolExecutor(4) as few:
+        tools_loop().set_default_executor(few)
+        try:
+            found = asyncio.run_coroutine_threadsafe(at_once(), tools_loop()).result(30)
+        finally:
+            tools_loop().set_default_executor(ThreadPoolExecutor(64))
+    assert [one[0][0].text for one in found] == ["the page"] * 8
+    monkeypatch.setattr("ssp.game.rollout.tools.SECONDS", 0.2)
+    (fault,) = Tools(reads=True, page=lambda link: time.sleep(2) or "").run([Asked(asked[0].call, "k", dict(seen), {})])
+    assert isinstance(fault, Fault) and fault.cause == "tool_deadline"
 
 
 def test_each_episode_reads_what_it_found() -> None:

@@ -133,7 +133,17 @@ class Tools:
             if name != READ.name:
                 raise Fault("tool_failed", f"nobody answers {name} here")
             _check(arguments, READ, OWN)
-            return await asyncio.to_thread(_read, arguments["document"], asked, self._page)
+            if self._page is None:
+                return _read(arguments["document"], asked, None)
+            # A thread of its own, as agents' calls may wait for this in all of the loop's.
+            ran = _in_a_thread(lambda: _read(arguments["document"], asked, self._page))
+            try:
+                found, raised = await asyncio.wait_for(asyncio.wrap_future(ran), SECONDS)
+            except TimeoutError as error:
+                raise Fault("tool_deadline", f"{name} did not answer in {SECONDS:g} s") from error
+            if raised is not None:
+                raise raised
+            return list(found)
         _check(arguments, tool.offer, tool.schema)
         limit = asyncio.timeout(tool.seconds)
         try:
