@@ -103,8 +103,7 @@ class Stages:
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
             items = [
-                (one.row, Item(game.question, game.golds or (game.target,), one.final, game.rubric))
-                for one, game in owned
+                (one.row, Item(game.question, game.golds or (game.target,), None, game.rubric)) for one, game in owned
             ]
             return await judge.grade(owned[0][0].block.ref, items)
 

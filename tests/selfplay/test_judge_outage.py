@@ -67,7 +67,7 @@ def attempts(stage: Stage) -> dict[str, tuple[str, str, str | None]]:
     found = {}
     for _, method, args in stage.cast.judges.calls:  # type: ignore[attr-defined]
         for row, item in args[1] if method == "grade" else ():
-            found[args[0][row].id] = (item.question, item.golds[0], item.answer)
+            found[args[0][row].id] = (item.question, item.golds[0], args[0][row].final)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Verdict
@@ -48,9 +49,10 @@ class Judge:
         return verdicts, time.perf_counter() - started
 
     def grade(self, block: list[Episode], items: Sequence[tuple[int, Item]]) -> tuple[list[Grade], float]:
-        """A grade for each (row of the block, what is to be decided of it), and the seconds it took."""
+        """A grade for each (row of the block, what is to be decided of it but for the answer, which lies there), and the
+        seconds it took."""
         started = time.perf_counter()
-        decisions = self._judge.decide([item for _, item in items])
+        decisions = self._judge.decide([replace(item, answer=block[row].final) for row, item in items])
         facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,)}
         grades = [
             graded(self._cfg.solver, block[row], item.golds, decision, **facts)

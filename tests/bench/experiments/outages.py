@@ -155,7 +155,7 @@ class FailingJudge(Judge):
         grades, seconds = super().grade(block, items)
         self._touch(block)
         for row, item in items:
-            self._outages.truths[block[row].id] = (item.answer or "") in self._world.names(item.golds[0])
+            self._outages.truths[block[row].id] = (block[row].final or "") in self._world.names(item.golds[0])
         if self._outages.ssp:
             grades = [Grade(False, 0.0) if grade.void_cause else grade for grade in grades]
         return grades, seconds
