@@ -137,10 +137,11 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
     ends = [_ended(cfg, game, played) for played in game.attempts]
     rewards = {reward for *_, reward in ends if reward is not None}
+    spreads = spread(cfg, game)
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     grouped, refilled = own.says(cfg.solver.algorithm, "baseline") == "group", cfg.game.refill > 1
     alone = grouped and (refilled or cfg.solver.kl.coef == 0)
-    signal, baseline = not alone or len(rewards) > 1, None
+    signal, baseline = not alone or spreads, None
     if game.greedy is not None:
         end = _ended(cfg, game, game.greedy)
         baseline = end[2]
@@ -151,7 +152,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
     if game.frozen != SOLVER:
         if refilled and signal and settled.counts["groups"] >= cfg.solver.batch:
             left = "surplus"
-        settled.counts.update(["groups"] * (len(rewards) > 1) + [f"left/{left}"] * bool(left))
+        settled.counts.update(["groups"] * spreads + [f"left/{left}"] * bool(left))
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
     for played, (outcome, cause, reward) in zip(game.attempts, ends, strict=True):
         state = State.DROPPED if left else State.QUEUED
@@ -177,8 +178,12 @@ def _ended(cfg: Config, game: Game, brief: Brief) -> End:
 
 
 def spread(cfg: Config, game: Game) -> bool:
-    """Whether the newest solver's attempts at a question, graded, have two different rewards."""
-    return game.frozen != SOLVER and len({_ended(cfg, game, played)[2] for played in game.attempts} - {None}) > 1
+    """Whether the newest solver's attempts at a question, graded, have two different rewards, of an algorithm that tells
+    turns apart by their turns."""
+    ends = [(played, _ended(cfg, game, played)[2]) for played in game.attempts if game.frozen != SOLVER]
+    by_turn = own.says(cfg.solver.algorithm, "by_turn")
+    earned = {(by_turn and game.grades[played.id].turns, reward) for played, reward in ends if reward is not None}
+    return len(earned) > 1
 
 
 def right(game: Game, attempt: Brief) -> bool | None:

@@ -21,7 +21,7 @@ from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.records import Game
-from ssp.selfplay.settle import Settled, all_played, settle
+from ssp.selfplay.settle import Settled, all_played, settle, spread
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.workers import learner as learner_worker
 from tests import local
@@ -388,6 +388,16 @@ def test_the_learner_gets_what_each_turn_earned(tmp_path: Path, monkeypatch: pyt
     rewards = {"solver__reward": f"{tmp_path / 'paid.py'}:paid", "solver__algorithm": "grpo_turns"}
     stage = Stage(config(**given, **rewards), tmp_path / "run", model=ARTEFACT).played()
     assert {0.0, 0.5, 1.0} in seen and stage.figures(SOLVER)[-1]["grad_norm"] > 0
+
+
+@pytest.mark.parametrize(("algorithm", "kept"), [("grpo", False), ("grpo_turns", True)])
+def test_a_group_that_earned_the_same_by_other_turns_teaches_who_tells_turns_apart(algorithm: str, kept: bool) -> None:
+    made = game("g1", [T, T])
+    for played, turns in zip(made.attempts, [(0.0, 1.0), (1.0, 0.0)], strict=True):
+        made.grades[played.id] = Grade(True, 1.0, turns=turns)
+    cfg = config(solver__algorithm=algorithm)
+    settled = settle(cfg, [made], 7)
+    assert spread(cfg, made) is kept and len(settled.items[SOLVER]) == 2 * kept and settled.counts["groups"] == kept
 
 
 def test_what_turns_earned_goes_with_the_attempt_and_a_guide_prices_the_proposal() -> None:

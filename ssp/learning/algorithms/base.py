@@ -31,11 +31,12 @@ class Algorithm(ABC):
 
     `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself: `needs_values`, it
     reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone in its group is left out;
-    `baseline`, what a reward is measured against, and where that is "group" a group of equal rewards is left out too.
+    `baseline`, what a reward is measured against, and where that is "group" a group of equal rewards is left out too;
+    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same.
     """
 
     name = baseline = ""
-    needs_values = needs_group = False
+    needs_values = needs_group = by_turn = False
     kept: Mapping[str, float] = {}
     """What must survive a restart, of an estimator that keeps numbers alone."""
 

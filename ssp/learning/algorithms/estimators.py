@@ -46,7 +46,7 @@ class GrpoTurns(Grpo):
     which divides by the spread of single steps; one baseline a turn is Zeng et al. 2025 (arXiv 2505.11821).
     """
 
-    name = "grpo_turns"
+    name, by_turn = "grpo_turns", True
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each turn against the same turn of the group's attempts."""
