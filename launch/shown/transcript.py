@@ -34,7 +34,7 @@ def outcome(episode: Episode) -> Text:
     """What came of an episode."""
     searches = f"{len(episode.queries)} searches"
     if episode.outcome is Outcome.VOID:
-        return Text(f"void: {episode.cause}", style="bold red")
+        return Text(": ".join(filter(None, ("void", episode.cause, episode.detail))), style="bold red")
     if episode.final is None:
         return Text(f"no answer ({episode.stopped}), {searches}", style="bold red")
     return Text(f"answer: {episode.final} ({searches})", style="bold green")

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
+from ssp.base.errors import Fault
+from ssp.base.printable import printable
 from ssp.base.tokenlog import TokenLog
 
 PROPOSER, SOLVER = "proposer", "solver"
 ROLES = (PROPOSER, SOLVER)
 STAGE = "search/"
 """What a rollout calls the seconds of a stage of its searches begins so."""
+LONGEST = 500
+"""Characters of what a fault said that are kept."""
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
 
@@ -135,7 +139,7 @@ class Episode:
     of a turn's tokens.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
     that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
-    during the rollout makes it void at once."""
+    during the rollout makes it void at once, and `detail` is what it said."""
 
     id: str
     game: str
@@ -157,6 +161,7 @@ class Episode:
     cut: bool = False
     outcome: Outcome | None = None
     cause: str = ""
+    detail: str = ""
 
     @property
     def response(self) -> str:
@@ -182,9 +187,10 @@ class Episode:
             found[max(int(numbers[at - 1]), 0)] += [document.contents for document in islice(shown, hits)]
         return found
 
-    def void(self, cause: str) -> None:
-        """Mark as a fault of ours."""
-        self.outcome, self.cause, self.stopped = Outcome.VOID, cause, "fault"
+    def void(self, fault: Fault) -> None:
+        """Mark as hit by a fault of ours."""
+        self.outcome, self.cause, self.stopped = Outcome.VOID, fault.cause, "fault"
+        self.detail = printable(fault.detail)[:LONGEST]
 
 
 def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:

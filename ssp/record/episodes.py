@@ -16,7 +16,7 @@ from ssp.base.errors import holding
 from ssp.base.files import whole
 from ssp.base.tokenlog import TokenLog
 
-_TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause")
+_TEXTS = ("id", "game", "role", "text", "final", "stopped", "cause", "detail")
 _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "ids": (pa.int32(), np.int32),
     "kinds": (pa.int8(), np.int8),
@@ -32,8 +32,8 @@ _LISTS = {
     "documents": pa.string(),
 }
 _LISTS |= {**{name: kind for name, (kind, _) in _TOKENS.items()}, "drops": pa.list_(pa.int32())}
-ADDED = {"tools", "asked"}
-"""Columns that files of before do not have."""
+ADDED: dict[str, Any] = {"tools": list, "asked": list, "detail": str}
+"""Columns that files of before do not have: an empty one stands there then."""
 _FIELDS = [pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS]
 _FIELDS += [pa.field(*item) for item in _PLAIN.items()]
 SCHEMA = pa.schema([*_FIELDS, *[pa.field(name, pa.list_(kind)) for name, kind in _LISTS.items()]])
@@ -69,7 +69,7 @@ def read(path: str | Path) -> list[Episode]:
         tokens = {name: row.pop(name) for name in _TOKENS}
         row["log"] = TokenLog(**tokens, drops=[(at, start, end) for at, start, end in row.pop("drops")])
         row["documents"] = [Document(id, "") for id in row["documents"]]
-        row |= {name: row[name] or [] for name in ADDED}
+        row |= {name: row[name] or empty() for name, empty in ADDED.items()}
         row["outcome"] = row["outcome"] and Outcome(row["outcome"])
     return [Episode(**row) for row in found]
 
@@ -78,7 +78,7 @@ def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
     """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
     rule, step = "an episodes file must be parquet with the episode columns", "give a file of a run's episodes folder"
     with holding((OSError, pa.ArrowException), rule, lambda error: f"{path} ({error})", step):
-        missing = set(names) - ADDED - set(pq.read_schema(path).names)  # read_table would make them null
+        missing = set(names) - set(ADDED) - set(pq.read_schema(path).names)  # read_table would make them null
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         return list(pq.read_table(path, columns=list(names), schema=SCHEMA).to_pylist())

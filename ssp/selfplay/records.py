@@ -12,7 +12,7 @@ Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
 
 
-_ALIKE = ("id", "game", "role", "attempt", "final", "outcome", "cause", "stopped", "cuts", "cut")
+_ALIKE = ("id", "game", "role", "attempt", "final", "outcome", "cause", "detail", "stopped", "cuts", "cut")
 """What a brief says as its episode does."""
 
 
@@ -50,6 +50,7 @@ class Brief:
     prompt: int = 0
     observed: int = 0
     cut: bool = False
+    detail: str = ""
     block: Block = Block("", None)
 
     @staticmethod

@@ -38,7 +38,7 @@ class Report:
         self.say, self.span = sink.event, sink.span
         self._rounds: dict[int, tuple[dict[str, float], dict[str, dict[str, float]], Clock]] = {}
         self._learned = defaultdict[int, list[Mapping[str, dict[str, float]]]](list)
-        self._cold = Counter[tuple[str, str]]()
+        self._cold, self._heard = Counter[tuple[str, str]](), set[str]()
         self._last = time.perf_counter()
         self.step = 0  # the last one that every learner has finished
 
@@ -66,6 +66,10 @@ class Report:
         if searches := sum(p.searches for p in played):
             values["search/cut"] = sum(p.cuts for p in played) / searches
         values |= {f"void/{cause}": float(count) for cause, count in sorted(voids.items())}
+        for brief in played:  # the first of a cause is told at once, with what it said
+            if brief.detail and brief.cause not in self._heard:
+                self._heard.add(brief.cause)
+                self.say(f"void by {brief.cause}: {brief.detail} (episode {brief.id})")
         told = ("reject/", "left/")
         values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith(told)}
         rows: dict[str, dict[str, float]] = {}

@@ -13,7 +13,7 @@ import pytest
 
 from launch import compare
 from ssp.base.episode import EVALUATION, Episode, State
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.config.load import to_yaml
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
@@ -78,7 +78,7 @@ def evaluate(
         episode.final = "Yes" if said else "no"
         block.append(episode)
     for episode in block[len(block) - voids :]:
-        episode.void("engine_died")
+        episode.void(Fault("engine_died"))
     file = f"eval-held-{mark}-0.0.parquet"
     transcripts.write(folder / "episodes" / file, block)
     told |= {"role": "eval", "attempt": step + 1 + anchor, "state": State.RUNNING.value}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ssp.base.episode import Document, Episode, Grade, Task
+from ssp.base.errors import Fault
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.game import evaluation
@@ -30,7 +31,7 @@ def play(tasks: list[Task]) -> list[Episode]:
         if i == 2:
             episode.final = None
         if i == 5:
-            episode.void("retriever_down")
+            episode.void(Fault("retriever_down"))
         if i == 8:
             episode.final = "O8 ."
         episodes.append(episode)

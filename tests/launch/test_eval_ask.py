@@ -18,7 +18,7 @@ from launch import ask
 from launch import eval as evaluate
 from launch.shown import transcript
 from ssp.base.episode import SOLVER, Episode, Grade, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
@@ -118,7 +118,7 @@ def test_a_void_is_told_with_its_cause_and_a_set_without_a_score_is_exit_code_1(
     def down(lost: int, tasks: list[Task]) -> list[Episode]:
         episodes = [Episode(task.id, task.game, task.role, 0, final="x") for task in tasks]
         for episode in episodes[:lost]:
-            episode.void("engine_died")
+            episode.void(Fault("engine_died"))
         return episodes
 
     for lost, code in ((1, 0), (99, 1)):
@@ -289,7 +289,7 @@ def test_a_transcript_has_a_colour_for_each_segment_and_says_how_it_ended() -> N
     assert "<q> a ? </q>" in transcript.piece(mini, SOLVER, Kind.PROMPT, "<q> a ? </q>").plain
     episode = Episode("e", "g", SOLVER, 0, final=None, stopped="turns")
     assert "no answer (turns)" in transcript.outcome(episode).plain
-    episode.void("retriever_down")
+    episode.void(Fault("retriever_down"))
     assert "void: retriever_down" in transcript.outcome(episode).plain
 
 

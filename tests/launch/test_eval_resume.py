@@ -10,7 +10,7 @@ import pytest
 
 from launch import eval as evaluate
 from ssp.base.episode import Episode, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.data.readers import Question
 from ssp.game.evaluation import Play
 from ssp.search.index import budget
@@ -39,7 +39,7 @@ class Script:
         made = [Episode(t.id, t.game, t.role, 0, final=f"a{name[1]}") for t, name in zip(tasks, names, strict=True)]
         for episode, name in zip(made, names, strict=True):
             if name == self.void:
-                episode.void("engine_died")
+                episode.void(Fault("engine_died"))
         return made
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from launch import inspect, replay
 from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Grade, Outcome, State, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config
@@ -64,7 +64,7 @@ def run(tmp_path: Path) -> Path:
     right, void = play(cfg, SOLVER, ["s1", "s4"], [f"<search> {OTHER} </search>", f"<answer> {TARGET} </answer>"])
     (wrong,) = play(cfg, SOLVER, ["s2"], [f"<answer> {OTHER} </answer>"])
     (silent,) = play(cfg, SOLVER, ["s3"], [f"<think> {OTHER} </think> <eos>"])
-    void.void("engine_died")
+    void.void(Fault("engine_died"))
     attempts = [right, wrong, silent, void]
     transcripts.write(folder / "episodes" / "proposer.parquet", proposals)
     transcripts.write(folder / "episodes" / "solver.parquet", attempts)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ssp.base.episode import Episode, Outcome
-from ssp.base.errors import InvariantError
+from ssp.base.errors import Fault, InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.learning.batch import collate, lengths, micro_batches
 
@@ -30,7 +30,7 @@ def test_collate_copies_the_log_and_pads_right(make_episodes):
 
 def test_a_void_has_no_value(make_episodes):
     episodes = make_episodes(2)
-    episodes[1].void("retriever_down")
+    episodes[1].void(Fault("retriever_down"))
     batch = collate(episodes, [1.0, None], [0, 0])
     assert batch.valid.tolist() == [True, False] and math.isnan(batch.rewards[1])
     with pytest.raises(InvariantError, match="void but its reward"):

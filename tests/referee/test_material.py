@@ -5,6 +5,7 @@ from __future__ import annotations
 from proposals import NOISE, POTA, VURE, proposal
 
 from ssp.base.episode import Document
+from ssp.base.errors import Fault
 from ssp.game.referee.referee import fit, pick_noise, pick_trajectories
 
 
@@ -22,7 +23,7 @@ def test_noise_is_never_an_own_document_and_as_many_as_there_are() -> None:
 
 def test_a_trajectory_is_taken_whole_without_what_the_episode_has_found() -> None:
     episode, lost = proposal("a", documents=(POTA,)), proposal("lost", documents=(NOISE[4],))
-    lost.void("engine_died")
+    lost.void(Fault("engine_died"))
     others = [proposal("b", documents=(NOISE[0], POTA, NOISE[1], NOISE[0])), proposal("c", documents=(NOISE[2], VURE))]
     none = [proposal("d", documents=(POTA,)), proposal("e", documents=()), lost, episode]
     picked = pick_trajectories(episode, [*none, *others], 9, seed=0)

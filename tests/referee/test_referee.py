@@ -47,7 +47,7 @@ def test_rules_come_first_and_only_survivors_are_verified() -> None:
     prompts: list[str] = []
     judge = referee(lambda prompt: GOOD, prompts)
     lost = proposal("lost")
-    lost.void("retriever_down")
+    lost.void(Fault("retriever_down"))
     block = [proposal("a"), proposal("b", None), proposal("c", "vure seat ?"), lost, proposal("d")]
     verdicts = judge.check(block, ["vure", "vure", "vure", "vure", "lemo"], noise)
     wanted = [VALID, rejected("malformed"), rejected("leakage"), void("retriever_down"), rejected("not_answerable")]

@@ -216,6 +216,7 @@ async def endless(question: str, client: Any, model: str, tools: Any) -> str:
 def test_what_the_code_does_wrong_voids(solve: Any, cause: str) -> None:
     (episode,) = playing(solve, ["a<|im_end|>"], seconds=0.5 if cause == "agent_deadline" else 20.0)
     assert (episode.outcome, episode.cause) == (Outcome.VOID, cause)
+    assert episode.detail == {raising: "RuntimeError: here", leaving: "RuntimeError: here"}.get(solve, "")
 
 
 def test_limits_are_the_policys() -> None:

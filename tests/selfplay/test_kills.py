@@ -108,7 +108,7 @@ class Player:
         for episode in made:
             episode.log.append_model([episode.seed % 97], [-0.5], version)
             if episode.seed % 29 == 0:
-                episode.void("retriever_down")
+                episode.void(Fault("retriever_down"))
                 episode.final = None
         return made, PlayReport([Brief.of(e, "", row) for row, e in enumerate(made)], {"busy": 0.0})
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
-from ssp.base.errors import InvariantError
+from ssp.base.errors import Fault, InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.learning.warmup.taught import PlanItem
@@ -143,9 +143,20 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
     assert sink.steps("game") == [1, 2]
 
 
+def test_the_first_void_of_a_cause_is_told_with_what_it_said() -> None:
+    sink = Sink()
+    report = Report(sink, None, 1, ROLES)
+    lost = brief("pg1", PROPOSER, outcome=Outcome.VOID, cause="agent_failed", detail="KeyError: 'x'")
+    this = game("g1", valid=False, rule="leakage")
+    this.proposal = lost
+    for step in (1, 2):
+        report.round(Round(step - 1, Clock(), [this]), {"agent_failed": 1})
+    assert sink.events == ["void by agent_failed: KeyError: 'x' (episode pg1)"]
+
+
 def test_a_learner_refuses_a_void_episode() -> None:
     gone = Episode("e", "g", SOLVER, 0)
-    gone.void("engine_died")
+    gone.void(Fault("engine_died"))
     with pytest.raises(InvariantError, match="e is void"):
         Learner.update(object.__new__(Learner), {SOLVER: [PlanItem(0, 0, 1.0, 0)]}, [gone])
 

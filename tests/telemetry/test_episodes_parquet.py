@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ssp.base.episode import Document, Episode, Outcome
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.base.tokenlog import Kind
 from ssp.record import episodes as transcripts
 
@@ -30,7 +30,8 @@ def episode(number: int, tokens: int = 40) -> Episode:
 def test_the_round_trip_is_exact(tmp_path):
     first, bare, void = episode(1), Episode("b", "g", "proposer", 0), episode(3)
     first.final, first.outcome = "bino", Outcome.SCORED
-    void.void("retriever_down")
+    void.void(Fault("retriever_down", "no \x1b[31mserver"))
+    assert void.detail == "no \\x1b[31mserver"
     first.log.drop(80, 90)
     first.log.recall(40, 44)
     transcripts.write(tmp_path / "new" / "x.parquet", [first, bare, void])
@@ -41,6 +42,14 @@ def test_the_round_trip_is_exact(tmp_path):
         before.documents, after.documents = [], []
         assert after == before
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.parquet"]
+
+
+def test_files_of_before_have_no_tools_and_no_detail(tmp_path):
+    transcripts.write(tmp_path / "x.parquet", [episode(1), episode(2)])
+    pq.write_table(pq.read_table(tmp_path / "x.parquet").drop_columns(list(transcripts.ADDED)), tmp_path / "y.parquet")
+    again = transcripts.read(tmp_path / "y.parquet")
+    assert [(one.tools, one.asked, one.detail) for one in again] == [([], [], "")] * 2
+    assert again[0].tools is not again[1].tools
 
 
 def test_foreign_files_are_refused(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import scripts
 
 from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome, State, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import Fault, InputError
 from ssp.config.load import to_yaml
 from ssp.engines import ScriptedEngine
 from ssp.game import protocols
@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Path:
     """Three questions of the proposer, and four attempts at one of them in two files."""
     folder = RunFolder(tmp_path / "run")
     asked, tried = play(PROPOSER, [f"p-{game}" for game in GAMES], ASKS), play(SOLVER, list(REWARDS), ANSWERS)
-    tried[-1].void("engine_died")
+    tried[-1].void(Fault("engine_died"))
     blocks = {"asked.parquet": asked, "tried-1.parquet": tried[1:], "tried-0.parquet": tried[:1]}
     for file, block in blocks.items():
         transcripts.write(folder.episodes / file, block)

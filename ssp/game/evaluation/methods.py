@@ -190,7 +190,7 @@ class Bench:
         texts = once(self._engine, seeds, [ids for _, ids, _ in able], self._sampling)
         for (seat, ids, shown), text in zip(able, texts, strict=True):
             if isinstance(text, Fault):
-                seat.episode.void(text.cause)
+                seat.episode.void(text)
                 continue
             seat.episode.log.append(Kind.PROMPT, ids)
             seat.episode.log.append_model(text.ids, text.logprobs, text.version)
@@ -210,7 +210,7 @@ class Bench:
                 found = dict(zip(queries, self._search.search(queries, self._topk, corpus), strict=True))
             except Fault as fault:
                 for seat in there:
-                    seat.episode.void(fault.cause)
+                    seat.episode.void(fault)
                 continue
             for seat in there:
                 documents = found[query(seat)]

@@ -110,15 +110,15 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
             fault = Fault("agent_silent")
     except TimeoutError:
         fault = Fault("agent_deadline")
-    except Exception:  # whatever a user's agent raises
-        fault = Fault("agent_failed")
+    except Exception as error:  # whatever a user's agent raises
+        fault = Fault("agent_failed", f"{type(error).__name__}: {error}")
     finally:
         del _PLAYERS[player.key]
         player.close()
     if episode.stopped:  # by a limit, or a fault
         return
     if fault is not None:
-        episode.void(fault.cause)
+        episode.void(fault)
     else:
         episode.final = str(answer).strip() or None
         episode.stopped = "final" if episode.final else "malformed"

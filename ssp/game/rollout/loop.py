@@ -57,7 +57,7 @@ def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:
             turns = engine.step([seat.slot for seat in alike], [seat.pending for seat in alike], sampling)
         except Fault as fault:
             for seat in alike:
-                seat.episode.void(fault.cause)
+                seat.episode.void(fault)
             continue
         finally:
             table.seconds["generate"] += time.perf_counter() - began
@@ -85,7 +85,7 @@ def _free(engine: FreeEngine, table: Table) -> None:
                 try:
                     result = future.result()
                 except Fault as fault:
-                    seat.episode.void(fault.cause)
+                    seat.episode.void(fault)
                     continue
                 if isinstance(result, Generation):
                     table.read(seat, result)

@@ -72,7 +72,7 @@ class Player:
         try:
             found = await asyncio.to_thread(self._answered, call)
         except Fault as fault:
-            episode.void(fault.cause)
+            episode.void(fault)
             raise
         finally:
             self.seconds["search"] += time.perf_counter() - began
@@ -189,7 +189,7 @@ class Player:
             drawn = await asyncio.wrap_future(self._engine.submit(self._slots[0], ids, sampling))
         except Fault as fault:
             if not episode.stopped:  # the agent still waits for it
-                episode.void(fault.cause)
+                episode.void(fault)
             raise
         finally:
             self.seconds["generate"] += time.perf_counter() - began

@@ -196,7 +196,7 @@ class Table:
             episode, asked = seat.episode, seat.asked
             seat.asked = ()
             if isinstance(answers, Fault):
-                episode.void(answers.cause)
+                episode.void(answers)
                 continue
             key = seat.task.corpus, asked, seat.ended
             shared = all(call.tool == TOOL for call in asked)
