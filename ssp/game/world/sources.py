@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,13 @@ class Fact:
 
 @dataclass
 class Sources:
-    """`documents`: the corpus. `facts`: in the corpus's order. `aliases`: every name → its other names."""
+    """`documents`: the corpus. `facts`: in the corpus's order. `aliases`: every name → its other names. `adjectives`: those
+    of places."""
 
     documents: list[Document]
     facts: list[Fact]
     aliases: dict[str, list[str]]
+    adjectives: dict[str, str] = field(default_factory=dict)
 
 
 @functools.cache
@@ -88,13 +90,13 @@ def read() -> Sources:
         passages = list(_passages(code, entry))
         documents += passages
         facts += _fields(entry, passages, known)
-    articles = _articles()
-    facts += _leads(articles, known, _demonyms(book), documents)
+    articles, demonyms = _articles(), _demonyms(book)
+    facts += _leads(articles, known, demonyms, documents)
     facts = _unambiguous(facts)
     for fact in facts:
         aliases.setdefault(fact.subject, [])
         aliases.setdefault(fact.object, _spellings(fact))
-    return Sources(documents, facts, aliases)
+    return Sources(documents, facts, aliases, {place: word for word, place in demonyms.items()})
 
 
 def _unambiguous(facts: list[Fact]) -> list[Fact]:

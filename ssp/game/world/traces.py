@@ -2,6 +2,7 @@
 verifier for a warm start (docs/warmup.md has their format). Searches are real ones; a trace whose search does not find the
 passage that it needs is left out. Tags are those of the protocol `english`, which `search-r1` shares."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -25,6 +26,8 @@ QUOTING = 280
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
+TRIES = 6
+"""Questions by one relation that are looked at for a target."""
 
 Trace = dict[str, Any]
 Proposal = tuple[Trace, Chain, str]
@@ -38,7 +41,8 @@ class Script:
         self._world, self._seed = world, seed
         self._documents = world.documents()
         self._index = build(document.contents for document in self._documents)
-        self._seeking = {name: rule["seek"] for name, rule in grammar()["relations"].items() if "seek" in rule}
+        relations = grammar()["relations"].items()
+        self._seeking = [(name, query) for name, rule in relations for query in rule.get("seek", ())]
 
     def found(self, query: str) -> list[Document]:
         """What a search shows."""
@@ -80,39 +84,45 @@ class Script:
             yield from islice((trace for trace in made if trace is not None), n)
 
     def _proposals(self) -> Iterator[Proposal]:
-        """Proposer's traces with the chain and the text of their questions; few targets have questions of three hops, and
-        come again."""
+        """Proposer's traces with the chain and the text of their questions. Each relation begins as many while it
+        has some, one that leads to a place from outside of it (a person, a city, a partner) twice as many as its own."""
         rng = generator(self._seed, "english", "proposer")
-        targets, asked = self._world.targets(), set[str]()
         for hops, n in PROPOSER_PER_HOP.items():
-            turns = (targets[i] for _ in range(3) for i in rng.permutation(len(targets)))
-            for proposal in islice((p for t in turns if (p := self.proposed(t, hops, rng)) and p[2] not in asked), n):
-                asked.add(proposal[2])
-                yield proposal
+            begun = defaultdict[Any, list[Proposal]](list)
+            for target in self._world.targets():
+                for proposal in self.proposed(target, hops, rng):
+                    begun[proposal[1][0].key].append(proposal)
+            turns: list[tuple[float, Proposal]] = []
+            for (_, back), group in begun.items():
+                places = (rng.permutation(len(group)) + rng.random(len(group))) * (2 if back else 1)
+                turns += zip(places.tolist(), group, strict=True)
+            yield from [proposal for _, proposal in sorted(turns, key=lambda pair: pair[0])][:n]
 
-    def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Proposal | None:
-        """A proposer's trace for `target`: it searches the target, then what leads to the place that it found, and asks
-        by that, in `hops`. None where no search leads there."""
+    def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Iterator[Proposal]:
+        """Proposer's traces for `target`, one for each relation that its question can begin with: it searches the target,
+        then what leads to the place that it found, and asks by that, in `hops`."""
         ahead = {hop.fact.passage: hop for hop in self._ends(target)}
         last = next((ahead[document.id] for document in self.found(target) if document.id in ahead), None)
         if last is None or last.back != (hops == 1):  # who has the target needs no more, what a place has says it
-            return None
-        ways = self._ways(last.start, hops - 1)
-        rare = [1.0 if not before or before[0].back else 0.3 for before, _ in ways]  # a clue is found more often
-        for i in np.argsort(rng.random(len(ways)) * rare)[:6]:
+            return
+        ways, tried, done = self._ways(last.start, hops - 1), Counter[Any](), set[Any]()
+        for i in rng.permutation(len(ways)):
             before, queries = ways[i]
             chain, text = (*before, last), write((*before, last), int(rng.integers(1 << 30)))
-            if self._world.answer(text) != target or normalise(target) in normalise(text):
+            tried[key := chain[0].key] += 1
+            if key in done or tried[key] > TRIES or self._world.answer(text) != target:
+                continue
+            if normalise(target) in normalise(text):
                 continue
             trace = self._trace("proposer", {"target": target}, chain[::-1], [target, *queries], "question", text)
             if trace is not None:
-                return trace, chain, text
-        return None
+                done.add(key)
+                yield trace, chain, text
 
     def leads_somewhere(self, target: str) -> bool:
         """Whether a search for `target` finds a passage that a question can rest on."""
         rng = generator(self._seed, "english", "target", target)
-        return any(self.proposed(target, hops, rng) for hops in (1, 2))
+        return any(True for hops in (1, 2) for _ in self.proposed(target, hops, rng))
 
     def _ways(self, place: str, hops: int) -> list[tuple[Chain, list[str]]]:
         """Chains of `hops` facts that lead to `place`, with the searches that find them, the last fact's first."""
@@ -122,12 +132,14 @@ class Script:
         if hops == 1:
             about = [fact for fact in self._world.leads(place) if fact.subject == place and fact in self._world.owned]
             ways += [((Hop(fact, True),), [_query(Hop(fact))]) for fact in about]
-        for relation, query in self._seeking.items():
-            found = {document.id for document in self.found(query.format(x=place))}
-            for fact in self._world.leads(place):
-                if fact.relation == relation and fact.object == place and fact.passage in found:
+        for relation, form in self._seeking:
+            facts = [fact for fact in self._world.leads(place) if fact.relation == relation and fact.object == place]
+            query = form.format(x=place, d=self._world.sources.adjectives.get(place, place))
+            found = {document.id for document in self.found(query)} if facts else set()
+            for fact in facts:
+                if fact.passage in found:
                     more = self._ways(fact.subject, hops - 1)
-                    ways += [((*chain, Hop(fact)), [query.format(x=place), *queries]) for chain, queries in more]
+                    ways += [((*chain, Hop(fact)), [query, *queries]) for chain, queries in more]
         return ways
 
     def _ends(self, target: str) -> list[Hop]:
