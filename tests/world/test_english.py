@@ -127,6 +127,15 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
             assert all(q[: q.index("</")].split('">')[1] in texts[q[1 : q.index('">')]] for q in quotes)
 
 
+def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world: English) -> None:
+    traces = [(trace, chain) for trace, chain, _ in Script(world)._proposals()]
+    begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain in traces)
+    assert sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back) >= 0.4 * len(traces)
+    assert begun[2, "home", False] >= 20 and begun[3, "author", False] >= 5
+    writers = [trace["turns"] for trace, chain in traces if (len(chain), chain[0].fact.relation) == (2, "home")]
+    assert all(turns[1].split()[1][0].isupper() for turns in writers), "found by an adjective, as in: Italian writer"
+
+
 def test_a_trace_whose_search_finds_nothing_of_use_is_left_out(world: English) -> None:
     script = Script(world)
     chain, text = next(world.drawn(TRAIN, 1, 1, 0))
