@@ -148,9 +148,10 @@ def _unseen(positions: Tensor, length: int) -> Tensor:
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor) -> Tensor:
-    """Attention in a narrow type, with scores and sums in float32 (four axes: torch is slow with three). Query [b, heads, n,
-    head_dim], key and value [b, kv_heads, length, head_dim], `unseen` [n, length] or [b, 1, n, length] → as the query."""
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=unseen, scale=1.0, enable_gqa=True)
+    """Attention in a narrow type, with scores and sums in float32 (four axes: torch is slow with three). Query [b, kv_heads,
+    n, head_dim], key and value [b, kv_heads, length, head_dim], `unseen` [n, length] or [b, 1, 1, length] → as the query.
+    Heads that share keys stand in one row after the other: `enable_gqa` would copy the keys for each."""
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=unseen, scale=1.0)
 
 
 class Cache:
@@ -310,8 +311,7 @@ class Decoder:
             kv, groups, d = q.shape[1:]
             k, v = (x.view(-1, cache.length, d)[: n * kv, :length] for x in (keys, values))
             if self.dtype != torch.float32:
-                query, seen = q.view(n, kv * groups, 1, d), slice(length)
-                return _fused(query, keys[:n, :, seen], values[:n, :, seen], unseen[:, None])
+                return _fused(q, keys[:n, :, :length], values[:n, :, :length], unseen[:, None])
             scores = torch.bmm(q.reshape(n * kv, groups, d), k.transpose(1, 2))
             scores.view(n, kv * groups, length).add_(unseen)
             return torch.bmm(torch.softmax(scores, -1), v)
@@ -332,23 +332,17 @@ class Decoder:
         whole = torch.tensor([number for numbers in told for number in numbers], device=self.device)  # one transfer
         ids, rows, positions, ends = whole.split([len(numbers) for numbers in told])
         own = zip(pieces, positions.split(sizes), strict=True)
-        masks = [_unseen(places, piece.end).to(self.dtype) for piece, places in own]
-        if self.dtype == torch.float32:
-            masks = [mask.repeat_interleave(groups, 0) for mask in masks]
+        masks = [_unseen(places, piece.end).to(self.dtype).repeat_interleave(groups, 0) for piece, places in own]
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             n, kv, _, d = q.shape
-            if self.dtype != torch.float32:
-                parts = zip(pieces, q.view(1, n, kv * groups, d).transpose(1, 2).split(sizes, 2), masks, strict=True)
-                seen = (
-                    (own, keys[p.row, None, :, : p.end], values[p.row, None, :, : p.end], mask)
-                    for p, own, mask in parts
-                )
-                return torch.cat([_fused(*part) for part in seen], 2).transpose(1, 2).reshape(n, -1)
             q = q.transpose(0, 1).reshape(kv, n * groups, d)
             mixed = torch.empty_like(q)
             for piece, mask, start, end in zip(pieces, masks, cuts, cuts[1:], strict=False):
                 k, v = keys[piece.row, :, : piece.end], values[piece.row, :, : piece.end]
+                if self.dtype != torch.float32:
+                    mixed[:, start:end] = _fused(q[None, :, start:end], k[None], v[None], mask)[0]
+                    continue
                 scores = torch.baddbmm(mask, q[:, start:end], k.transpose(1, 2))
                 mixed[:, start:end] = torch.bmm(torch.softmax(scores, -1), v)
             return mixed.view(kv, n, groups * d).transpose(0, 1).reshape(n, -1)
