@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from ssp.config import tables
 from ssp.config.fields import INF
@@ -47,7 +47,7 @@ GROUPS = {
 """What names say of themselves (`ssp.config.tables.SAID`) that rules go by."""
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "resume": ("never", "auto"),
+    "resume": ("never", "auto", "step:N"),
     "protocol": tuple(protocols.names()),
     "solver.reward": tuple(rewards.names()),
     "referee.rules": tuple(RULES),
@@ -66,6 +66,8 @@ below, the file's `defaults`, the file's role block, a typed `defaults.*`, a typ
 exist, is out of its range or contradicts another key is refused, all of them in one message. A key that another one makes idle is
 accepted. The shipped configurations (`configs/`) set other values than the defaults here. A resumed run may change {anew}; other
 keys stay as they were.
+
+A name that a text uses and that has no row cannot be set: it is a constant, and "Fixed" below the text has its value.
 
 "Your own code" is a place such as `my_file.py:name` ([own](own.md)). [CONTRIBUTING](../CONTRIBUTING.md) has the laws that are named
 by a number. `python tests/settings.py` makes this page from `ssp/config/`."""
@@ -120,7 +122,8 @@ def unexplained() -> list[str]:
 
 def page() -> str:
     found, start = list(blocks()), "# Settings"
-    anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in MAY_CHANGE)
+    there = [item.name for item in fields(Config) if item.name in MAY_CHANGE]
+    anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in there)
     index = filled(" · ".join(f"[{heading(block)}](#{anchor(heading(block))})" for block in found))
     parts = [start, prose(HEAD.format(anew=anew)), index, presets(), groups(), *(section(block) for block in found)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
@@ -179,7 +182,20 @@ def section(block: Block) -> str:
         element = get_args(type_)[0] if get_origin(type_) is list else None
         kind = "list of blocks" if is_dataclass(element) else TYPES[type_]
         rows.append((f"`{key}`", kind, default, allowed(key, type_)))
-    return f"## {heading(block)}\n\n{prose(block.text, names)}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
+    text = prose(block.text, names) + fixed(block)
+    return f"## {heading(block)}\n\n{text}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
+
+
+def fixed(block: Block) -> str:
+    """The constants that the block's docstring names, with their values; "" where it names none."""
+    hints = get_type_hints(block.schema)
+    named = [name for name, hint in hints.items() if get_origin(hint) is ClassVar and f"`{name}`" in block.text]
+    found = ", ".join(f"`{name}` {constant(getattr(block.schema, name))}" for name in named)
+    return f"\n{filled(f'Fixed: {found}.')}\n" if found else ""
+
+
+def constant(value: Any) -> str:
+    return listed(tuple(map(str, value))) if isinstance(value, tuple) else str(flow(value))
 
 
 def instance(schema: type) -> Any:
