@@ -71,6 +71,25 @@ A name that a text uses and that has no row cannot be set: it is a constant, and
 
 "Your own code" is a place such as `my_file.py:name` ([own](own.md)). [CONTRIBUTING](../CONTRIBUTING.md) has the laws that are named
 by a number. `python tests/settings.py` makes this page from `ssp/config/`."""
+VARIABLES = (
+    (
+        "`SSP_HOME`",
+        "the folder from which relative paths of a configuration, and `runs/`, count; default: the working folder",
+    ),
+    (
+        "`SSP_CACHE`",
+        "the cache folder: downloads (`hub/`), generated worlds, tiny policies, stamps of indexes, answers of the web; "
+        "default: `$XDG_CACHE_HOME/ssp`, else `~/.cache/ssp`. What was made is made again when it is gone",
+    ),
+    ("`SSP_JUDGE_KEY`, `SSP_ENGINE_KEY`", "the keys of `judge.url` and of an engine's server"),
+    ("`RAY_ADDRESS`", "a Ray cluster to join; without it a run starts a local one"),
+    ("`NNODES`, `RANK`, `MASTER_ADDR`, `MASTER_PORT`, `NODE_PORTS`, `RAY_TMPDIR`", "[several nodes](cluster.md)"),
+    ("`HF_ENDPOINT`, `HF_TOKEN`", "[downloads](data.md#downloading)"),
+    ("`SERPER_API_KEY`, `SERPAPI_API_KEY`, `GOOGLE_API_KEY`", "[engines of the web](search.md#online-engines)"),
+    ("`WANDB_PROJECT`, `WANDB_ENTITY`, `WANDB_API_KEY`", "[Weights & Biases](watch.md#weights--biases)"),
+    ("`SEARCH_IP` and others of SSP", "[migration](migration.md#environment-variables)"),
+)
+"""Environment variables, and what each is."""
 WIDTH = 125
 EARLY = 110
 """A line of a docstring that had room for another word up to here ends a paragraph, if it ends a sentence."""
@@ -125,7 +144,8 @@ def page() -> str:
     there = [item.name for item in fields(Config) if item.name in MAY_CHANGE]
     anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in there)
     index = filled(" · ".join(f"[{heading(block)}](#{anchor(heading(block))})" for block in found))
-    parts = [start, prose(HEAD.format(anew=anew)), index, presets(), groups(), *(section(block) for block in found)]
+    parts = [start, prose(HEAD.format(anew=anew)), index, presets(), groups(), variables()]
+    parts += [section(block) for block in found]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -158,6 +178,10 @@ def groups() -> str:
     ]
     rows.append((listed(tables.ACTED), remarks(source)["ACTED"]))
     return f"## Values that belong together\n\n{table(('values', 'what they are'), rows)}"
+
+
+def variables() -> str:
+    return f"## Environment variables\n\n{table(('variable', 'what it is'), list(VARIABLES))}"
 
 
 def remarks(source: str) -> dict[str, str]:
