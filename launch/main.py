@@ -31,8 +31,8 @@ COMMANDS = {
 }
 """Command → what it is for. `launch.<command>` has `main(argv) -> int`."""
 
-ABOUT = """ssp <command> --help lists a command's options; train, warmup, eval, ask and doctor also take --config NAME|FILE
-and key=value settings. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."""
+ABOUT = """ssp <command> --help lists a command's options; train, cluster, plan, warmup, eval, ask and doctor also take
+--config NAME|FILE and key=value settings. Exit codes: 0 done, 1 a failure of ours, 2 bad input, 130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

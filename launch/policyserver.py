@@ -22,7 +22,7 @@ import orjson
 from launch import policy
 from launch.cli import Parser, address, bind, end_politely, parse, temperature, whole
 from ssp.base.episode import SOLVER, Episode, Outcome, Task, called
-from ssp.base.errors import Fault, InputError, SspError, hold, holding
+from ssp.base.errors import InputError, SspError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -109,7 +109,8 @@ class Solver:
         except TimeoutError:
             raise SspError(f"no answer within {self._cfg.placement.call_timeout:g} s") from None
         if episode.outcome is Outcome.VOID:
-            raise SspError(f"the question could not be played: {Fault(episode.cause, episode.detail)}")
+            said = ": ".join(filter(None, (episode.cause, episode.detail)))
+            raise SspError(f"the question could not be played: {said}")
         return episode
 
     def _play(self, heat: Hashable, asked: list[tuple[str, int]]) -> tuple[list[Episode], None]:

@@ -25,7 +25,7 @@ START_BYTES = 200_000_000
 LOCK = ".lock"
 """The file that the process which plays in a run folder keeps locked."""
 
-MAY_CHANGE = ("steps", "resume", "run", "save", "health", "curriculum", "placement", "ray", "telemetry")
+MAY_CHANGE = ("steps", "resume", "run", "save", "health", "placement", "ray", "telemetry")
 """Keys, and blocks of keys, that a resumed run may set anew: they do not change what is learned."""
 
 STEP = "step:"

@@ -71,7 +71,7 @@ class HealthWatch:
                 key = "collapse" if cause in SIGNS else cause
                 text = (
                     f"health alarm: {cause} of the {role} at step {step}: {says}, for {count} updates in a row "
-                    f"(health.{key}={getattr(self._cfg, key):g}). Next: {next_step.format(role=role)}."
+                    f"(limit: {getattr(self._cfg, key):g}). Next: {next_step.format(role=role)}."
                 )
                 alarms.append(Alarm(text, cause in SIGNS))
         return alarms

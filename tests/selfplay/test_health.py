@@ -33,13 +33,13 @@ def run(watch: HealthWatch, rows: list[dict[str, float]], role: str = SOLVER, fi
 
 
 CAUSES = [
-    ("mismatch", {}, {"logprob_mismatch/kl": 0.2}, "health.mismatch=0.1"),
-    ("ratio", {}, {"ratio/mean": 1.6}, "health.ratio=0.5"),
-    ("ratio", {}, {"ratio/mean": 0.4}, "health.ratio=0.5"),
-    ("samples", {}, {"ratio/samples": 0.05}, "health.samples=0.1"),
-    ("grad_norm", {}, {"grad_norm": 101.0}, "health.grad_norm=100"),
-    ("reward collapse", {"collapse": 0.2}, {"reward/all": 0.05}, "health.collapse=0.2"),
-    ("search collapse", {"collapse": 0.2}, {"searches": 0.0}, "health.collapse=0.2"),
+    ("mismatch", {}, {"logprob_mismatch/kl": 0.2}, "limit: 0.1"),
+    ("ratio", {}, {"ratio/mean": 1.6}, "limit: 0.5"),
+    ("ratio", {}, {"ratio/mean": 0.4}, "limit: 0.5"),
+    ("samples", {}, {"ratio/samples": 0.05}, "limit: 0.1"),
+    ("grad_norm", {}, {"grad_norm": 101.0}, "limit: 100"),
+    ("reward collapse", {"collapse": 0.2}, {"reward/all": 0.05}, "limit: 0.2"),
+    ("search collapse", {"collapse": 0.2}, {"searches": 0.0}, "limit: 0.2"),
 ]
 
 
@@ -121,6 +121,6 @@ def test_a_likelihood_that_falls_is_an_alarm() -> None:
     assert alarm.text.startswith(
         "health alarm: drift of the solver at step 5: what earned more lost 0.044 nats a token"
     )
-    assert "health.drift=0.025" in alarm.text and "solver.llds_coef=1" in alarm.text and not alarm.collapse
+    assert "limit: 0.025" in alarm.text and "solver.llds_coef=1" in alarm.text and not alarm.collapse
     assert drifts([-0.02, -0.04, -0.01, -0.04, 0.0, 0.0, 0.0, 0.0]) == drifts([0.05, -0.04] * 10) == []
     assert len(drifts([float("nan")] * 5)) == 1

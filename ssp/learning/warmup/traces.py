@@ -45,9 +45,11 @@ class Trace:
 
 def read(path: Path) -> list[Trace]:
     """Every trace of a jsonl file. InputError naming the line that is none, or a file without any."""
-    hold(path.is_file() and path.suffix != ".parquet", "--data is a jsonl file of traces", path, "give another file")
+    hold(
+        path.is_file() and path.suffix != ".parquet", "warmup.data is a jsonl file of traces", path, "give another file"
+    )
     traces = [_trace(row) for row in rows(path)]
-    hold(traces, "--data holds at least one trace", path, "see docs/warmup.md for the format")
+    hold(traces, "warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
 
 
@@ -164,7 +166,7 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
 
     run = RunFolder(folder)
     if not run.config.is_file() or not run.ledger.is_file():
-        raise InputError("--data is a jsonl file of traces, or a run's folder", folder, "give another path")
+        raise InputError("warmup.data is a jsonl file of traces, or a run's folder", folder, "give another path")
     reader = RunReader(run)
     with reader.ledger() as ledger:
         rows = [row for role in renderers for row in ledger.earned(role, 0.0 if role == PROPOSER else LEAST_REWARD)]

@@ -191,7 +191,8 @@ def index() -> str:
     said += ["| experiment | question | arms | runs | finding |", "|---|---|---|---|---|"]
     for file in sorted(HERE.glob("*.yaml")):
         name, about = file.stem, experiment(file.stem)
-        have, wanted = len(rows(name)), len(about["arms"]) * about["seeds"]
+        have = sum(row["arm"] in about["arms"] for row in rows(name))
+        wanted = len(about["arms"]) * about["seeds"]
         arms = ", ".join(f"`{arm}`" for arm in about["arms"])
         shown = f"[{name}]({name}.md)" if have else name
         finding = " ".join(about.get("finding", "not run yet").split())
