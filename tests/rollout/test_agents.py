@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import families
+import httpx
 import pytest
 import torch
 from scripts import LIMITS, Books, encode, limits, pieces, tasks
@@ -28,6 +29,7 @@ from ssp.game import protocols
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, agents, rollout
 from ssp.game.rollout.tools import Tools
+from ssp.record.episodes import write
 from ssp.selfplay.settings import load
 
 pytest.importorskip("openai")
@@ -216,7 +218,56 @@ async def endless(question: str, client: Any, model: str, tools: Any) -> str:
 def test_what_the_code_does_wrong_voids(solve: Any, cause: str) -> None:
     (episode,) = playing(solve, ["a<|im_end|>"], seconds=0.5 if cause == "agent_deadline" else 20.0)
     assert (episode.outcome, episode.cause) == (Outcome.VOID, cause)
-    assert episode.detail == {raising: "RuntimeError: here", leaving: "RuntimeError: here"}.get(solve, "")
+    assert episode.detail == {raising: "RuntimeError: no", leaving: "SystemExit: 3"}.get(solve, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "final"),
+    [
+        ('"Paris"', None),
+        ('["Paris"]', None),
+        ('{"query": "\\ud800"}', None),
+        ('{"query": NaN}', None),
+        ('{"query": 7}', "Paris"),  # the tool says so, and the policy plays on
+        ('"{\\"query\\": \\"city\\"}"', "Paris"),
+    ],
+)
+def test_calls_that_a_policy_writes_wrongly_void_nothing(arguments: str, final: str | None, tmp_path: Path) -> None:
+    call = f'<tool_call>\n{{"name": "search", "arguments": {arguments}}}\n</tool_call>'
+    (episode,) = playing(looped, [f"{call}<|im_end|>", "Paris<|im_end|>"])
+    assert (episode.outcome, episode.detail, episode.final) == (None, "", final or call)
+    assert episode.queries == (["city"] if "city" in arguments else [])
+    write(tmp_path / "block.parquet", [episode])
+
+
+def test_half_of_a_surrogate_pair_comes_to_no_record(tmp_path: Path) -> None:
+    async def reads(question: str, client: Any, model: str, tools: Any) -> str:
+        reply = await client.chat.completions.create(model=model, messages=[{"role": "user", "content": "x"}])
+        said = json.loads(reply.choices[0].message.content)
+        assert await tools.call("search", said) == await tools.call("search", "city")  # which is no object either
+        asked = json.dumps({"model": model, "messages": [{"role": "user", "content": said["query"]}]})
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {tools.key}"}) as plain:
+            assert (await plain.post(f"{tools.url}/chat/completions", content=asked)).status_code == 400
+        return str(said["query"])
+
+    (episode,) = playing(reads, ['{"query": "\\ud800"}<|im_end|>'])
+    assert (episode.outcome, episode.final, episode.queries) == (None, "?", [])
+    write(tmp_path / "block.parquet", [episode])
+
+
+def test_a_tool_that_fails_after_a_limit_leaves_the_limit() -> None:
+    books = Books()
+
+    async def goes_on(question: str, client: Any, model: str, tools: Any) -> str:
+        from openai import BadRequestError
+
+        with pytest.raises(BadRequestError):
+            await endless(question, client, model, tools)
+        books.down = True
+        return str(await tools.call("search", {"query": "q"}))
+
+    (episode,) = playing(goes_on, ["a<|im_end|>"], limits=limits(searches=2, retries=0), books=books)
+    assert (episode.outcome, episode.stopped, episode.cause) == (None, "turns", "")
 
 
 def test_limits_are_the_policys() -> None:
@@ -236,7 +287,8 @@ def test_a_search_that_fails_voids() -> None:
 @pytest.mark.parametrize(
     "asked",
     [{"n": 5}, {"logit_bias": {"1": 2}}, {"model": "gpt-4"}, {"stream": True}, {"messages": []}, {"messages": [{"role": "king", "content": "x"}]},
-     {"max_tokens": -1}, {"stop": [1]}],
+     {"max_tokens": -1}, {"stop": [1]}, {"extra_body": {"tools": 5}},
+     {"messages": [{"role": "user", "content": "x"}], "extra_body": {"messages": 5}}],
 )  # fmt: skip
 def test_a_request_that_cannot_be_done_is_told_so_and_trains_nothing(asked: dict[str, Any]) -> None:
     from openai import BadRequestError

@@ -94,7 +94,7 @@ def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
 
 def tagged(offer: Offer, text: str) -> tuple[Call, ...]:
     """The call in a tag of its own: its one text, or the JSON of its arguments; () when that cannot be read."""
-    return _called(offer.name, {offer.alone: text} if offer.alone and text.strip() else _json(text))
+    return call_of(offer.name, {offer.alone: text} if offer.alone and text.strip() else _json(text))
 
 
 def written(query: str, form: str) -> str:
@@ -104,8 +104,9 @@ def written(query: str, form: str) -> str:
     return json.dumps({"name": TOOL, "arguments": {"query": query}}) if form == "tool" else query
 
 
-def _called(name: str, given: Any) -> tuple[Call, ...]:
-    return (Call(name, text),) if isinstance(given, dict) and _texts([text := _dump(given)]) else ()
+def call_of(name: str, given: Any) -> tuple[Call, ...]:
+    """The call of a tool with the arguments `given`; () for what is no object, or cannot be handed on as JSON."""
+    return (Call(name, text),) if isinstance(given, dict) and _texts([name, text := _dump(given)]) else ()
 
 
 def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
@@ -116,7 +117,7 @@ def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
     if not isinstance(given, dict):
         return ()
     if call["name"] != TOOL:
-        return _called(call["name"], given)
+        return call_of(call["name"], given)
     asked = given.get("query", given.get("queries", given.get("query_list")))
     return tuple(Call(TOOL, query) for query in _texts(asked if isinstance(asked, list) else [asked]))
 

@@ -111,7 +111,7 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
     except TimeoutError:
         fault = Fault("agent_deadline")
     except Exception as error:  # whatever a user's agent raises
-        fault = Fault("agent_failed", f"{type(error).__name__}: {error}")
+        fault = Fault("agent_failed", f"{(error.__cause__ or error).__class__.__name__}: {error.__cause__ or error}")
     finally:
         del _PLAYERS[player.key]
         player.close()
@@ -120,7 +120,7 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
     if fault is not None:
         episode.void(fault)
     else:
-        episode.final = str(answer).strip() or None
+        episode.final = str(answer).encode("utf-8", "replace").decode().strip() or None  # half of a surrogate pair
         episode.stopped = "final" if episode.final else "malformed"
 
 

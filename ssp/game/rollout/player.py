@@ -19,7 +19,7 @@ from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.engines.base import FreeEngine, Sampling, StopWords
-from ssp.game.protocols.calls import SEARCH, TOOL, Call
+from ssp.game.protocols.calls import SEARCH, TOOL, Call, call_of, read
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import Message
 from ssp.game.rollout import passages
@@ -68,11 +68,14 @@ class Player:
         episode, began = self.episode, time.perf_counter()
         if name not in [schema["function"]["name"] for schema in self.schemas]:
             return f"there is no tool {name}"
-        call = Call(name, str(arguments.get("query", "")) if name == TOOL else json.dumps(dict(arguments)))
+        if len(asked := read([json.dumps({"name": name, "arguments": arguments}, default=dict)], [name])) != 1:
+            return f"the arguments of {name} cannot be read"
+        (call,) = asked
         try:
             found = await asyncio.to_thread(self._answered, call)
         except Fault as fault:
-            episode.void(fault)
+            if not episode.stopped:  # a limit came first
+                episode.void(fault)
             raise
         finally:
             self.seconds["search"] += time.perf_counter() - began
@@ -150,7 +153,7 @@ class Player:
             shown.append({"role": message["role"], "content": clean(message["content"]) if own is None else own})
         try:
             return self._renderer.conversation(shown, tools, reply)
-        except (InputError, AttributeError) as error:  # also of tools that are no objects
+        except (InputError, AttributeError, TypeError) as error:  # also of tools that are no objects
             raise Refused(str(error)) from error
 
     def _added(self, messages: list[Message], tools: list[Any]) -> str | None:
@@ -165,6 +168,7 @@ class Player:
         """Append `text`, in a new context when it is `fresh`, and sample. What was written without its end, its tokens, and
         whether it ended by itself."""
         episode, log, limits = self.episode, self.episode.log, self._settings.limits
+        text.encode()  # a ValueError where it has half of a surrogate pair, which no tokenizer takes
         if not fresh and log.ids[-1] in self._renderer.ends:  # which the policy has written itself
             text = self._renderer.without_end(text)
         (ids,) = self._renderer.encode([text])
@@ -222,7 +226,7 @@ def _plain(message: dict[str, Any]) -> Message:
     if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
         raise Refused("a message has the role system, user, assistant or tool, and a text")
     for call in called if isinstance(called, list) else []:
-        function = call.get("function", {}) if isinstance(call, dict) else {}
+        function = (isinstance(call, dict) and call.get("function")) or {}
         content += _CALL.format(json.dumps(function.get("name")), _orderly(function.get("arguments") or "{}"))
     return {"role": role, "content": content}
 
@@ -256,8 +260,10 @@ def _parsed(turn: str, body: dict[str, Any], id: str) -> tuple[str, list[dict[st
     for number, found in enumerate(_CALLED.findall(text) if id else ()):
         try:
             call = json.loads(found)
-            told = {"name": str(call["name"]), "arguments": json.dumps(call.get("arguments") or {}, ensure_ascii=False)}
+            given = call.get("arguments") or {}
+            (told,) = call_of(str(call["name"]), json.loads(given) if isinstance(given, str) else given)
         except (ValueError, KeyError, RecursionError):
             return text, []
-        calls.append({"id": f"{id}-{number}", "type": "function", "function": told})
+        function = {"name": told.tool, "arguments": told.text}
+        calls.append({"id": f"{id}-{number}", "type": "function", "function": function})
     return (_CALLED.sub("", text) if calls else text), calls
