@@ -69,6 +69,17 @@ def test_a_fault_of_the_reward_makes_the_grade_undecided(monkeypatch: pytest.Mon
     assert (grade.right, grade.void_cause) == (None, "scorer_down")
 
 
+def test_a_reward_hears_of_no_attempt_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which earns `invalid_reward`: what its turns would have earned made two such attempts a group with spread."""
+
+    def broken(response: str, golds: list[str], turns: list[list[str]]) -> float:
+        raise Fault("scorer_down")
+
+    monkeypatch.setitem(rewards._KNOWN, "broken", broken)
+    decision = Grade(False, by="rule")
+    assert graded(RoleConfig(reward="broken"), episode("x", None, "malformed"), ["Paris"], decision) == decision
+
+
 @pytest.mark.parametrize("returned", ["float('inf')", "float('nan')", "None", "'1'"])
 def test_a_reward_that_returns_no_finite_number_is_refused(
     returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

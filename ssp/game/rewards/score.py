@@ -19,8 +19,8 @@ CUT_OFF = "tokens"
 
 def graded(role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Grade, **facts: Any) -> Grade:
     """The grade of an episode that the judge came to `decision` on; `role` names the reward, `facts` are for `score`.
-    Undecided stays undecided, and a Fault of the reward makes it so (law 2)."""
-    if decision.right is None:
+    Undecided stays undecided, and a Fault of the reward makes it so (law 2). It is not asked where nothing was handed in."""
+    if decision.right is None or episode.final is None:
         return decision
     try:
         reward, turns = score(role.reward, role.reward_options, episode, golds, decision, **facts)
