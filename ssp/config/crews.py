@@ -75,9 +75,10 @@ def waiting(cfg: Config, role: str) -> int:
 
 
 def batch(cfg: Config, role: str) -> int:
-    """Episodes of `role` that are played for a training batch at most: all that a proposer learns from, and of a solver's
-    refilled one what lies in the same blocks."""
-    return cfg.block(role).batch * cfg.game.refill * (cfg.game.attempts if role == SOLVER else 1)
+    """Episodes of `role` that are played for a training batch at most: all that a proposer learns from (of further targets
+    too), and of a solver's refilled one what lies in the same blocks."""
+    further = cfg.game.resample_attempts if cfg.game.batch.startswith("resample") else 0
+    return cfg.block(role).batch * cfg.game.refill * (cfg.game.attempts if role == SOLVER else 1 + further)
 
 
 @dataclass(frozen=True)

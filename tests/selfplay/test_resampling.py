@@ -8,6 +8,12 @@ from typing import Any
 import pytest
 from fakes import FakeLearner, Stage, config
 
+from ssp.base.errors import InputError
+from ssp.base.tokenlog import BYTES_A_TOKEN
+from ssp.config.crews import queue_budget
+from ssp.selfplay.queues.queue import LeaseQueue, Ticket
+from ssp.selfplay.settings import load
+
 TRAINED = (
     "SELECT e.role, commit_step, substr(g.id, 1, 8) AS game, question, reward, count(*) AS n FROM episodes e "
     "JOIN games g ON g.id = e.game_id WHERE state = 'trained' GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5"
@@ -17,6 +23,16 @@ TRAINED = (
 
 def resampling(**changes: Any) -> Any:
     return config(**{"game__batch": "resample", "proposer__batch": 4, **changes})
+
+
+@pytest.mark.parametrize("kind", ["resample", "resample_all"])
+def test_all_proposals_of_a_round_fit_into_their_queue(kind: str) -> None:
+    batch = ["proposer.batch=600", "solver.batch=600", "proposer.limits.total_tokens=8000"]
+    cfg = load("quickstart", [f"game.batch={kind}", *batch])
+    most = 600 * (1 + cfg.game.resample_attempts)
+    assert LeaseQueue(*queue_budget(cfg)).put([Ticket("0@1", 0, None, most, most * 8000 * BYTES_A_TOKEN)])
+    with pytest.raises(InputError, match="has at most 65536 episodes"):
+        load("quickstart", [f"game.batch={kind}", "proposer.batch=12000"])
 
 
 @pytest.mark.covers("SP-05")
