@@ -83,7 +83,7 @@ class Judge:
 
 
 def judge_seconds(cfg: Config) -> float:
-    """What asking the endpoint may take at once. A call asks twice at most, and blocks may wait for the same judge."""
+    """What asking the endpoint may take at once. A call asks twice at most, with it as guide thrice; blocks may wait."""
     place = cfg.placement
     waiting = -(-max(place.proposers, place.solvers) // place.judges)
-    return 0.4 * place.call_timeout / waiting
+    return 0.8 / (3 if cfg.proposer.guide == "judge" else 2) * place.call_timeout / waiting

@@ -1,0 +1,42 @@
+"""How long a judge's call may ask its endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import families
+import pytest
+
+from ssp.base.episode import PROPOSER, Document, Episode
+from ssp.selfplay.settings import load
+from ssp.selfplay.workers import build
+from ssp.selfplay.workers.judge import Judge
+
+SAID = ("<answer> in Paris </answer>", "Correct", '{"rationale": "", "score": 0.5}')
+"""Of the verifier, of the judge of its answer, of the guide."""
+
+
+def test_a_call_that_takes_all_its_time_keeps_within_call_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+
+    class Slow:
+        def __init__(self, cfg: Any, seconds: float) -> None:
+            self._seconds = seconds
+
+        def ask(self, prompts: Sequence[str], read: Callable[[str], Any], most: int | None = None) -> list[Any]:
+            spent.append(self._seconds)
+            return [read(SAID[len(spent) - 1]) for _ in prompts]
+
+    monkeypatch.setattr(build, "endpoint", Slow)
+    monkeypatch.setattr(build, "tokenizer", lambda folder: families.qwen())
+    asked = ["judge.kind=llm", "judge.url=http://127.0.0.1:1/v1", "judge.model=m", "referee.verifier=judge"]
+    own = ["referee.evidence=none", "referee.rules=[malformed]", "proposer.reward_options.guide=judge"]
+    alone = ["placement.proposers=1", "placement.solvers=1", "placement.judges=1"]
+    cfg = load("search-r1-qwen2.5-3b-grpo", ["game.questions=proposer", "data.questions=", *asked, *own, *alone])
+    episode = Episode("p0", "g0", PROPOSER, 0, final="Which city is it?", stopped="final")
+    episode.documents.append(Document("1", '"Paris"\nParis is a city.'))
+    (verdict,), _ = Judge(cfg, Path("none")).verify([episode], ["Paris"])
+    assert (verdict.valid, verdict.guide, len(spent)) == (True, 0.5, 3)
+    assert sum(spent) <= 0.8 * cfg.placement.call_timeout + 1e-9
