@@ -58,6 +58,7 @@ def read_scene(cfg: Config) -> Scene:
     sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     for role, folder in models.items():
+        build.settings(cfg, role, 0.0)  # its agent is there
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
     return Scene(cfg, items, sets, oracle, models)

@@ -18,7 +18,7 @@ from ssp.game.protocols import calls
 from ssp.game.rewards import proposer
 from ssp.game.rewards.options import number
 from ssp.learning import algorithms, losses
-from ssp.selfplay.scene import concrete
+from ssp.selfplay.scene import concrete, read_scene
 from ssp.selfplay.settings import load
 from tests.refusing import refused
 
@@ -96,6 +96,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("solver.reward=nowhere.mine:reward", "No module named 'nowhere'"),
         ("proposer.reward=mine.py:none", "called with (win_rate)"),
         ("proposer.reward=mine.py", "or your own my_file.py:name"),
+        ("proposer.reward_options.guide=gone.py:guide", "gone.py. Next: check the path"),
+        ("proposer.reward_options.guide=mine.py:none", "called with (question)"),
         ("solver.algorithm=mine.py:plain", "is a class that inherits Algorithm"),
         ("solver.algorithm=mine.py:Critic", "has no critic"),
         ("solver.algorithm=mine.py:Half", "abstract"),
@@ -124,6 +126,13 @@ def test_off_policy_needs_a_loss_that_says_it_is_made_for_that(typed: list[str])
         assert "trust_region = True" in said
         load("quickstart", [*typed, "solver.loss=mine.py:trusted"])
     load("quickstart", ["solver.loss=mine.py:plain"])
+
+
+@pytest.mark.parametrize("agent", ["gone.py:solve", "mine.py:none"])
+def test_an_agent_that_is_none_is_refused_before_anything_starts(agent: str) -> None:
+    pytest.importorskip("openai")
+    with pytest.raises(InputError, match="of your own code exists|an agent is an async function"):
+        read_scene(load("quickstart", [f"solver.agent={agent}"]))
 
 
 def test_an_estimator_that_says_it_needs_a_group_gets_one() -> None:

@@ -51,7 +51,8 @@ def check(kind: str, options: Mapping[str, Any]) -> None:
     """InputError for an unknown kind, for an option that it does not take, and for a place that leads to no function."""
     theirs, guide = own.is_own(kind), str(options.get(GUIDE, ""))
     rule = f"proposer.reward_options.guide is {', '.join(GUIDES)}, or my_file.py:function"
-    hold(not guide or guide in GUIDES or own.is_own(guide), rule, guide, "set it to one of these, or leave it out")
+    there = own.sealed(guide) or (own.is_own(guide) and imported(guide, guide, "(question)", ""))
+    hold(not guide or guide in GUIDES or there, rule, guide, "set it to one of these, or leave it out")
     check_options(_kind(kind), _others(options), "proposer.reward_options", GIVEN if theirs else (), 1 if theirs else 2)
 
 
