@@ -20,6 +20,7 @@ from ssp.game import protocols
 from ssp.game.protocols.calls import Call, Offer
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.rules import RULES
+from ssp.game.rollout import tools as rollout_tools
 from ssp.game.rollout.tools import READ, Asked, Tools, function, offered
 from ssp.game.rollout.tools import loop as tools_loop
 from ssp.record import episodes as transcripts
@@ -283,13 +284,29 @@ def test_the_function_of_the_page_is_a_tool(tmp_path: Path) -> None:
         ("[search, 'mcp:stdio:']", "stdio:COMMAND"),
         ("[search, 'mcp:stdio:/no/such/program']", "an MCP server answers"),
         ("[search, 'mcp:http://127.0.0.1:9/mcp']", "an MCP server answers"),
+        ("[search, 'mcp:http://me:secret@127.0.0.1:9/mcp']", "without user, password and query"),
+        ("[search, 'mcp:http://127.0.0.1:9/mcp?token=secret']", "without user, password and query"),
         ("[search, wikipedia]", "a tool is at the place"),
     ],
 )
 def test_a_tool_that_is_none_is_refused(tools: str, said: str, code: str) -> None:
     cfg = load("quickstart", [f"defaults.tools={tools.replace('{code}', code)}"])
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=said) as refusal:
         build.protocol(cfg, "solver")
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_document_is_found_by_its_title_while_other_calls_find_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent's calls may be under way together, and another thread adds what a search finds."""
+    seen = {str(n): Document(str(n), f"Title {n}\nText {n}.") for n in range(3)}
+
+    def meanwhile(text: str) -> str:
+        seen[f"more {len(seen)}"] = Document("more", "More\nof it")
+        return text
+
+    monkeypatch.setattr(rollout_tools, "normalise", meanwhile)
+    (shown,) = Tools(reads=True).run([Asked(Call("read", '{"document": "Title 0"}'), "k", seen, {})])
+    assert isinstance(shown, list) and shown[0].text == "Text 0."
 
 
 def test_schemas_and_names_that_are_none_are_refused() -> None:

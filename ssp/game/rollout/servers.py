@@ -14,7 +14,8 @@ import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, hold
+from ssp.config.rules import check_address
 from ssp.game.protocols.calls import Offer
 from ssp.game.rollout.tools import FOREIGN, SECONDS, Told, Tool, offered, wait
 
@@ -129,8 +130,9 @@ async def _unchecked(name: str, result: object) -> None:
 def connect(spec: str) -> list[Tool]:
     """The tools of the server `spec`. InputError when the package is missing, or nobody answers there."""
     rule, step = "tools: [mcp:...] names a server as stdio:COMMAND, or as the http address of one", "correct it"
-    if not spec.startswith(("stdio:", "http://", "https://")) or not spec.removeprefix("stdio:").strip():
-        raise InputError(rule, f"mcp:{spec}", step)
+    if spec.startswith("http"):
+        check_address("tools: [mcp:URL]", spec, step)  # which faults name
+    hold(spec.startswith(("stdio:", "http")) and spec.removeprefix("stdio:").strip(), rule, f"mcp:{spec}", step)
     try:
         import mcp  # noqa: F401
 

@@ -249,7 +249,7 @@ def _check(arguments: dict[str, Any], offer: Offer, schema: Any) -> None:
 
 def _read(name: str, asked: Asked, page: Callable[[str], str] | None) -> list[Document]:
     """What is unread of the document with this id or title."""
-    same = (d for d in reversed(asked.seen.values()) if normalise(d.title) == normalise(name))
+    same = (d for d in [*asked.seen.values()][::-1] if normalise(d.title) == normalise(name))  # a copy: more may come
     document = asked.seen.get(name.strip()) or next(same, None)
     if document is None:
         raise Told("read: no search has found a document with this id or title")
