@@ -94,6 +94,8 @@ def _learner(role: str, block: RoleConfig) -> Checks:
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"
     step = f"set {role}.algorithm=grpo, or defaults.policy=own"
     yield block.policy == "shared" and block.algorithm == "gae", rule, f"{role}.policy=shared", step
+    split, rule = block.search.kind, f"{role}.algorithm=grpo_turns counts turns, which information of one's own splits"
+    yield block.algorithm == "grpo_turns" and split != "retriever", rule, f"search.kind={split}", "take grpo"
     # An episode that was cut into several contexts is trained with one advantage.
     by_token = block.algorithm in ("gae", "grpo_turns") or (kl.coef > 0 and kl.place in ("reward", "future"))
     several = (block.limits.overflow == "drop" or bool(block.agent)) and (by_token or own.is_own(block.algorithm))

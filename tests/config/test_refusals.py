@@ -52,7 +52,8 @@ REFUSED = {
             "guide=verifier is the likelihood",
         ),
         ("solver.limits.overflow=drop solver.algorithm=grpo_turns", "one advantage an episode"),
-        ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "grpo, dr_grpo, grpo_turns, rloo"),
+        ("solver.search.kind=entropy solver.algorithm=grpo_turns", "information of one's own splits"),
+        ("game.refill=2 solver.algorithm=reinforce_pp_baseline", "grpo, dr_grpo, rloo, grpo_turns"),
     ],
     "how a role learns": [
         (f"{KL} solver.kl.kind=k1", "solver.kl.kind=k1 has no gradient in expectation"),
