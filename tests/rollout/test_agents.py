@@ -353,6 +353,21 @@ def test_a_program_is_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (episode.final, episode.cause) == (("Paris", "") if name == "agent.py" else (None, "agent_failed"))
 
 
+def test_a_program_that_is_late_ends_with_those_that_it_started(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"sleep 60 &\necho $! > {tmp_path}/pid\nwait\n")
+    engine = engines.acted(EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)), lambda *_: [1])
+    agent = agents.find(f"command:sh {tmp_path}/run.sh", lambda _: None, 1.0)
+    (episode,), _ = rollout(engine, CHAT, Books(), tasks(1), Settings(LIMITS, 0.0, 3, agent=agent))
+    assert episode.cause == "agent_deadline"
+    status = Path("/proc") / (tmp_path / "pid").read_text().strip() / "stat"
+    until = time.monotonic() + 20
+    while gone_in_time := time.monotonic() < until:
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    assert gone_in_time
+
+
 def wanders(seed: int) -> Callable[..., Any]:
     """An agent that appends, rewrites, branches, retries and asks in parallel, as chance has it."""
 

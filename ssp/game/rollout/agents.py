@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import os
 import shlex
+import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,13 +68,13 @@ async def _run(words: Sequence[str], player: Player) -> str:
     """The question on the program's standard input, the answer on its output."""
     told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
     env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
-    pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=nowhere, env=env)
+    start, pipe, nowhere = asyncio.create_subprocess_exec, asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await start(*words, stdin=pipe, stdout=pipe, stderr=nowhere, env=env, start_new_session=True)
     try:
         said, _ = await process.communicate(player.question.encode())
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with those that it has started
     if process.returncode:
         raise RuntimeError(f"{words[0]} ended with {process.returncode}")
     return said.decode()
