@@ -190,7 +190,7 @@ class Episode:
     def void(self, fault: Fault) -> None:
         """Mark as hit by a fault of ours."""
         self.outcome, self.cause, self.stopped = Outcome.VOID, fault.cause, "fault"
-        self.detail = printable(fault.detail)[:LONGEST]
+        self.detail = printable(" ".join(fault.detail.split()))[:LONGEST]
 
 
 def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:

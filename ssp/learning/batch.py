@@ -67,8 +67,8 @@ def collate(
 ) -> Batch:
     """Pad `episodes` into a Batch. `rewards`: None exactly for voids; `groups`: any label, numbered by first
     appearance. Row i is episode i; continuations follow. `baselines`: see `Batch.baseline_rewards`. `turns`: what each
-    turn of an episode earned (empty: only its reward is known), which then lies on the turn's last token; that of a turn in
-    a continuation on the last token of the first row.
+    turn of an episode earned (empty: only its reward is known), which then lies on the turn's last token. An episode with
+    continuations, which is trained with one advantage, has all on the last token of its first row.
 
     InvariantError: unequal lengths, no rows, an outcome not known yet, a void with a value, a value missing, or a log
     that starts with a model token (nothing precedes it, so it has no log-prob).
@@ -110,7 +110,7 @@ def collate(
         valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes])[source],
         groups=torch.tensor(numbered, dtype=torch.long)[source],
         source=None if len(rows) == n else source,
-        token_rewards=None if turns is None else _earned(episodes, rows[:n], rewards, turns, shape),
+        token_rewards=None if turns is None else _earned(episodes, rows, rewards, turns, shape),
         baseline_rewards=None if baselines is None else torch.tensor(list(baselines), dtype=torch.float32)[source],
     )
 
@@ -122,12 +122,13 @@ def _earned(
     turns: Sequence[Sequence[float]],
     shape: tuple[int, int],
 ) -> Tensor:
-    """float64 [N, T]: what each token earned. `rows`: the episodes' first ones."""
-    out = torch.zeros(shape, dtype=torch.float64)
-    for i, positions, trained in rows:
+    """float64 [N, T]: what each token earned. `rows`: the episodes' first ones, then continuations."""
+    out, cut = torch.zeros(shape, dtype=torch.float64), {i for i, *_ in rows[len(episodes) :]}
+    for i, positions, trained in rows[: len(episodes)]:
         numbers, last = episodes[i].log.turns()[positions], np.flatnonzero(trained)
-        for turn, earned in enumerate(turns[i] or [rewards[i] or 0.0]) if len(last) else ():
-            at = last[numbers[last] == turn] if turns[i] else last
+        by_turn = () if i in cut else turns[i]
+        for turn, earned in enumerate(by_turn or [rewards[i] or 0.0]) if len(last) else ():
+            at = last[numbers[last] == turn] if by_turn else last
             out[i, (at if len(at) else last)[-1]] += earned
     return out
 

@@ -93,11 +93,12 @@ def test_what_each_turn_earned_lies_on_its_last_token():
     assert not batch.token_rewards[2].any() and collate([in_turns()], [1.0], [0]).token_rewards is None
 
 
-def test_of_an_episode_in_two_contexts_the_first_row_has_all_that_it_earned():
+def test_of_an_episode_in_two_contexts_the_first_row_ends_with_all_that_it_earned():
+    """Its rows share one advantage, that of the first row: by turns a later context would get the first turn's."""
     episode = in_turns()
     episode.log.restart()
     episode.log.append(Kind.OBSERVATION, [14])
     episode.log.append_model([6], [-0.1], 0)
     batch = collate([episode, in_turns()], [2.0, 1.0], [0, 0], turns=[(0.0, 0.5, 0.0, 1.5), ()])
     assert batch.token_rewards.shape == batch.mask.shape == (3, 9)
-    assert batch.token_rewards[0].tolist() == [0, 0, 0, 0, 0, 0, 0.5, 0, 1.5] and not batch.token_rewards[2].any()
+    assert batch.token_rewards[0].tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 2.0] and not batch.token_rewards[2].any()

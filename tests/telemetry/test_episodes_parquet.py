@@ -30,7 +30,7 @@ def episode(number: int, tokens: int = 40) -> Episode:
 def test_the_round_trip_is_exact(tmp_path):
     first, bare, void = episode(1), Episode("b", "g", "proposer", 0), episode(3)
     first.final, first.outcome = "bino", Outcome.SCORED
-    void.void(Fault("retriever_down", "no \x1b[31mserver"))
+    void.void(Fault("retriever_down", "no\n\x1b[31mserver"))
     assert void.detail == "no \\x1b[31mserver"
     first.log.drop(80, 90)
     first.log.recall(40, 44)
