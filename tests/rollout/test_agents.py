@@ -20,7 +20,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from ssp import engines
 from ssp.base.episode import Episode, Outcome
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.config import own
 from ssp.config.role import EngineConfig, SimulatedConfig
@@ -51,6 +51,16 @@ def playing(
     agent = agents.find("here", lambda place: solve, given.pop("seconds", 20.0))
     settings = Settings(given.pop("limits", LIMITS), 0.0, 3, agent=agent, **given)
     return rollout(engine, renderer, books or Books(), tasks(n), settings)[0]
+
+
+def test_an_error_of_the_engine_itself_ends_the_run() -> None:
+    def broken(history: list[int], seed: int, turn: int) -> list[int]:
+        raise InvariantError("no such row")
+
+    engine = engines.acted(EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)), broken)
+    settings = Settings(LIMITS, 0.0, 3, agent=agents.find("here", lambda place: looped, 20.0))
+    with pytest.raises(InvariantError, match="no such row"):
+        rollout(engine, CHAT, Books(), tasks(1), settings)
 
 
 async def looped(question: str, client: Any, model: str, tools: Any) -> str:

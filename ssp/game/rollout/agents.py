@@ -116,6 +116,8 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
     finally:
         del _PLAYERS[player.key]
         player.close()
+    if player.broken is not None:
+        raise player.broken
     if episode.stopped:  # by a limit, or a fault
         return
     if fault is not None:

@@ -50,6 +50,7 @@ class Player:
         self.question, self.url, self.key = task.fields.get("question", ""), "", secrets.token_urlsafe(24)
         self.episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
         self.seconds = {"generate": 0.0, "search": 0.0}
+        self.broken: Exception | None = None  # what ends the run, of whatever the agent makes of it
         self._slots: list[int] = []
         self._turns = 0
         self._said: list[Message] = []  # the messages of the context, the policy's last one at the end
@@ -194,6 +195,9 @@ class Player:
         except Fault as fault:
             if not episode.stopped:  # the agent still waits for it
                 episode.void(fault)
+            raise
+        except Exception as error:  # the engine's own: a bug, as in the built-in loop
+            self.broken = error
             raise
         finally:
             self.seconds["generate"] += time.perf_counter() - began
