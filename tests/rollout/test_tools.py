@@ -351,4 +351,4 @@ def test_an_async_tool_is_waited_for_no_longer_than_its_deadline() -> None:
 
     tools, before = Tools([call_each(60)]), threading.active_count()
     (episode,) = play([["<waits> x </waits>", "<answer> x </answer>"]], Books(), spoken(tools), LIMITS, tools=tools)
-    assert episode.cause == "tool_deadline" and threading.active_count() <= before + 2, "the loop of tools, and the call's own"
+    assert episode.cause == "tool_deadline" and threading.active_count() <= before + 2
