@@ -8,7 +8,7 @@ from enum import Enum
 from itertools import islice
 
 from ssp.base.errors import Fault
-from ssp.base.printable import printable
+from ssp.base.printable import masked, printable
 from ssp.base.tokenlog import TokenLog
 
 PROPOSER, SOLVER = "proposer", "solver"
@@ -190,7 +190,7 @@ class Episode:
     def void(self, fault: Fault) -> None:
         """Mark as hit by a fault of ours."""
         self.outcome, self.cause, self.stopped = Outcome.VOID, fault.cause, "fault"
-        self.detail = printable(" ".join(fault.detail.split()))[:LONGEST]
+        self.detail = printable(" ".join(masked(fault.detail).split()))[:LONGEST]
 
 
 def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:

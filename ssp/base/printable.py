@@ -1,5 +1,6 @@
 """Text from outside, made fit for a terminal, and the door for plain lines."""
 
+import os
 import re
 import sys
 from typing import TextIO
@@ -14,6 +15,14 @@ def printable(text: str) -> str:
     r"""`text` with every character that a terminal would obey written as its escape, e.g. `\x1b`; the rest stays as it is.
     Newline and tab stay. The result can be encoded, and a second call changes nothing."""
     return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def masked(text: str) -> str:
+    """`text` of somebody else's error without the values of environment variables that are named as secrets are."""
+    secrets = [value for name, value in os.environ.items() if re.search("KEY|TOKEN|SECRET|PASSWORD", name.upper())]
+    for secret in sorted((value for value in secrets if len(value) > 7), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
 
 
 def say(text: object, file: TextIO | None = None) -> None:

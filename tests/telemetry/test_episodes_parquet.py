@@ -44,6 +44,15 @@ def test_the_round_trip_is_exact(tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["x.parquet"]
 
 
+def test_what_a_fault_said_has_no_secret_of_the_environment(monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "sk-0123456789")
+    monkeypatch.setenv("OTHER_TOKEN", "sk-0123456789-and-more")
+    monkeypatch.setenv("LONG_NAME", "visible-value")
+    void = episode(1)
+    void.void(Fault("agent_failed", "AuthError: sk-0123456789-and-more, sk-0123456789 at visible-value"))
+    assert void.detail == "AuthError: ***, *** at visible-value"
+
+
 def test_files_of_before_have_no_tools_and_no_detail(tmp_path):
     transcripts.write(tmp_path / "x.parquet", [episode(1), episode(2)])
     pq.write_table(pq.read_table(tmp_path / "x.parquet").drop_columns(list(transcripts.ADDED)), tmp_path / "y.parquet")
