@@ -137,7 +137,7 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
     ends = [_ended(cfg, game, played) for played in game.attempts]
     rewards = {reward for *_, reward in ends if reward is not None}
-    spreads = spread(cfg, game)
+    spreads = spread(cfg, game, ends)
     # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
     grouped, refilled = own.says(cfg.solver.algorithm, "baseline") == "group", cfg.game.refill > 1
     alone = grouped and (refilled or cfg.solver.kl.coef == 0)
@@ -177,13 +177,13 @@ def _ended(cfg: Config, game: Game, brief: Brief) -> End:
     return Outcome.SCORED, "", grade.reward
 
 
-def spread(cfg: Config, game: Game) -> bool:
+def spread(cfg: Config, game: Game, ends: Sequence[End] = ()) -> bool:
     """Whether the newest solver's attempts at a question, graded, have two different rewards, of an algorithm that tells
-    turns apart by their turns."""
-    ends = [(played, _ended(cfg, game, played)[2]) for played in game.attempts if game.frozen != SOLVER]
+    turns apart by their turns. `ends`: of the attempts, where they are known."""
+    told = zip(game.attempts, ends or [_ended(cfg, game, played) for played in game.attempts], strict=True)
     by_turn = own.says(cfg.solver.algorithm, "by_turn")
-    earned = {(by_turn and game.grades[played.id].turns, reward) for played, reward in ends if reward is not None}
-    return len(earned) > 1
+    earned = {(by_turn and game.grades[one.id].turns, reward) for one, (*_, reward) in told if reward is not None}
+    return game.frozen != SOLVER and len(earned) > 1
 
 
 def right(game: Game, attempt: Brief) -> bool | None:

@@ -63,6 +63,19 @@ def test_an_error_of_the_engine_itself_ends_the_run() -> None:
         rollout(engine, CHAT, Books(), tasks(1), settings)
 
 
+def test_an_empty_prompt_is_refused_and_ends_no_run() -> None:
+    async def solve(question: str, client: Any, model: str, tools: Any) -> str:
+        from openai import BadRequestError
+
+        with pytest.raises(BadRequestError, match="not empty"):
+            await client.completions.create(model=model, prompt="")
+        await client.completions.create(model=model, prompt="Q")
+        return "x"
+
+    (episode,) = playing(solve, ["a<|im_end|>"])
+    assert (episode.final, episode.outcome) == ("x", None)
+
+
 async def looped(question: str, client: Any, model: str, tools: Any) -> str:
     """The plain loop of OpenAI's documentation."""
     messages: list[Any] = [{"role": "user", "content": question}]
@@ -363,8 +376,9 @@ def test_a_program_is_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (episode.final, episode.cause) == (("Paris", "") if name == "agent.py" else (None, "agent_failed"))
 
 
-def test_a_program_that_is_late_ends_with_those_that_it_started(tmp_path: Path) -> None:
-    (tmp_path / "run.sh").write_text(f"sleep 60 &\necho $! > {tmp_path}/pid\nwait\n")
+@pytest.mark.parametrize("last", ["wait", "exit 0"])
+def test_a_program_that_is_late_ends_with_those_that_it_started(tmp_path: Path, last: str) -> None:
+    (tmp_path / "run.sh").write_text(f"sleep 60 &\necho $! > {tmp_path}/pid\n{last}\n")
     engine = engines.acted(EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)), lambda *_: [1])
     agent = agents.find(f"command:sh {tmp_path}/run.sh", lambda _: None, 1.0)
     (episode,), _ = rollout(engine, CHAT, Books(), tasks(1), Settings(LIMITS, 0.0, 3, agent=agent))

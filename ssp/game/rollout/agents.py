@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode, Task
@@ -72,9 +73,10 @@ async def _run(words: Sequence[str], player: Player) -> str:
     process = await start(*words, stdin=pipe, stdout=pipe, stderr=nowhere, env=env, start_new_session=True)
     try:
         said, _ = await process.communicate(player.question.encode())
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with those that it has started
+    except BaseException:  # it is late, or those that it has started and left are
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
     if process.returncode:
         raise RuntimeError(f"{words[0]} ended with {process.returncode}")
     return said.decode()

@@ -130,8 +130,8 @@ class Player:
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /v1/completions`: a prompt that begins with all that was read and written goes on."""
         prompt = body.get("prompt")
-        if not isinstance(prompt, str):
-            raise Refused("prompt is one text")
+        if not isinstance(prompt, str) or not prompt:
+            raise Refused("prompt is one text, and not empty")
         async with self._turn_of_one:
             shown = self._renderer.decode(self.episode.log.context())
             goes_on = bool(shown) and prompt.startswith(shown)
