@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from ssp.base.errors import InputError, hold
 from ssp.base.shape import Shape
+from ssp.engines.attention import STEP, Attend, Piece, even, fused, one_by_one, side_by_side, starts, unseen_by
 
 CPU = torch.device("cpu")
 FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
@@ -121,48 +121,13 @@ class _Layer:
     down: Tensor  # [mlp, hidden]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Ids to feed to one row, from position `start` on. `last`: what follows its last token is to be sampled."""
-
-    row: int
-    start: int
-    ids: list[int]
-    last: bool = True
-
-    @property
-    def end(self) -> int:
-        """The row's length afterwards."""
-        return self.start + len(self.ids)
-
-
-_Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(queries [n, kv_heads, heads / kv_heads, head_dim], a layer's keys, its values) → n * heads * head_dim values."""
-
-
-def _unseen(positions: Tensor, length: int) -> Tensor:
-    """What to add to scores: -inf where a query at `positions[i]` must not see key j: [n, length]."""
-    place = positions.device
-    mask = torch.zeros(len(positions), length, device=place)
-    return mask.masked_fill_(torch.arange(length, device=place) > positions[:, None], -torch.inf)
-
-
-def _fused(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor) -> Tensor:
-    """Attention in a narrow type, with scores and sums in float32 (four axes: torch is slow with three). Query [b, kv_heads,
-    n, head_dim], key and value [b, kv_heads, length, head_dim], `unseen` [n, length] or [b, 1, 1, length] → as the query.
-    Heads that share keys stand in one row after the other: `enable_gqa` would copy the keys for each."""
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=unseen, scale=1.0)
-
-
 class Cache:
-    """Keys and values, a layer each: [rows, kv_heads, length, head_dim], in the type of the weights. It only grows; unused
-    places are finite."""
-
-    STEP = 64
+    """Keys and values, a layer each: [rows, kv_heads, length, head_dim], in the type of the weights. It only grows, `grown`
+    times so far; unused places are finite."""
 
     def __init__(self, shape: Architecture, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.dtype, self.device = shape, dtype, device
-        self.rows = self.length = 0
+        self.rows = self.length = self.grown = 0
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         self._allocate(0, 0)
@@ -176,14 +141,14 @@ class Cache:
                 if self.rows:
                     fresh[: self.rows, :, : self.length] = tensors.pop(0)  # and is gone: never two caches at a time
                 new.append(fresh)
-        self.rows, self.length = rows, length
+        self.rows, self.length, self.grown = rows, length, self.grown + 1
 
     def reserve(self, rows: int, length: int) -> None:
         """Make room for at least that many rows and positions."""
         if rows <= self.rows and length <= self.length:
             return
         if length > self.length:
-            length = -(-max(length, self.length * 5 // 4) // self.STEP) * self.STEP
+            length = -(-max(length, self.length * 5 // 4) // STEP) * STEP
         self._allocate(max(rows, self.rows), max(length, self.length))
 
     def copy(self, here: Tensor, there: Tensor, length: int) -> None:
@@ -205,6 +170,8 @@ class Decoder:
         device: torch.device = CPU,
     ) -> None:
         self.shape, self.dtype, self.device = shape, dtype, device
+        if device.type == "cuda":  # it plans each new shape anew, and the keys grow with every token
+            torch.backends.cuda.enable_cudnn_sdp(False)
         for name, size in shape.tensors().items():
             if name not in weights or tuple(weights[name].shape) != size:
                 found = tuple(weights[name].shape) if name in weights else "nothing"
@@ -252,6 +219,13 @@ class Decoder:
             down=take(prefix + "mlp.down_proj.weight").t().contiguous().to(self.dtype),
         )
 
+    def become(self, other: Decoder) -> None:
+        """Take the weights of another one of the same shape, in place."""
+        own, new = ([one.embed, one.head, *(t for x in one.layers for t in vars(x).values())] for one in (self, other))
+        for mine, theirs in zip(own, new, strict=True):
+            if mine is not None:
+                mine.copy_(theirs)
+
     def _rotary(self, length: int) -> None:
         if len(self._cos) < length:
             places = torch.arange(length, dtype=torch.float32, device=CPU)[:, None]
@@ -259,13 +233,10 @@ class Decoder:
             self._cos, self._sin = angle.cos().to(self.device), angle.sin().to(self.device)
 
     def _unit(self, x: Tensor) -> Tensor:
-        return x * (x.square().mean(-1, keepdim=True) + self.shape.eps).rsqrt_()
-
-    def _norm(self, x: Tensor) -> Tensor:
-        return self._unit(x.float()).to(self.dtype)
+        return F.rms_norm(x, x.shape[-1:], eps=self.shape.eps)
 
     def _forward(
-        self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: _Attend, ends: Tensor | None = None
+        self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: Attend, ends: Tensor | None = None
     ) -> Tensor:
         """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the cache. `ids`, `rows`,
         `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries. With `ends`, int64 [m], the
@@ -280,18 +251,20 @@ class Decoder:
             qk, v = (part.to(self.dtype) for part in self._project(layer, x, cos, sin))
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
-            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).view(n, shape.heads * d)
+            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).reshape(
+                n, shape.heads * d
+            )
             if ends is not None and layer is self.layers[-1]:
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = torch.addmm(x, mixed, layer.out)
-            gate, up = (self._norm(x) @ layer.gate_up).chunk(2, 1)
+            gate, up = (self._unit(x) @ layer.gate_up).chunk(2, 1)
             x = torch.addmm(x, F.silu(gate).mul_(up), layer.down)
         return x
 
     def _project(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys with their rotary positions, float32 [n, heads + kv_heads, head_dim], and values."""
         shape, n, both = self.shape, len(x), self.shape.heads + self.shape.kv_heads
-        qkv = torch.addmm(layer.qkv_bias, self._norm(x), layer.qkv).float().view(n, -1, shape.head_dim)
+        qkv = torch.addmm(layer.qkv_bias, self._unit(x), layer.qkv).float().view(n, -1, shape.head_dim)
         if layer.qk_norm is None:
             qk, rotated, v = qkv.split([both, both, shape.kv_heads], 1)
         else:
@@ -304,14 +277,14 @@ class Decoder:
     def decode(self, cache: Cache, ids: Tensor, positions: Tensor, length: int) -> Tensor:
         """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden]. All attend in
         one product over the longest row's `length`."""
-        n = len(ids)
-        unseen = _unseen(positions, length)[:, None].to(self.dtype)
+        n, length = len(ids), length if self.device.type == "cpu" else even(length)
+        unseen = unseen_by(positions, length)[:, None].to(self.dtype)
 
         def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             kv, groups, d = q.shape[1:]
             k, v = (x.view(-1, cache.length, d)[: n * kv, :length] for x in (keys, values))
             if self.dtype != torch.float32:
-                return _fused(q, keys[:n, :, :length], values[:n, :, :length], unseen[:, None])
+                return fused(q, keys[:n, :, :length], values[:n, :, :length], unseen[:, None])
             scores = torch.bmm(q.reshape(n * kv, groups, d), k.transpose(1, 2))
             scores.view(n, kv * groups, length).add_(unseen)
             return torch.bmm(torch.softmax(scores, -1), v)
@@ -321,34 +294,18 @@ class Decoder:
     def prefill(self, cache: Cache, pieces: Sequence[Piece]) -> Tensor:
         """Feed pieces, packed without padding; hidden state of the last token of each that is `last`. A piece follows what
         its row holds, and earlier pieces of the same row in the same call."""
-        sizes, groups = [len(piece.ids) for piece in pieces], self.shape.heads // self.shape.kv_heads
-        cuts = [0, *(end * groups for end in accumulate(sizes))]
         told = (
             [id for piece in pieces for id in piece.ids],
             [piece.row for piece in pieces for _ in piece.ids],
             [place for piece in pieces for place in range(piece.start, piece.end)],
-            [end - 1 for piece, end in zip(pieces, accumulate(sizes), strict=True) if piece.last],
+            [end - 1 for piece, end in zip(pieces, starts(pieces)[1:], strict=True) if piece.last],
         )
         whole = torch.tensor([number for numbers in told for number in numbers], device=self.device)  # one transfer
         ids, rows, positions, ends = whole.split([len(numbers) for numbers in told])
-        own = zip(pieces, positions.split(sizes), strict=True)
-        masks = [_unseen(places, piece.end).to(self.dtype).repeat_interleave(groups, 0) for piece, places in own]
-
-        def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            n, kv, _, d = q.shape
-            q = q.transpose(0, 1).reshape(kv, n * groups, d)
-            mixed = torch.empty_like(q)
-            for piece, mask, start, end in zip(pieces, masks, cuts, cuts[1:], strict=False):
-                k, v = keys[piece.row, :, : piece.end], values[piece.row, :, : piece.end]
-                if self.dtype != torch.float32:
-                    mixed[:, start:end] = _fused(q[None, :, start:end], k[None], v[None], mask)[0]
-                    continue
-                scores = torch.baddbmm(mask, q[:, start:end], k.transpose(1, 2))
-                mixed[:, start:end] = torch.bmm(torch.softmax(scores, -1), v)
-            return mixed.view(kv, n, groups * d).transpose(0, 1).reshape(n, -1)
-
+        together = one_by_one if self.device.type == "cpu" else side_by_side
+        attend = together(pieces, rows, positions, self.shape.heads // self.shape.kv_heads, self.dtype)
         return self._forward(cache, ids, rows, positions, attend, ends)
 
     def logits(self, x: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states [n, hidden]."""
-        return (self._norm(x) @ self.head).float()
+        return (self._unit(x) @ self.head).float()

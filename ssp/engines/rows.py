@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ssp.base.models import read_json
 from ssp.engines.decoder import CPU, Architecture, Cache, Decoder, Piece
+from ssp.engines.graphs import Graphs
 
 # Tokens in one prefill call, about: large enough for the matrices, small enough for the cache. Tokens of one row in one
 # product: longer ones waste work on keys that come later; shorter ones a GPU's time between two of them.
@@ -33,6 +34,7 @@ class Rows:
         self._call, self._piece = _PREFILL.get(device.type, _PREFILL["cuda"])
         self.cache = Cache(self.shape, self.dtype, device)
         self.model: Decoder | None = None
+        self._graphs: Graphs | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -46,11 +48,20 @@ class Rows:
 
     def replace(self, model: Decoder, keep: bool) -> None:
         """Compute with `model` from now on; `keep`: rows stay as they are, and no later slot reads them."""
-        self.model = model
+        if self.model is None or self._graphs is None:
+            self.model, self._graphs = model, Graphs(model) if self.device.type == "cuda" else None
+        else:  # they know where its weights are
+            self.model.become(model)
         if keep:
             self._holder, self._prompt = {}, {}
         else:
             self.forget()
+
+    def decode(self, ids: Tensor, positions: Tensor, length: int) -> Tensor:
+        """See `Decoder.decode`."""
+        model = self._graphs or self.model
+        assert model is not None
+        return model.decode(self.cache, ids, positions, length)
 
     def blank(self, slot: int) -> None:
         """Close one slot whose keys or values are not numbers."""
@@ -122,7 +133,7 @@ class Rows:
             ([int(self.owed[row])] if self.owed[row] >= 0 else []) + ids for row, ids in zip(rows, pending, strict=True)
         ]
         longest = int(self.length[first : first + len(feeds)].max()) + max(map(len, feeds))
-        self.cache.reserve(len(self.slot), longest + most)
+        self.cache.reserve(len(self.slot), longest + most + 1)  # one place that is nobody's, see graphs.py
         sources = self._shared(first, feeds) if self.prefix else list(rows)
         read = [row for row, source in zip(rows, sources, strict=True) if row == source]
         hidden = self._prefill(read, [feeds[row - first] for row in read])

@@ -146,7 +146,7 @@ class Turns:
                 order = self._compact(left)
                 drawn, places = drawn[order.to(self._device)], [places[row] for row in order.tolist()]
         self._fed = drawn
-        self._hidden = model.decode(self._rows.cache, drawn, self._place, max(places) + 1)
+        self._hidden = self._rows.decode(drawn, self._place, max(places) + 1)
         self._place = self._place + self._step
         return done
 
@@ -204,8 +204,7 @@ class Turns:
         self._squeeze()
         if not self._turns:
             return
-        assert self._rows.model is not None
-        self._hidden = self._rows.model.decode(self._rows.cache, self._fed, self._place - 1, self._longest())
+        self._hidden = self._rows.decode(self._fed, self._place - 1, self._longest())
         for turn, count in zip(self._turns, self._count.tolist(), strict=True):
             turn.switches.append((count, version))
 

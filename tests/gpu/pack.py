@@ -1,4 +1,4 @@
-"""Packs what a bare GPU machine lacks for kit.py, in parts of at most 60 MiB.
+"""Packs what a bare GPU machine lacks for kit.py, in parts of at most 52 MiB.
 
 python3.12 tests/gpu/pack.py OUT     # on x86-64 Linux with the network, after ssp download smollm2-135m
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from ssp.base import models  # noqa: E402
 
-MODEL, PART, PYTHON = "smollm2-135m", 60 * 2**20, (3, 12)
+MODEL, PART, PYTHON = "smollm2-135m", 52 * 2**20, (3, 12)
 THERE = {"torch", "transformers", "tokenizers", "huggingface-hub", "safetensors", "peft", "numpy", "pyarrow"}
 """What the machine has; everything else comes along, whether or not it has that too."""
 

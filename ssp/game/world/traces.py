@@ -3,7 +3,7 @@ verifier for a warm start (docs/warmup.md has their format). Searches are real o
 passage that it needs is left out. Tags are those of the protocol `english`, which `search-r1` shares."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -21,8 +21,12 @@ TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
 PROPOSER_PER_HOP = {1: 20, 2: 180, 3: 120}
-QUOTING = 280
-"""Traces of each kind at most, the solver's and the proposer's by the hops of their questions."""
+QUOTING = slice(280)
+"""Traces of each kind at most, the solver's and the proposer's by the hops of their questions; the verifier's are of these
+proposals."""
+MORE_PER_HOP = {1: 20, 2: 900, 3: 400}
+MORE_QUOTING = slice(None, None, 2)
+"""What a GPU has time to learn: the proposer makes up less."""
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
@@ -49,10 +53,10 @@ class Script:
         (rows,) = self._index.search([query], TOPK).rows
         return [self._documents[row] for row in rows if row >= 0]
 
-    def traces(self) -> list[Trace]:
+    def traces(self, per_hop: Mapping[int, int] = PROPOSER_PER_HOP, quoting: slice = QUOTING) -> list[Trace]:
         """All traces, mixed. The proposer's targets and the verifier's questions are the proposer's traces' own."""
-        proposals = list(self._proposals())
-        kinds = [list(self._answers()), [trace for trace, _, _ in proposals], list(self._checks(proposals))]
+        proposals = list(self._proposals(per_hop))
+        kinds = [list(self._answers()), [trace for trace, _, _ in proposals], list(self._checks(proposals, quoting))]
         rows = [trace for kind in kinds for trace in kind]
         return [rows[i] for i in generator(self._seed, "english", "traces").permutation(len(rows))]
 
@@ -83,11 +87,11 @@ class Script:
             made = (self.solved(*drawn) for drawn in self._world.drawn(TRAIN, hops, 4 * n, self._seed))
             yield from islice((trace for trace in made if trace is not None), n)
 
-    def _proposals(self) -> Iterator[Proposal]:
+    def _proposals(self, per_hop: Mapping[int, int]) -> Iterator[Proposal]:
         """Proposer's traces with the chain and the text of their questions. Each relation begins as many while it
         has some, one that leads to a place from outside of it (a person, a city, a partner) twice as many as its own."""
         rng = generator(self._seed, "english", "proposer")
-        for hops, n in PROPOSER_PER_HOP.items():
+        for hops, n in per_hop.items():
             begun = defaultdict[Any, list[Proposal]](list)
             for target in self._world.targets():
                 for proposal in self.proposed(target, hops, rng):
@@ -150,11 +154,11 @@ class Script:
             if fact.object == target or fact in self._world.owned
         ]
 
-    def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
+    def _checks(self, proposals: Sequence[Proposal], quoting: slice) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these
         documents do not settle."""
         rng = generator(self._seed, "english", "verifier")
-        for number, (trace, chain, text) in enumerate(proposals[:QUOTING]):
+        for number, (trace, chain, text) in enumerate(proposals[quoting]):
             own = {row["id"]: row for found in trace["results"] for row in found}
             settled = number % UNSETTLED != 0
             if not settled:

@@ -1,0 +1,71 @@
+"""Decoding by graphs, which here compute anew each time: the same text, in the same places of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from suite_models import STOP, arrays, network
+from torch import Tensor
+
+from ssp.engines import Generation, Sampling
+from ssp.engines.graphs import Graphs
+from ssp.engines.torch_engine import TorchEngine
+
+
+class Recorder:
+    """Records functions; `times`: how many."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.times += 1
+        made = compute()
+
+        def again() -> None:
+            made.copy_(compute())
+
+        return again, made
+
+
+def talk(graphs: Recorder | None) -> list[Generation]:
+    """Two turns of slots that end one by one, others that wait meanwhile, and new weights between them."""
+    net, other = network("llama-own"), network("llama-own", 1)
+    engine = TorchEngine(net.config.to_dict())
+    engine.load(arrays(net), 1)
+    if graphs is not None:
+        assert engine.rows.model is not None
+        engine.rows._graphs = Graphs(engine.rows.model, graphs)
+    slots = engine.open(list(range(20)))
+    found = engine.step(slots, [[10 + i] * (1 + 9 * i % 70) for i in range(20)], Sampling(1.0, 30, (STOP,)))
+    found += engine.step(slots[:3], [[20, 21], [22], []], Sampling(0.7, 40))
+    found += engine.step(slots[3:], [[30 + i] * (i % 5 + 1) for i in range(17)], Sampling(0.7, 25, (STOP,)))
+    engine.load(arrays(other), 2)
+    return found + engine.step(engine.open([1, 2]), [[11, 12], [13]], Sampling(0.0, 20))
+
+
+def test_the_same_text_and_few_recordings() -> None:
+    plain, recorder = talk(None), Recorder()
+    for one, other in zip(plain, talk(recorder), strict=True):
+        assert replace(other, logprobs=one.logprobs) == one
+        assert other.logprobs == pytest.approx(one.logprobs, abs=1e-5)
+    assert recorder.times <= 6, "one for 16 rows and one for 32, each time that the cache has grown"
+
+
+def test_rows_that_wait_keep_what_they_have_read() -> None:
+    net = network("llama-own")
+    engine = TorchEngine(net.config.to_dict())
+    engine.load(arrays(net), 1)
+    engine.step(engine.open([1, 2, 3]), [[10] * 5, [11] * 40, [12] * 63], Sampling(0.0, 1))
+    rows = engine.rows
+    assert rows.model is not None and rows.cache.length > max(rows.length)
+    before = [tensor[:, :, :-1].clone() for tensor in (*rows.cache.keys, *rows.cache.values)]
+    graphs = Graphs(rows.model, Recorder())
+    with torch.inference_mode():
+        graphs.decode(rows.cache, torch.tensor([7]), torch.tensor([5]), 6)
+    for old, new in zip(before, (*rows.cache.keys, *rows.cache.values), strict=True):
+        assert torch.equal(old[1:], new[1 : len(old), :, :-1])
+        assert torch.equal(old[0, :, :5], new[0, :, :5]) and not torch.equal(old[0, :, 5], new[0, :, 5])
