@@ -104,8 +104,9 @@ def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: Engl
     held, given = read_questions(made["eval"]), read_questions(made["questions"])
     assert Counter(q.hops for q in held) == {1: 256, 2: 256, 3: 256} and len(given) > 5000
     assert not {q.question for q in held} & {q.question for q in given}
-    targets = [row.answer for row in read_targets(made["targets"])]
-    assert len(set(targets)) == len(targets) > 500
+    targets = [(row.answer, row.searches) for row in read_targets(made["targets"])]
+    asked = Counter(searches for _, searches in targets)
+    assert len(dict(targets)) > 500 and asked[2] > asked[3] > asked[2] / 3, "harder ones too"
     assert files.english(made["corpus"].parents[2])["corpus"] == made["corpus"]
     assert files.resolve("world:english-train", "eval", made["corpus"].parents[2]) == str(made["eval-train"])
 
@@ -123,6 +124,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
             assert len(row["results"]) == len(row["turns"]) - 1 == world.hops(row["fields"]["question"])
         elif row["role"] == "proposer":
             assert world.answer(end) == row["fields"]["target"]
+            assert row["fields"]["searches"] == str(world.hops(end)) == str(len(row["turns"]) - 1)
         else:
             texts = {document["id"]: document["contents"] for document in row["documents"]}
             quotes = row["turns"][0].split("<quote id=")[1:]

@@ -16,7 +16,7 @@ from ssp.game.world.generator import MAX_HOPS, Question, World
 from ssp.game.world.traces import MORE_PER_HOP, MORE_QUOTING, Script
 
 FORMAT_VERSION = 1
-ENGLISH_VERSION = 5
+ENGLISH_VERSION = 7
 """Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
@@ -134,10 +134,12 @@ def _write_english(folder: Path) -> None:
         return _questions(prefix, [question for draw in draws for question in draw], world.answers)
 
     script = Script(world)
-    aims = [target for target in world.targets() if script.leads_somewhere(target)]
     rows: dict[str, Iterable[dict[str, object]]] = {
         "corpus": _corpus(world),
-        "targets": [{"ground_truth": target, "search_turns": "2", "sys_question_example": ""} for target in aims],
+        "targets": [
+            {"ground_truth": target, "search_turns": str(hops), "sys_question_example": ""}
+            for target, hops in script.aims()
+        ],
         "eval": drawn(HELDOUT, "heldout", ENGLISH_PER_HOP["eval"], "eval"),
         "eval-train": drawn(TRAIN, "train", ENGLISH_PER_HOP["eval-train"], "eval-train"),
         "questions": drawn(TRAIN, "given", ENGLISH_TRAIN_PER_HOP, "given"),

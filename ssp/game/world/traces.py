@@ -30,6 +30,8 @@ MORE_QUOTING = slice(None, None, 2)
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
+AIMS = {1: 1, 2: 1, 3: 5}
+"""How often each target is asked for, by hops: a tenth of them has questions of three."""
 TRIES = 6
 """Questions by one relation that are looked at for a target."""
 
@@ -118,15 +120,19 @@ class Script:
                 continue
             if normalise(target) in normalise(text):
                 continue
-            trace = self._trace("proposer", {"target": target}, chain[::-1], [target, *queries], "question", text)
+            fields, searches = {"target": target, "searches": str(hops)}, [target, *queries]
+            trace = self._trace("proposer", fields, chain[::-1], searches, "question", text)
             if trace is not None:
                 done.add(key)
                 yield trace, chain, text
 
-    def leads_somewhere(self, target: str) -> bool:
-        """Whether a search for `target` finds a passage that a question can rest on."""
-        rng = generator(self._seed, "english", "target", target)
-        return any(True for hops in (1, 2) for _ in self.proposed(target, hops, rng))
+    def aims(self) -> Iterator[tuple[str, int]]:
+        """What the proposer is asked for: targets, and the hops of a question that the script finds for each."""
+        for target in self._world.targets():
+            rng = generator(self._seed, "english", "target", target)
+            for hops, times in AIMS.items():
+                if next(self.proposed(target, hops, rng), None):
+                    yield from [(target, hops)] * times
 
     def _ways(self, place: str, hops: int) -> list[tuple[Chain, list[str]]]:
         """Chains of `hops` facts that lead to `place`, with the searches that find them, the last fact's first."""
