@@ -1,5 +1,4 @@
-"""The steps of kit.py: each makes its model, measures, and returns its figures and the targets that it missed.
-Not yet run on a GPU."""
+"""The steps of kit.py: each makes its model, measures, and returns its figures and the targets that it missed."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 python tests/gpu/kit.py --parts PARTS --out OUT     # again and again, until it says that nothing is left
 python tests/gpu/kit.py --cpu                       # the same in small on a CPU, with what is installed: tests this script
 
-**Not yet run on a GPU.** Needs one CUDA GPU of 80 GB, Python 3.12, torch 2.11, transformers 5.17, peft, pyarrow; 64 GB of host
+Run on one H200 (docs/gpu.md). Needs one CUDA GPU of 80 GB, Python 3.12, torch 2.11, transformers 5.17, peft, pyarrow; 64 GB of host
 memory, 30 GB of disk, 16 GB of /dev/shm. A call does what fits into --minutes and leaves everything in --folder, where
 the next one goes on; it may be killed at any moment. Each step is a process of its own: one that fails, or was killed
 four times, is a row that says so, and the next one runs. The table, its rows, the run's figures and the ends of the logs are in

@@ -1,4 +1,4 @@
-"""The kit for a GPU, on a CPU: it has not been run on a GPU."""
+"""The kit for a GPU, on a CPU."""
 
 from __future__ import annotations
 

@@ -94,6 +94,11 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
         own["defaults"]["engine"].pop("device", None)
         own["defaults"]["learner"].pop("token_budget")
         own["game"].pop("attempts")
+        own["game"].pop("refill", None)  # a larger batch in its place
+        own["solver"]["learner"].pop("minibatch", None)
+        own["warmup"].pop("data")  # more traces
+        own["eval"].pop("every")
+        own.pop("steps")
         own.pop("placement")
         own["proposer"].pop("batch")
         own["solver"].pop("batch")
