@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
-from ssp.base.errors import InputError, InvariantError, hold
+from ssp.base.errors import InvariantError, hold, holding
 from ssp.base.files import whole
 from ssp.base.seeds import derive
 from ssp.base.text import normalise
@@ -185,7 +185,8 @@ class Kept:
     def _take_up(self, path: Path) -> None:
         """The rows in the file; its last one may be cut off, and goes. A void is asked again."""
         rule, step = "an unfinished file of --out is of the same policy, data and settings", "give --out another name"
-        try:
+        odd = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+        with holding(odd, f"{rule}, a row a line", path, f"remove it, or {step}"):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             kept = [line for line in lines if line.endswith(b"\n")]
             for found in map(json.loads, kept):
@@ -195,5 +196,3 @@ class Kept:
                     self.rows[name, row.id, row.sample] = row
             if len(kept) < len(lines):
                 os.truncate(path, sum(map(len, kept)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"{rule}, a row a line", f"{path}: {error}", f"remove it, or {step}") from error
