@@ -44,11 +44,10 @@ def environment(cfg: RayConfig) -> None:
 def connect(
     cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again", store: int = STORE
 ) -> str:
-    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together, and
-    an object store of `store` bytes. Returns the dashboard's URL, "" without one. Raises InputError when the
-    dashboard's port is taken, SspError when none starts. When nobody answers within `placement.call_timeout`, or one of
-    Ray's servers ends from now on, this process ends (exit code 1): `lost` is called before and gives what the
-    paragraph ends with."""
+    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together, and an
+    object store of `store` bytes. Returns the dashboard's URL, "" without one. Raises InputError when the dashboard's port
+    is taken, SspError when none starts. When nobody answers within `placement.call_timeout`, or one of Ray's servers ends
+    from now on, this process ends (exit code 1): `lost` is called before and gives the paragraph's end."""
     environment(cfg)
     address = os.environ.get("RAY_ADDRESS", "")
     options = {} if address else _local(cfg, needed_cpus, store)

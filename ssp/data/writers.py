@@ -1,6 +1,4 @@
-"""Writers of question and target files. A file appears whole or not at all; a row that `ssp.data.readers` would read as
-another one is refused.
-"""
+"""Writers of question and target files: whole or not there. A row that `ssp.data.readers` would misread is refused."""
 
 import gzip
 import json
@@ -46,9 +44,8 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
-    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source
-    rows). Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its
-    own."""
+    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source rows).
+    Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its own."""
     rows = []
     for number, target in enumerate(targets):
         system = f"Search, then write one question with the given answer.\n{target.examples}".strip()

@@ -33,9 +33,8 @@ KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
-    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world. `none`,
-    and what is searched elsewhere, has no file. Default names: `train` and the corpora of data.eval. InputError for a
-    world that has no such name."""
+    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world. `none`, and
+    what is searched elsewhere, has no file. Default: `train` and the corpora of data.eval. InputError: unknown world."""
     return {name: Path(files.resolve(spec, "corpus")) for name, spec in _specs(cfg, names).items()}
 
 

@@ -1,6 +1,5 @@
-"""Baseline methods: the same policy and the same search, without a tag protocol. A method is a small function that lets
-all its questions write and look together (`Bench.write`, `Bench.look`). After FlashRAG's baselines, which ReSearch
-compares itself with."""
+"""Baseline methods: the same policy and search, without a tag protocol. A method is a small function that lets all its
+questions write and look together (`Bench.write`, `Bench.look`). After FlashRAG's baselines, with which ReSearch compares."""
 
 from __future__ import annotations
 

@@ -25,9 +25,8 @@ from ssp.game.rewards import match
 class Row:
     """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode. `judge` is
     the judge's word where one was asked, `score` its score where it gives one (`judge.format=score`), `judge_failure` why it
-    gave none, `rubric` the question's own. `recall`: 1 when a gold answer stands in the
-    documents that were shown, 0 when not, also when nothing was searched. `turns`: texts that the policy wrote. Of a
-    bare prediction neither is known. `documents`: ids, in the order shown."""
+    gave none, `rubric` the question's own. `recall`: 1 when a gold answer stands in the documents that were shown, else 0.
+    `turns`: texts that the policy wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown."""
 
     id: str
     question: str

@@ -1,5 +1,4 @@
-"""A chat endpoint is asked about an answer that matches no gold answer exactly. What is no verdict is undecided with its
-cause, never wrong (law 2)."""
+"""A chat endpoint is asked about answers that match no gold. No verdict: undecided with its cause, never wrong (law 2)."""
 
 from __future__ import annotations
 

@@ -94,8 +94,7 @@ def _likelihood(logprobs: Sequence[float]) -> float:
 
 
 def speaks(renderer: Renderer, role: str) -> Renderer:
-    """In what a policy is asked as the verifier `role`: its own protocol where that knows the role, else natural
-    language."""
+    """What a policy is asked in as the verifier `role`: its protocol where that knows the role, else natural language."""
     known = role in renderer.protocol.roles
     return renderer if known else Renderer(natural(), renderer.tokenizer, renderer.template)
 
@@ -173,8 +172,7 @@ CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
 
 class Referee:
     """Checks proposals in batches. `verifier` is there exactly when `cfg.verifier` names one; `judge` decides whether its
-    answer is the target; `guide` scores what is valid; where it is `verifier`, the likelihood of the
-    verifier's answer does."""
+    answer is the target; `guide` scores what is valid; where it is `verifier`, the answer's likelihood does."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
-"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log holds exactly the ids
-that the engine sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law
-2)."""
+"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log holds exactly the ids that
+were sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law 2)."""
 
 import threading
 import time

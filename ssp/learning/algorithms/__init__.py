@@ -25,8 +25,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
-    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: an unknown name, no estimator
-    at the place."""
+    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: unknown, or none at the place."""
     if own.is_own(name):
         return _own(name, gamma, lam)
     hold(name in _ALGORITHMS, "algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")

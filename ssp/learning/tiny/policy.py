@@ -1,8 +1,7 @@
 """A tiny policy for any protocol: random weights, then a few seconds of practice in the protocol's form.
 
-A byte-level tokenizer (tags and stop strings in several tokens, the special tokens of the Qwen and Llama families, a
-chat template with tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words
-drawn at random: it knows nothing.
+A byte-level tokenizer (tags and stop strings in several tokens, Qwen's and Llama's special tokens, a chat template with
+tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words drawn at random.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a
-model is refused."""
+"""A transformer's forward pass over texts of many lengths. All weights are the folder's; a model's own code is refused."""
 
 import copy
 from collections.abc import Iterator, Sequence
