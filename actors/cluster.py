@@ -50,23 +50,20 @@ def connect(
     from now on, this process ends (exit code 1): `lost` is called before and gives the paragraph's end."""
     environment(cfg)
     address = os.environ.get("RAY_ADDRESS", "")
-    options = {} if address else _local(cfg, needed_cpus, store)
+    options: dict[str, Any] = {}
+    if not address:
+        options = {
+            "num_cpus": max(cores(), math.ceil(needed_cpus)),
+            "include_dashboard": cfg.dashboard >= 0,
+            "dashboard_host": "127.0.0.1",
+            "dashboard_port": dashboard_port(cfg),
+            "object_store_memory": store,
+        }
     # Before Ray is imported, which takes a second.
     say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
     context = _started(cfg, address, options)
     _watches.append(servers.Watch(servers.playing(context.address_info), lost))
     return str(context.dashboard_url or "")
-
-
-def _local(cfg: RayConfig, needed_cpus: float, store: int) -> dict[str, Any]:
-    """Ray's options for a cluster on this machine."""
-    return {
-        "num_cpus": max(cores(), math.ceil(needed_cpus)),
-        "include_dashboard": cfg.dashboard >= 0,
-        "dashboard_host": "127.0.0.1",
-        "dashboard_port": dashboard_port(cfg),
-        "object_store_memory": store,
-    }
 
 
 def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:

@@ -68,7 +68,8 @@ class EngineVerifier(Verifier):
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
         """What the policy wrote to each prompt."""
         said = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling)
-        self.likelihoods = [0.0 if isinstance(one, Fault) else _likelihood(one.logprobs) for one in said]
+        drawn = [() if isinstance(one, Fault) else one.logprobs for one in said]
+        self.likelihoods = [math.exp(sum(each) / len(each)) if each else 0.0 for each in drawn]  # geometric means
         return [one if isinstance(one, Fault) else self._renderer.decode(one.ids) for one in said]
 
 
@@ -86,11 +87,6 @@ class EndpointVerifier(Verifier):
 
     def _text(self, fields: dict[str, str]) -> str:
         return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))
-
-
-def _likelihood(logprobs: Sequence[float]) -> float:
-    """Geometric mean of the tokens' probabilities."""
-    return math.exp(sum(logprobs) / len(logprobs)) if logprobs else 0.0
 
 
 def speaks(renderer: Renderer, role: str) -> Renderer:
