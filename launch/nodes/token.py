@@ -25,8 +25,7 @@ def path() -> Path:
 
 def read() -> str:
     """The token, empty when there is none."""
-    given = os.environ.get(VALUE, "")
-    return given or (path().read_text().strip() if path().is_file() else "")
+    return os.environ.get(VALUE, "") or (path().read_text().strip() if path().is_file() else "")
 
 
 def make() -> str:

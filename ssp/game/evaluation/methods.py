@@ -79,8 +79,7 @@ def cot(bench: Bench, seats: list[Seat]) -> None:
 
 def rag(bench: Bench, seats: list[Seat]) -> None:
     """Retrieve once with the question, then answer."""
-    found = bench.look(seats, lambda seat: seat.question)
-    for seat in bench.write(found, RAG):
+    for seat in bench.write(bench.look(seats, lambda seat: seat.question), RAG):
         seat.hand_in(short(seat.text))
 
 

@@ -164,8 +164,7 @@ class _Practice:
 
     def _log(self, pieces: Sequence[tuple[Kind, str]]) -> TokenLog:
         log = TokenLog()
-        encoded = self._renderer.encode([text for _, text in pieces])
-        for ids, (kind, _) in zip(encoded, pieces, strict=True):
+        for ids, (kind, _) in zip(self._renderer.encode([text for _, text in pieces]), pieces, strict=True):
             if kind is Kind.MODEL:
                 log.append_model(ids, [0.0] * len(ids), 0)
             else:

@@ -153,8 +153,7 @@ class _Keyed(httpx.BaseTransport):
 def _transport(url: str) -> httpx.BaseTransport:
     """Through the environment's proxy, where it has one for this address."""
     address = httpx.URL(url)
-    direct = is_loopback(url) or proxy_bypass(address.host)
-    proxy = None if direct else getproxies().get(address.scheme)
+    proxy = None if is_loopback(url) or proxy_bypass(address.host) else getproxies().get(address.scheme)
     return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
 
 

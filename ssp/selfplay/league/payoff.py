@@ -108,6 +108,5 @@ def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iter
         if len(solvers) > 1 or len(proposers) > 1:
             mixed += 1
         elif solvers:  # else nobody wrote a token: the question leaves no room for an attempt
-            right = round(rates[game] * len(rows))
-            table.add([Result(solvers.pop(), proposers.pop(), right, len(rows))])
+            table.add([Result(solvers.pop(), proposers.pop(), round(rates[game] * len(rows)), len(rows))])
     return mixed

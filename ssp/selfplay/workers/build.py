@@ -198,8 +198,7 @@ def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
 
 
 def _called(cfg: Config, role: str) -> tools.Tools:
-    web = cfg.retriever.url if cfg.retriever.online.engine else None
-    return called(tuple(cfg.block(role).tools), web)
+    return called(tuple(cfg.block(role).tools), cfg.retriever.url if cfg.retriever.online.engine else None)
 
 
 @lru_cache
