@@ -30,8 +30,7 @@ def read() -> str:
 
 def make() -> str:
     """The token; a new one, readable by its owner only, where there is none."""
-    found = read()
-    if found:
+    if found := read():
         return found
     path().parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
