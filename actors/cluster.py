@@ -44,30 +44,26 @@ def environment(cfg: RayConfig) -> None:
 def connect(
     cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again", store: int = STORE
 ) -> str:
-    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together, and
-    an object store of `store` bytes. Returns the dashboard's URL, "" without one. Raises InputError when the
-    dashboard's port is taken, SspError when none starts. When nobody answers within `placement.call_timeout`, or one of
-    Ray's servers ends from now on, this process ends (exit code 1): `lost` is called before and gives what the
-    paragraph ends with."""
+    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask for together, and an
+    object store of `store` bytes. Returns the dashboard's URL, "" without one. Raises InputError when the dashboard's port
+    is taken, SspError when none starts. When nobody answers within `placement.call_timeout`, or one of Ray's servers ends
+    from now on, this process ends (exit code 1): `lost` is called before and gives the paragraph's end."""
     environment(cfg)
     address = os.environ.get("RAY_ADDRESS", "")
-    options = {} if address else _local(cfg, needed_cpus, store)
+    options: dict[str, Any] = {}
+    if not address:
+        options = {
+            "num_cpus": max(cores(), math.ceil(needed_cpus)),
+            "include_dashboard": cfg.dashboard >= 0,
+            "dashboard_host": "127.0.0.1",
+            "dashboard_port": dashboard_port(cfg),
+            "object_store_memory": store,
+        }
     # Before Ray is imported, which takes a second.
     say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
     context = _started(cfg, address, options)
     _watches.append(servers.Watch(servers.playing(context.address_info), lost))
     return str(context.dashboard_url or "")
-
-
-def _local(cfg: RayConfig, needed_cpus: float, store: int) -> dict[str, Any]:
-    """Ray's options for a cluster on this machine."""
-    return {
-        "num_cpus": max(cores(), math.ceil(needed_cpus)),
-        "include_dashboard": cfg.dashboard >= 0,
-        "dashboard_host": "127.0.0.1",
-        "dashboard_port": dashboard_port(cfg),
-        "object_store_memory": store,
-    }
 
 
 def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:

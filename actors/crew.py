@@ -81,8 +81,7 @@ class RayCrew(Crew[W]):
         return [member.handle for member in self.members]
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """See `Crew.perform`; payloads stay where they are, and come back as references. A lost call is made again only
-        where it may be."""
+        """See `Crew.perform`; payloads stay, and come back as references. A lost call is made again only where it may be."""
         for _ in range(REPEATS if call.repeats else 0):
             with suppress(Fault):  # said already
                 return await self._once(self.members[worker], call, *args)

@@ -131,9 +131,8 @@ def stop(run: str, actors: Sequence[Any]) -> None:
 
 
 def connect_search(cfg: Config, run: str) -> Search:
-    """The search that a player uses: the retriever actors of `run`, and what is searched elsewhere in front of them.
-    Waits until every shard has said what it holds, and for an encoder; SspError when one does not within
-    placement.call_timeout."""
+    """The search that a player uses: the retriever actors of `run`, behind what is searched elsewhere. Waits until every
+    shard has said what it holds, and for an encoder; SspError when one does not within placement.call_timeout."""
     return corpora.with_remote(cfg, connect_router(cfg, run))
 
 

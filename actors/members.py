@@ -65,9 +65,8 @@ class _Call:
 
 
 class Members:
-    """The replicas of `parts` parts of one kind. Safe in several threads. `patience`: seconds of a call, and those
-    after which a replica that does not even answer a probe is killed; after a quarter of them another replica is asked
-    too."""
+    """The replicas of `parts` parts of one kind. Safe in several threads. `patience`: seconds of a call, and those after
+    which a replica that does not answer a probe either is killed; after a quarter of them another one is asked too."""
 
     def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
         self.kind, self._run, self._parts, self._patience = kind, run, range(parts), patience

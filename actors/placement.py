@@ -84,8 +84,7 @@ class Groups:
     def where(self, process: str, index: int) -> dict[str, Any]:
         """Options of the actor number `index` of that kind of process; empty when it computes on CPUs."""
         for unit, _ in self._plan.placed:
-            seats = [seat for seat in unit.seats if (seat.process, seat.index) == (process, index)]
-            if seats:
+            if seats := [seat for seat in unit.seats if (seat.process, seat.index) == (process, index)]:
                 return self._options(unit, seats)
         return {}
 

@@ -34,9 +34,8 @@ _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errn
 
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
-    """Call `command(argv)` (None: the process's own) and turn a failure into one paragraph on stderr and an exit code.
-    0 done, 2 bad input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its
-    traceback."""
+    """Call `command(argv)` (None: the process's own); a failure is one paragraph on stderr and an exit code. 0 done, 2 bad
+    input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

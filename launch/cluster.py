@@ -142,8 +142,7 @@ def _member(seat: Seat, cfg: Config) -> int:
     member = Member.meet(seat.meeting, seat.rank, _printed(seat, cfg), cfg.ray.nodes_timeout, _say)
     node, well = None, False
     try:
-        options = [f"--address={member.ray}", f"--node-ip-address={member.own}", *_node_options(cfg)]
-        node = _start(cfg, options)
+        node = _start(cfg, [f"--address={member.ray}", f"--node-ip-address={member.own}", *_node_options(cfg)])
         member.tell(JOINED)
         _say(f"rank {seat.rank} of {seat.nodes} is in the cluster of {member.ray}; logs in {node.folder}")
         ended = member.stay(node.check)
@@ -206,8 +205,7 @@ def _node_options(cfg: Config, nodes: int = 0) -> list[str]:
     """Options of every node. With `nodes`, this one has at least its share of what all actors ask for."""
     from actors.program import needed_cpus
 
-    share = math.ceil(needed_cpus(cfg) / nodes) if nodes else 0
-    cpus = max(cores(), share)
+    cpus = max(cores(), math.ceil(needed_cpus(cfg) / nodes) if nodes else 0)
     store = f"--object-store-memory={object_store(cfg)}"
     return [f"--num-cpus={cpus}", store, *ports.options(os.environ.get(ports.NODE_PORTS, ""), nodes > 0)]
 

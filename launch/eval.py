@@ -111,8 +111,7 @@ def _batch(cfg: Config, folder: Path) -> int:
     from ssp.capacity.memory.engine import fitting
     from ssp.search.index import budget
 
-    room = int(CACHE_SHARE * budget.available_mb() * MB)
-    return min(BATCH, fitting(find(str(folder)), cfg.solver, room))
+    return min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * budget.available_mb() * MB)))
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
@@ -140,8 +139,7 @@ def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
 
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
     """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
-    worlds = [path.startswith(files.PREFIX) for path in paths]
-    asked = zip(worlds, paths, strict=True)
+    asked = ((path.startswith(files.PREFIX), path) for path in paths)
     sets = [EvalSet(p if world else Path(p).stem, p, corpus or (p if world else default)) for world, p in asked]
     if len({item.name for item in sets}) < len(sets):
         raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")

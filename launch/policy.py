@@ -51,8 +51,7 @@ class Policy:
         own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
         server = {"kind": "endpoint", "url": f"{self.url}#{self.model}"} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
-        trusted = self.trusted or bool(typed) or self.run is None
-        return load(typed or own, [*overrides, *settings], trusted)
+        return load(typed or own, [*overrides, *settings], self.trusted or bool(typed) or self.run is None)
 
     def folder(self, cfg: Config) -> Path:
         """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""

@@ -134,8 +134,7 @@ def searches(episode: Episode) -> list[dict[str, Any]]:
 
 def question(body: Any) -> tuple[str, float | None, int]:
     """Question, temperature (None: the server's) and seed of a chat request. InputError for what cannot be done."""
-    if not isinstance(body, dict):
-        raise InputError("a chat request is a JSON object", type(body).__name__, "send one with messages")
+    hold(isinstance(body, dict), "a chat request is a JSON object", type(body).__name__, "send one with messages")
     odd = sorted(name for name in body if name not in TAKEN)
     if odd or body.get("n") not in (None, 1) or body.get("stream"):
         found = ", ".join(odd) or f"n={body.get('n')}, stream={body.get('stream')}"
@@ -184,8 +183,7 @@ def _routes(server: MCPServer[Any], solver: Solver, name: str) -> None:
             read = bytearray()
             async for part in request.stream():
                 read += part
-                if len(read) > MOST:
-                    raise InputError(f"a chat request has at most {MOST} bytes", "more", "ask a shorter question")
+                hold(len(read) <= MOST, f"a chat request has at most {MOST} bytes", "more", "ask a shorter question")
             with holding(ValueError, "a chat request is JSON", str, "send application/json"):
                 body = orjson.loads(read)
             text, heat, seed = question(body)

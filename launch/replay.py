@@ -30,8 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if args.all and len(args.episodes) != 1:
         raise InputError("--all is for one run", f"{len(args.episodes)} names", "give the run's folder alone")
-    if (args.limit or args.role) and not args.all:
-        raise InputError("--limit and --role are for --all", "no --all", "leave them out")
+    hold(args.all or not (args.limit or args.role), "--limit and --role are for --all", "no --all", "leave them out")
     from ssp.views.replay.forced import Forced
 
     console, same = Terminal(soft_wrap=True), True

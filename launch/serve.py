@@ -65,8 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
             end.callback(cluster.disconnect)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
-        where = address(args.host, listener.getsockname()[1])
-        return running(app, listener, lambda: loaded(cfg, end), where)
+        return running(app, listener, lambda: loaded(cfg, end), address(args.host, listener.getsockname()[1]))
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], where: str) -> int:
@@ -152,16 +151,14 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
         ]
 
     # With actors the router holds one for every model that there may be; the setting says whether there is a reranker.
-    reranker = corpus.reranker if cfg.retriever.reranker else None
-    return Served(router, corpus.options, reranker, about, shards)
+    return Served(router, corpus.options, corpus.reranker if cfg.retriever.reranker else None, about, shards)
 
 
 def _workers(cfg: Config) -> int:
     """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share the cores."""
     if max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         return OVER_RAY
-    dense = corpora.dense(Path(cfg.data.corpus))
-    return min(2, os.cpu_count() or 1) if dense or cfg.retriever.reranker else 1
+    return min(2, os.cpu_count() or 1) if corpora.dense(Path(cfg.data.corpus)) or cfg.retriever.reranker else 1
 
 
 def _parser() -> Parser:

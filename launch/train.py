@@ -176,8 +176,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C, SIGTERM or closed terminal stops admission, so that the run ends saved; the second one ends the
-    process."""
+    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second one ends the process."""
     seen: list[int] = []
 
     def handle() -> None:

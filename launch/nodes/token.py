@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 
 MODE, VALUE, PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
@@ -14,9 +14,8 @@ MODE, VALUE, PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 def require() -> None:
     """Switch Ray's token mode on for this process and what it starts. InputError when the environment says otherwise."""
     os.environ[MODE] = os.environ.get(MODE) or "token"
-    if os.environ[MODE] != "token":
-        found = f"{MODE}={os.environ[MODE]}"
-        raise InputError("several nodes form a cluster in Ray's token mode", found, f"unset {MODE}")
+    found = f"{MODE}={os.environ[MODE]}"
+    hold(os.environ[MODE] == "token", "several nodes form a cluster in Ray's token mode", found, f"unset {MODE}")
 
 
 def path() -> Path:
@@ -26,14 +25,12 @@ def path() -> Path:
 
 def read() -> str:
     """The token, empty when there is none."""
-    given = os.environ.get(VALUE, "")
-    return given or (path().read_text().strip() if path().is_file() else "")
+    return os.environ.get(VALUE, "") or (path().read_text().strip() if path().is_file() else "")
 
 
 def make() -> str:
     """The token; a new one, readable by its owner only, where there is none."""
-    found = read()
-    if found:
+    if found := read():
         return found
     path().parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -113,9 +113,8 @@ def shared_memory(cfg: Config) -> Check:
 
 def run_folder(cfg: Config) -> Iterator[Check]:
     """Room for the run's files and checkpoints (weights and two moments each), and the kind of file system."""
-    place = models.resolve(cfg.run.dir or "runs")
-    while not place.exists():
-        place = place.parent
+    wanted = models.resolve(cfg.run.dir or "runs")
+    place = next(path for path in (wanted, *wanted.parents) if path.exists())
     blocks = [cfg.block(name) for name in learners(cfg)]
     saved = sum(3 * find(block.model).parameters * width("float32") for block in blocks if block.policy != "frozen")
     needed = START_BYTES + saved * (cfg.save.keep + 2)

@@ -13,9 +13,8 @@ from ssp.selfplay.workers import build
 
 
 def describe(cfg: Config) -> Iterator[str]:
-    """The text, section by section, for the cluster that `placement.nodes` describes, or for this machine. InputError
-    where a corpus that is here does not fit the settings, and, behind the sections, where the plan does not fit the
-    nodes; `cfg` itself was checked."""
+    """The text, section by section, for the cluster of `placement.nodes`, or this machine. InputError where a corpus that is
+    here does not fit the settings, and, behind the sections, where the plan does not fit the nodes; `cfg` was checked."""
     for path in corpora.paths(cfg):
         if path.exists() or files.is_world(str(path)):
             corpora.fits(path, cfg.retriever, cfg.retriever.shards)

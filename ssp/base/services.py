@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -55,24 +56,18 @@ def key_from(variable: str, url: str, needed: bool = False) -> str:
     return key
 
 
-def pause(attempt: int, backoff: float, asked: float) -> float:
-    """Seconds before the try after `attempt` (from 0): they double, and what a server asked for counts."""
-    return min(max(backoff * 2**attempt, asked), LONGEST_PAUSE)
+def pause(attempt: int, backoff: float, asked: str) -> float:
+    """Seconds before the try after `attempt` (from 0): they double, and what a Retry-After header asks for counts."""
+    with suppress(ValueError):  # a date, too
+        if 0 < (seconds := float(asked)) < float("inf"):
+            return min(max(backoff * 2**attempt, seconds), LONGEST_PAUSE)
+    return min(backoff * 2**attempt, LONGEST_PAUSE)
 
 
 def clean(text: str, secret: str, most: int) -> str:
     """One printable line of bounded length, without the secret."""
     line = " ".join((text.replace(secret, "***") if secret else text).split())
     return "".join(filter(str.isprintable, line))[:most]
-
-
-def asked_pause(header: str) -> float:
-    """Seconds that a Retry-After header asks for; 0 for anything else."""
-    try:
-        seconds = float(header)
-    except ValueError:  # a date, too
-        return 0.0
-    return seconds if 0 < seconds < float("inf") else 0.0
 
 
 class Service:
@@ -118,7 +113,7 @@ class Service:
                     return status, content
                 trouble = f"status {status} {self.said(content)}".rstrip()
             if attempt + 1 < self._tries:
-                time.sleep(pause(attempt, self._backoff, asked_pause(asked)))
+                time.sleep(pause(attempt, self._backoff, asked))
         raise Fault(self._down, f"{url}: {clean(trouble, self._secret, 1000)} ({self._tries} tries)")
 
     def said(self, content: bytes) -> str:

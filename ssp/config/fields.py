@@ -16,8 +16,7 @@ def number(default: float, low: float, high: float = INF) -> Any:
 
 def choice(default: str, names: str) -> Any:
     """One of `names`, with blanks between; "" too where it is the `default`."""
-    known = (*("",) * (default == ""), *names.split())
-    return field(default=default, metadata={"choices": known})
+    return field(default=default, metadata={"choices": (*("",) * (default == ""), *names.split())})
 
 
 def hints(schema: Any) -> dict[str, Any]:

@@ -214,9 +214,8 @@ def _refuse_foreign(raw: Raw, source: str) -> None:
     given, known = dict(leaves(raw)), _all_keys(Config, "")
     foreign = [key for key in given if key not in known and migration.find(key)]
     foreign += [f"{key}={value}" for key, value in given.items() if key in known and migration.find(f"{key}={value}")]
-    if foreign:
-        found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
-        raise InputError("every config key must exist", found, migration.advice(foreign[:FOREIGN]))
+    found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
+    hold(not foreign, "every config key must exist", found, migration.advice(foreign[:FOREIGN]))
 
 
 def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -239,8 +238,7 @@ def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:
         full = f"{prefix}{key}"
         if key not in types:
             raise _unknown(full, [f"{prefix}{name}" for name in types], source)
-        if isinstance(value, str) and value == "???":
-            raise InputError("every key needs a value", f"{full}: ??? in {source}", "set it, or leave it out")
+        hold(value != "???", "every key needs a value", f"{full}: ??? in {source}", "set it, or leave it out")
         hint = types[key]
         if is_dataclass(hint):
             _check_keys(value, cast(type, hint), f"{full}.", source)

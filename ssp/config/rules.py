@@ -28,8 +28,7 @@ MOST_COUNTED = 10**12
 def check(cfg: Config, rules: Sequence[Rule]) -> None:
     """Names and ranges, then `rules`, in order. InputError with all that fail, of a combination one for each role;
     one that speaks of a setting whose own value is refused is left out."""
-    wrong = values(cfg)
-    if wrong:
+    if wrong := values(cfg):
         cfg = copy.deepcopy(cfg)
         for key in wrong:
             above, _, last = key.rpartition(".")

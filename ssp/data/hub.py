@@ -97,9 +97,8 @@ def _list(item: Published, endpoint: str, host: str) -> tuple[str, list[HubFile]
         raise Fault("hub_failed", f"{item.repo}: what {host} answers is no list of files; check HF_ENDPOINT") from error
     listed = {sibling.rfilename: sibling for sibling in info.siblings or ()}
     wanted = sorted(filter_repo_objects(listed, allow_patterns=list(item.files) or None))
-    if not wanted:
-        shown = ", ".join([*listed][:8]) or "none"
-        raise InputError(f"{item.repo} has files like {', '.join(item.files) or 'any'}", shown, "give --only")
+    shown = ", ".join([*listed][:8]) or "none"
+    hold(wanted, f"{item.repo} has files like {', '.join(item.files) or 'any'}", shown, "give --only")
     return info.sha, [_checked(item, listed[name], host) for name in wanted]
 
 

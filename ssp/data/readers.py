@@ -231,9 +231,8 @@ class Part:
 
 
 def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()) -> list[Part]:
-    """One part a path: a file, or a folder of split files, of which the first of `splits` that exists is taken.
-    `sources`: a name a path; default: a folder's own name, for a file none. A file's rows take at most one split
-    name."""
+    """One part a path: a file, or a folder of split files, of which the first of `splits` that exists is taken. `sources`: a
+    name a path; default: a folder's own name, for a file none. A file's rows take one split name at most."""
     same, found = not sources or len(sources) == len(paths), f"{len(sources)} for {len(paths)}"
     hold(same, "--source has one name for each file", found, "name them in order")
     taken = []

@@ -1,6 +1,4 @@
-"""Writers of question and target files. A file appears whole or not at all; a row that `ssp.data.readers` would read as
-another one is refused.
-"""
+"""Writers of question and target files: whole or not there. A row that `ssp.data.readers` would misread is refused."""
 
 import gzip
 import json
@@ -19,12 +17,6 @@ SSP_SOURCE = "quark_selfplay_en"
 """`data_source` of SSP's training rows; its trainer finds the retriever by it."""
 
 
-def fits_search_r1(question: Question, prompt: str) -> bool:
-    """Whether a row would read back as this question: its prompt gives it back, and each answer keeps a word."""
-    back = asked(prompt.replace("{question}", question.question))
-    return back == question.question and bool(question.answers) and all(map(normalise, question.answers))
-
-
 def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str) -> None:
     """Search-R1's five columns. `prompt`: the one message of a row, with the hole {question}
     (`ssp.game.protocols.training_prompt`): its trainer adds no instructions, and its scorer wants an example's
@@ -38,17 +30,17 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
         hold(all(scope), "Search-R1 rows have data_source and split", found, "give --source and --split")
         rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
         found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
-        hold(fits_search_r1(question, prompt), rule, found, "change that question, or write another format")
         said = prompt.replace("{question}", question.question)
+        fits = asked(said) == question.question and question.answers and all(map(normalise, question.answers))
+        hold(fits, rule, found, "change that question, or write another format")
         rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
         numbers[scope] += 1
     _write(path, rows, parquet=True)
 
 
 def write_ssp(path: str | Path, targets: Sequence[Target]) -> None:
-    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source
-    rows). Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its
-    own."""
+    """SSP's processed rows, with the number of searches and the example questions in extra_info (as in the source rows).
+    Their `extra_info.index` is the row's number from 0. Prompts are in our own words; `ssp train` renders its own."""
     rows = []
     for number, target in enumerate(targets):
         system = f"Search, then write one question with the given answer.\n{target.examples}".strip()

@@ -33,9 +33,8 @@ KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
-    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world. `none`,
-    and what is searched elsewhere, has no file. Default names: `train` and the corpora of data.eval. InputError for a
-    world that has no such name."""
+    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world. `none`, and
+    what is searched elsewhere, has no file. Default: `train` and the corpora of data.eval. InputError: unknown world."""
     return {name: Path(files.resolve(spec, "corpus")) for name, spec in _specs(cfg, names).items()}
 
 
@@ -100,8 +99,7 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
 
 def encoders(cfg: Config) -> int:
     """How many encoder actors a run has: none where nothing is encoded or reranked."""
-    asked = cfg.retriever.reranker or any(map(dense, paths(cfg)))
-    return cfg.retriever.replicas if asked else 0
+    return cfg.retriever.replicas if cfg.retriever.reranker or any(map(dense, paths(cfg))) else 0
 
 
 def paths(cfg: Config) -> list[Path]:
@@ -153,8 +151,7 @@ def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
 def options(cfg: RetrieverConfig, kind: str, path: Path) -> Options:
     """How a corpus is searched by default."""
     rerank, part = cfg.rerank if cfg.reranker else 0, dense(path)
-    knobs = Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs()
-    return Options(kind, knobs, rerank)
+    return Options(kind, Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs(), rerank)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:

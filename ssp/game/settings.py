@@ -31,11 +31,8 @@ def questions_fill_batches(cfg: Config) -> None:
     step = "add game.questions=dataset, or leave data.questions out"
     hold(not (asks and path), "data.questions is read where questions are given", found, step)
     example = "world:train" if source == "dataset" else "runs/quickstart-001"
-    rule, step = (
-        f"game.questions={source} plays what data.questions names",
-        f"set it, for example data.questions={example}",
-    )
-    hold(asks or path, rule, "no data.questions", step)
+    rule = f"game.questions={source} plays what data.questions names"
+    hold(asks or path, rule, "no data.questions", f"set it, for example data.questions={example}")
     rule = "a bank is an earlier run's folder, or what ssp bank exported of one"
     step = "name a run, or set game.questions=dataset for a world's questions"
     hold(source != "bank" or not path.startswith("world:"), rule, path, step)
@@ -195,11 +192,8 @@ def proposals_can_be_checked(cfg: Config) -> None:
     if spoken and "too_many_relations" in cfg.referee.rules:
         rule = "the rule too_many_relations reads questions of the generated world"
         refused.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
-    rule, sure = (
-        "proposer.reward_options.guide=verifier is the likelihood that our own engine tells",
-        verifier in ("frozen", "solver"),
-    )
-    if cfg.proposer.guide == "verifier" and not sure:
+    rule = "proposer.reward_options.guide=verifier is the likelihood that our own engine tells"
+    if cfg.proposer.guide == "verifier" and verifier not in ("frozen", "solver"):
         refused.append(InputError(rule, found, "set referee.verifier=frozen, or another guide"))
     if refused:
         raise Refusals(refused)

@@ -19,8 +19,7 @@ from ssp.base.errors import InvariantError
 
 @dataclass(frozen=True)
 class Batch:
-    """N rows of one role, padded on the right to T: a row is an episode, or the continuation of one that lost its
-    oldest observation.
+    """N rows of one role, padded on the right to T: an episode, or the continuation of one that lost its oldest observation.
 
     ids long [N, T] (0 as padding); mask bool [N, T], true on model tokens; logprobs float32 [N, T] of the sampling
     policy, 0 off the mask; rewards float32 [N], NaN for voids; valid bool [N], false for voids; groups long [N]; source

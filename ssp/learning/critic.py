@@ -31,8 +31,7 @@ class ValueNet(nn.ModuleDict):
 
 
 class Critic:
-    """Values of one role's states. `source`: the folder of the start model; trained by the role's backend, at its own
-    rate."""
+    """Values of one role's states. `source`: the start model's folder; trained by the role's backend, at its own rate."""
 
     def __init__(self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks) -> None:
         """InputError for a model folder that is missing or broken."""

@@ -61,9 +61,8 @@ def score(
 ) -> Scores:
     """Score the tokens of `ids` (long [B, T], right-padded) where `mask` (bool [B, T]) is true.
 
-    Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1, as there. `compare`: the
-    KL to the model `reference`, with the log-probs of the sampled tokens when they were drawn (`behaviour` [M], None:
-    importance weights are 1).
+    Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1. `compare`: the KL to the model
+    `reference`, with the log-probs of the sampled tokens when drawn (`behaviour` [M], None: importance weights are 1).
     """
     sampled = ids[:, 1:][mask[:, 1:]]
     line = lay_out(ids, mask) if packs(model) else None

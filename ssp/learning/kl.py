@@ -105,8 +105,7 @@ def topk_reverse(
     chosen = policy.gather(-1, top)
     gap = chosen - reference.detach().gather(-1, top)
     head = (chosen.exp() * (gap if paper else gap.detach())).sum(dim=-1)
-    own = at(policy, sampled)
-    tail = torch.exp(own - own.detach()) * (own - at(reference, sampled)).detach()
+    tail = k4(at(policy, sampled), at(reference, sampled))
     return head + _tail_weight(policy, top, sampled, behaviour) * tail
 
 

@@ -108,8 +108,7 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     of `tis`, whose gradient it has in an update's first optimizer step.
     """
     weight = tokens.start_ratio()
-    drift = _exp(tokens.logprobs - tokens.start())
-    loss, clipped = _clipped(drift, tokens.advantages, options)
+    loss, clipped = _clipped(_exp(tokens.logprobs - tokens.start()), tokens.advantages, options)
     return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
 
 
@@ -171,8 +170,7 @@ def _exp(log_ratio: Tensor) -> Tensor:
 def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
     """[M]: the mean of `values` [M] over each token's row."""
     _, index, counts = torch.unique(rows, return_inverse=True, return_counts=True)
-    sums = values.new_zeros(len(counts)).index_add_(0, index, values)
-    return (sums / counts)[index]
+    return (values.new_zeros(len(counts)).index_add_(0, index, values) / counts)[index]
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, options: LossOptions) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,9 @@
 """How one role learns: everything between its batch and the loss of a micro-batch.
 
-The gradient does not depend on the split into micro-batches and ranks, and there is none at any position but the model
-tokens of valid rows (law 1).
+The gradient does not depend on the split into micro-batches and ranks; only model tokens of valid rows have one (law 1).
 
-Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of rows
-whose advantage is 0 (those cost no compute without KL or entropy). Rows that must not count, such as groups without
-spread, are dropped by the caller.
+Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of those whose
+advantage is 0 (no compute without KL or entropy). What must not count, as groups without spread, the caller drops.
 """
 
 from __future__ import annotations

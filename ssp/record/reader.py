@@ -4,7 +4,7 @@ unless it is trusted, and a transcript is the one that the ledger names."""
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,9 @@ class RunReader:
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
         """The ledger, for looking only. InputError for a file that is missing or none."""
-        ledger = Ledger(self.run.ledger, readonly=True)
-        try:
+        torn = holding(sqlite3.DatabaseError, "a ledger has games and episodes", self.run.ledger, "give another run")
+        with torn, closing(Ledger(self.run.ledger, readonly=True)) as ledger:
             yield ledger
-        except sqlite3.DatabaseError as error:
-            found = f"{self.run.ledger} ({error})"
-            raise InputError("a ledger has games and episodes", found, "give another run") from error
-        finally:
-            ledger.close()
 
     def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The games that have a verdict, by id, and their episodes, by game and id."""

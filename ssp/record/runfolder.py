@@ -37,9 +37,7 @@ _STATE = re.compile(r"state-(\d+)\.json")
 
 def check_space(folder: Path, needed_bytes: int) -> None:
     """InputError when the file system of `folder` (which need not exist yet) has less than `needed_bytes` free."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     rule, step = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space", "free some space"
     hold(free >= needed_bytes, rule, f"{free / 1e6:,.0f} MB at {place}", f"{step}, or set run.dir to another disk")

@@ -47,9 +47,8 @@ class HttpSearch:
         self._service = Service((DOWN, SCHEMA), timeout, transport=transport)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query
-        that the server refuses (400, 413, 414, 422) although it takes another finds nothing: that is the policy's
-        doing, not a fault (law 2)."""
+        """For each query at most `k` documents, best first, as the server ranked and scored them. Raises Fault. A query that
+        it refuses (400, 413, 414, 422) while it takes another finds nothing: the policy's doing, not a fault (law 2)."""
         parts = [self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)]
         return Answers([found for part in parts for found in part])
 

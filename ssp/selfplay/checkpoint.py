@@ -124,6 +124,5 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
 
 def go_back(folder: RunFolder, step: int) -> None:
     """Let state.json name the kept checkpoint of `step`; the run that resumes rolls its ledger back to that."""
-    state = read(folder, step=step)
-    if state is not None:
+    if (state := read(folder, step=step)) is not None:
         folder.write_state(asdict(replace(state, good={})))

@@ -158,8 +158,7 @@ class JunkWatch:
         if not rates or not asked:
             return None
         win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
-        collapsed = win <= WIN_RATE and valid >= VALID_RATE
-        self._rounds = self._rounds + 1 if collapsed else 0
+        self._rounds = self._rounds + 1 if win <= WIN_RATE and valid >= VALID_RATE else 0
         if self._rounds != self._patience:
             return None
         alarm = JunkAlarm(

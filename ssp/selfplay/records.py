@@ -27,9 +27,8 @@ class Block:
 @dataclass(frozen=True)
 class Brief:
     """An episode that was played, without its payload: that is place `row` of `block`, once the coordinator has it, and its
-    transcript row `row` of `file`. `tokens` counts model tokens, `length` all of
-    them, `prompt` and `observed` those of the prompt and of what searches showed with its frame; `cuts`: searches that did
-    not show all that was found."""
+    transcript row `row` of `file`. `tokens` counts model tokens, `length` all, `prompt` and `observed` those of the prompt
+    and of what searches showed with its frame; `cuts`: searches that did not show all that was found."""
 
     id: str
     game: str
@@ -100,10 +99,9 @@ class Game:
     """One proposer episode, its verdict and its attempts.
 
     A replayed question has no proposer episode and a negative `number`; `asked_by`: the version that wrote it, also of a
-    past one. `golds`: all right answers of a given question, `rubric` its own rule. `guide`: see `Verdict`.
-    `hints`: what the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline.
-    `grades`: by attempt id. `frozen`: the role that a past version of it plays here, from which nobody learns
-    (`ssp.selfplay.league.matchmaker`).
+    past one. `golds`: all right answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `hints`: what
+    the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline. `grades`: by attempt
+    id. `frozen`: the role that a past version plays, from which nobody learns (`ssp.selfplay.league.matchmaker`).
     """
 
     id: str

@@ -36,8 +36,7 @@ class Scene:
     def targets(self) -> Targets:
         """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
-        played = repr((self.items, protocols.get(self.cfg.protocol)))
-        mark = hashlib.sha256(played.encode()).hexdigest()
+        mark = hashlib.sha256(repr((self.items, protocols.get(self.cfg.protocol))).encode()).hexdigest()
         return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals)
 
 
@@ -49,8 +48,7 @@ def read_scene(cfg: Config) -> Scene:
             raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
     for lack in build.missing(cfg):
         raise lack
-    proposed = PROPOSER in cfg.roles
-    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol)) if proposed else None
+    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol)) if PROPOSER in cfg.roles else None
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)

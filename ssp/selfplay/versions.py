@@ -176,8 +176,7 @@ class WeightStore:
 async def _all(*calls: Any) -> list[Any]:
     """All results; after all have ended, the first failure is raised, a learner's before a player's."""
     done = await asyncio.gather(*calls, return_exceptions=True)
-    failed = [result for result in done if isinstance(result, BaseException)]
-    if failed:
+    if failed := [result for result in done if isinstance(result, BaseException)]:
         raise next((error for error in failed if not isinstance(error, Fault)), failed[0])
     return done
 

@@ -44,8 +44,7 @@ class RunLog:
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
         """One line; `role` is proposer, solver, game or eval. InvariantError when a name is one of the line's own keys."""
-        taken = sorted(set(values) & set(_OWN))
-        if taken:
+        if taken := sorted(set(values) & set(_OWN)):
             raise InvariantError(f"metrics may not be called {taken}: the line itself uses these keys")
         figures = {name: float(value) for name, value in values.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}

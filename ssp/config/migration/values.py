@@ -66,8 +66,7 @@ def _row(override: Override, facts: Facts) -> Row:
 def _settings(key: str, how: Any, ours: str, value: Any, facts: Facts) -> tuple[Settings, str]:
     """Settings of ours, or why there are none; neither where the value needs a person. `how`: see keys.yaml."""
     if key in NUMBERS or key in SPECIAL:
-        fits = key in SPECIAL or is_number(value)
-        made = (NUMBERS | SPECIAL)[key](value, facts) if fits else ""
+        made = (NUMBERS | SPECIAL)[key](value, facts) if key in SPECIAL or is_number(value) else ""
         return (made, "") if isinstance(made, dict) else ({}, made)
     if isinstance(how, dict) and "when" in how:
         return (dict(how["set"]), "") if value == how["when"] else ({}, RECIPES)

@@ -1,6 +1,5 @@
-"""Baseline methods: the same policy and the same search, without a tag protocol. A method is a small function that lets
-all its questions write and look together (`Bench.write`, `Bench.look`). After FlashRAG's baselines, which ReSearch
-compares itself with."""
+"""Baseline methods: the same policy and search, without a tag protocol. A method is a small function that lets all its
+questions write and look together (`Bench.write`, `Bench.look`). After FlashRAG's baselines, with which ReSearch compares."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ def cot(bench: Bench, seats: list[Seat]) -> None:
 
 def rag(bench: Bench, seats: list[Seat]) -> None:
     """Retrieve once with the question, then answer."""
-    found = bench.look(seats, lambda seat: seat.question)
-    for seat in bench.write(found, RAG):
+    for seat in bench.write(bench.look(seats, lambda seat: seat.question), RAG):
         seat.hand_in(short(seat.text))
 
 

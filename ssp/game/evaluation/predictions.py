@@ -90,5 +90,4 @@ def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) 
     sample = row.count("sample", least=0) if row.has("sample") else 0
     row.claim(f"{name}#{sample}" if sample else name, seen)
     given = place.text(field, empty=True) if place.has(field) else None
-    cause = row.label("cause") if given is None else ""
-    return row_of(question, given, sample, cause)
+    return row_of(question, given, sample, row.label("cause") if given is None else "")

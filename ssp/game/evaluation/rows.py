@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
-from ssp.base.errors import InputError, InvariantError, hold
+from ssp.base.errors import InvariantError, hold, holding
 from ssp.base.files import whole
 from ssp.base.seeds import derive
 from ssp.base.text import normalise
@@ -25,9 +25,8 @@ from ssp.game.rewards import match
 class Row:
     """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode. `judge` is
     the judge's word where one was asked, `score` its score where it gives one (`judge.format=score`), `judge_failure` why it
-    gave none, `rubric` the question's own. `recall`: 1 when a gold answer stands in the
-    documents that were shown, 0 when not, also when nothing was searched. `turns`: texts that the policy wrote. Of a
-    bare prediction neither is known. `documents`: ids, in the order shown."""
+    gave none, `rubric` the question's own. `recall`: 1 when a gold answer stands in the documents that were shown, else 0.
+    `turns`: texts that the policy wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown."""
 
     id: str
     question: str
@@ -185,7 +184,8 @@ class Kept:
     def _take_up(self, path: Path) -> None:
         """The rows in the file; its last one may be cut off, and goes. A void is asked again."""
         rule, step = "an unfinished file of --out is of the same policy, data and settings", "give --out another name"
-        try:
+        odd = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+        with holding(odd, f"{rule}, a row a line", path, f"remove it, or {step}"):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             kept = [line for line in lines if line.endswith(b"\n")]
             for found in map(json.loads, kept):
@@ -195,5 +195,3 @@ class Kept:
                     self.rows[name, row.id, row.sample] = row
             if len(kept) < len(lines):
                 os.truncate(path, sum(map(len, kept)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise InputError(f"{rule}, a row a line", f"{path}: {error}", f"remove it, or {step}") from error

@@ -126,8 +126,7 @@ class Endpoint:
 def _text(content: bytes) -> str | None:
     """The text of a chat completion, "" when it has none; None for a body of another kind."""
     try:
-        message = json.loads(content)["choices"][0]["message"]
-        text = message.get("content")
+        text = json.loads(content)["choices"][0]["message"].get("content")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return text if isinstance(text, str) else ""

@@ -1,5 +1,4 @@
-"""A chat endpoint is asked about an answer that matches no gold answer exactly. What is no verdict is undecided with its
-cause, never wrong (law 2)."""
+"""A chat endpoint is asked about answers that match no gold. No verdict: undecided with its cause, never wrong (law 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Grade
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, holding
 from ssp.config.schema import JudgeConfig
 from ssp.game.judge.answers import Item
 from ssp.game.judge.endpoint import Endpoint
@@ -92,11 +91,9 @@ def _word(said: str) -> bool | None:
 def rubric(cfg: JudgeConfig) -> str:
     """The text of the file that `judge.format` names, "" where it is a form. InputError where it cannot be read."""
     named = cfg.format if cfg.scores and cfg.format != "score" else ""
-    try:
+    rule = "judge.format is word, json, thought or score, or the file of a rubric"
+    with holding((OSError, UnicodeDecodeError), rule, named, "set it to one of these, or correct the path"):
         return Path(named).expanduser().read_text(encoding="utf-8") if named else ""
-    except (OSError, UnicodeDecodeError) as error:
-        rule = "judge.format is word, json, thought or score, or the file of a rubric"
-        raise InputError(rule, f"{named}: {error}", "set it to one of these, or correct the path") from error
 
 
 RIGHT = 0.5

@@ -23,9 +23,8 @@ HOLE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Segment:
-    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is stripped. `closed` is
-    False when the closing tag is missing: cut off, or another tag opened first. `begin` and `end` are its place in what
-    was parsed, its tags included."""
+    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is stripped. `closed` is False
+    when the closing tag is missing: cut off, or another tag opened first. `begin`, `end`: its place, tags included."""
 
     kind: str
     text: str

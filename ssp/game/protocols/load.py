@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.config.fields import merge
 from ssp.game.protocols.base import HOLE, Protocol
 from ssp.game.protocols.calls import HOLE as CALL
@@ -46,11 +46,9 @@ def read(path: Path, find: Callable[[str], Path]) -> Protocol:
 def _raw(path: Path, find: Callable[[str], Path], seen: tuple[Path, ...]) -> dict[str, Any]:
     """The file's keys over those that it inherits, block by block."""
     hold(path not in seen, "protocol files do not inherit in a circle", path, "remove one `inherits`")
-    try:
+    odd, rule = (OSError, ValueError, RecursionError, yaml.YAMLError), "a protocol is a readable YAML file"
+    with holding(odd, rule, lambda error: f"{path}: {' '.join(str(error).split())}", "correct the file"):
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        found = f"{path}: {' '.join(str(error).split())}"
-        raise InputError("a protocol is a readable YAML file", found, "correct the file") from error
     rule, whole = "a protocol file holds keys and values, and an id of its own", isinstance(raw, dict) and "id" in raw
     hold(whole, rule, path, "add `id: my-protocol`")
     below = raw.pop("inherits", "")

@@ -78,9 +78,8 @@ class Renderer:
         return self.protocol.retry.replace("{final}", self.protocol.role(role).final)
 
     def framed(self, text: str, ended: bool) -> tuple[str, str, str]:
-        """`text` as the layout shows it after the policy's turn: what stands before it, itself, what opens the next
-        turn. `ended`: the turn's last token is one of `ends`. A turn that did not end goes on, unless `text` is a
-        message of its own."""
+        """`text` as the layout shows it after the policy's turn: what stands before it, itself, what opens the next turn.
+        `ended`: the turn's last token is one of `ends`; else it goes on, unless `text` is a message of its own."""
         if not self.protocol.observation_form.as_turn:
             return (self._reopened if ended else ""), text, ""
         shown = self._text([*self._said, {"role": "tool", "content": text.strip()}])[self._length :]

@@ -68,7 +68,8 @@ class EngineVerifier(Verifier):
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
         """What the policy wrote to each prompt."""
         said = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling)
-        self.likelihoods = [0.0 if isinstance(one, Fault) else _likelihood(one.logprobs) for one in said]
+        drawn = [() if isinstance(one, Fault) else one.logprobs for one in said]
+        self.likelihoods = [math.exp(sum(each) / len(each)) if each else 0.0 for each in drawn]  # geometric means
         return [one if isinstance(one, Fault) else self._renderer.decode(one.ids) for one in said]
 
 
@@ -88,14 +89,8 @@ class EndpointVerifier(Verifier):
         return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))
 
 
-def _likelihood(logprobs: Sequence[float]) -> float:
-    """Geometric mean of the tokens' probabilities."""
-    return math.exp(sum(logprobs) / len(logprobs)) if logprobs else 0.0
-
-
 def speaks(renderer: Renderer, role: str) -> Renderer:
-    """In what a policy is asked as the verifier `role`: its own protocol where that knows the role, else natural
-    language."""
+    """What a policy is asked in as the verifier `role`: its protocol where that knows the role, else natural language."""
     known = role in renderer.protocol.roles
     return renderer if known else Renderer(natural(), renderer.tokenizer, renderer.template)
 
@@ -173,8 +168,7 @@ CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
 
 class Referee:
     """Checks proposals in batches. `verifier` is there exactly when `cfg.verifier` names one; `judge` decides whether its
-    answer is the target; `guide` scores what is valid; where it is `verifier`, the likelihood of the
-    verifier's answer does."""
+    answer is the target; `guide` scores what is valid; where it is `verifier`, the answer's likelihood does."""
 
     def __init__(
         self,

@@ -81,8 +81,7 @@ RULES: dict[str, Rule] = {rule.__name__: rule for rule in (*_OF_QUESTIONS, *_OF_
 
 def broken_rule(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> str:
     """Id of the first of `cfg.rules` that the episode broke, "" when it kept all. `malformed` is always asked first."""
-    asked = ("malformed", *cfg.rules)
-    return next((id for id in asked if RULES[id](episode, target, cfg, protocol)), "")
+    return next((id for id in ("malformed", *cfg.rules) if RULES[id](episode, target, cfg, protocol)), "")
 
 
 def least_searches(cfg: RefereeConfig) -> int:

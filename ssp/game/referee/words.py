@@ -65,8 +65,7 @@ def names(text: str, target: str) -> bool:
     said, wanted = fold(text), fold(target)
     if not _LETTER.search(wanted):
         return wanted in said
-    kept = [word for word in words(wanted) if word not in ARTICLES]
-    drop = ARTICLES if kept else ()
+    drop = ARTICLES if any(word not in ARTICLES for word in words(wanted)) else ()
     return any(
         within(_stems(wanted.translate(table), drop), _stems(said.translate(table), drop))
         for table in ({}, _PUNCTUATION)

@@ -117,8 +117,7 @@ def ssp(response: str, golds: Sequence[str], judged: bool | None = None, answer:
     else 0. InputError as for `em`."""
     if not em(response, golds, answer) and not judged:
         return 0.0
-    spam = max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS
-    return SPAM_FACTOR if spam else 1.0
+    return SPAM_FACTOR if max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS else 1.0
 
 
 def graded(response: str, golds: Sequence[str], score: float | None = None, answer: str | None = None) -> float:

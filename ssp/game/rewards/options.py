@@ -10,7 +10,7 @@ from functools import cache
 from numbers import Real
 from typing import Any
 
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.config import own
 
 
@@ -40,11 +40,9 @@ def imported(place: str, name: str, parameters: str, *values: object) -> Callabl
     """The user's function at `place`, the reward called `name`. InputError unless it is one that can be called with
     `parameters`, for which `values` stand."""
     found: Callable[..., float] = own.find(place, f"the reward {name}", f"def reward{parameters}:")
-    try:
+    rule = f"the reward {name} is a function, called with {parameters}"
+    with holding((TypeError, ValueError), rule, str, "correct it"):
         inspect.signature(found).bind_partial(*values)
-    except (TypeError, ValueError) as error:
-        rule = f"the reward {name} is a function, called with {parameters}"
-        raise InputError(rule, error, "correct it") from error
     return found
 
 

@@ -1,6 +1,5 @@
-"""Who takes a turn when: in lock step, or each episode as fast as its engine and its searches let it. Training,
-evaluation and `ask` all use it (law 8). With a lock-step engine the batch of every step is fixed by the tasks alone
-(law 7)."""
+"""Who takes a turn when: in lock step, or each episode as fast as its engine and searches let it. Training, evaluation and
+`ask` all use it (law 8). With a lock-step engine the batch of every step is fixed by the tasks alone (law 7)."""
 
 import time
 from collections.abc import Sequence

@@ -24,9 +24,8 @@ def fit(
     show: Callable[[Results], T],
     size: Callable[[T], int],
 ) -> T:
-    """What `show` makes of as much of `results` as has at most `most` tokens (`size` counts them); of nothing if need
-    be. Passages go from the end of the longest result. What is left, one of each query, is cut to as many tokens as
-    fit."""
+    """What `show` makes of as much of `results` as has at most `most` tokens (`size` counts them); of nothing if need be.
+    Passages go from the end of the longest result. What is left, one a query, is cut until it fits."""
     kept = [list(documents) for documents in results]
     shown = show(kept)
     while size(shown) > most and max(map(len, kept), default=0) > 1:

@@ -158,8 +158,7 @@ class Player:
             raise Refused(str(error)) from error
 
     def _added(self, messages: list[Message], tools: list[Any]) -> str | None:
-        """What follows the policy's last turn, the end of that turn included; None where the template shows what was before
-        in another way."""
+        """What follows the last turn, its end included; None where the template shows what was before in another way."""
         known = len(self._said)
         written = self._rendered(messages[: known - 1], tools) + self._raw[_canon(self._said[-1])]
         closed, whole = self._rendered(messages[:known], tools, reply=False), self._rendered(messages, tools)

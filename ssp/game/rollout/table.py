@@ -1,6 +1,5 @@
-"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log holds exactly the ids
-that the engine sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law
-2)."""
+"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log holds exactly the ids that
+were sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law 2)."""
 
 import threading
 import time
@@ -70,8 +69,7 @@ class Table:
         prompts = renderer.encode([renderer.prompt(task.role, task.fields) for task in tasks])
         slots = engine.open([task.seed for task in tasks])
         self.seats = []
-        rows = zip(tasks, slots, prompts, renderer.decode_all(prompts), strict=True)
-        for task, slot, ids, shown in rows:
+        for task, slot, ids, shown in zip(tasks, slots, prompts, renderer.decode_all(prompts), strict=True):
             episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
             episode.log.append(Kind.PROMPT, ids)
             self.seats.append(Seat(task, episode, slot, ids, Source(settings.source)))

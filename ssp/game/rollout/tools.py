@@ -22,7 +22,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from referencing import Registry
 
 from ssp.base.episode import Document, Mistake, ToolResult
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, hold, holding
 from ssp.base.printable import printable
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import TOOL, Call, Offer
@@ -185,14 +185,13 @@ def function(made: Any, spec: str) -> Tool:
     hold(fits, "`seconds` of a tool is a number above 0", f"{spec}: {seconds!r}", "correct it")
     fits = isinstance(mistakes, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in mistakes)
     hold(fits, "`mistakes` of a tool is a tuple of exceptions", f"{spec}: {mistakes!r}", "write e.g. (ValueError,)")
-    try:
+    rule = "a tool's parameters have names, and types that JSON can say"
+    # An exception of pydantic, or of an annotation.
+    with holding(Exception, rule, spec, "correct them, or give it `parameters`, a JSON schema"):
         parameters = inspect.signature(made, eval_str=True).parameters
         if schema is None:
             shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters))
             schema = _untitled(shape.model_json_schema())
-    except Exception as error:  # of pydantic, or of an annotation
-        rule = "a tool's parameters have names, and types that JSON can say"
-        raise InputError(rule, f"{spec}: {error}", "correct them, or give it `parameters`, a JSON schema") from error
     offer = offered(Offer(getattr(made, "__name__", ""), inspect.getdoc(made) or "", schema), spec)
 
     async def call(arguments: dict[str, Any], key: str) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.config import own
 from ssp.learning.algorithms import estimators
 from ssp.learning.algorithms.base import Algorithm
@@ -25,8 +25,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
-    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: an unknown name, no estimator
-    at the place."""
+    """A fresh estimator called `name`, or at the place `name` of a user's own. InputError: unknown, or none at the place."""
     if own.is_own(name):
         return _own(name, gamma, lam)
     hold(name in _ALGORITHMS, "algorithm must be a known name", name, f"set algorithm to one of: {', '.join(names())}")
@@ -40,11 +39,10 @@ def _own(place: str, gamma: float, lam: float) -> Algorithm:
     if not isinstance(kind, type) or not issubclass(kind, Algorithm):
         raise InputError(f"{rule} is a class that inherits Algorithm", repr(kind), f"write `{example}`")
     hold(not kind.needs_values, f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
-    try:
+    called = f"{rule} is made by its class, called with (gamma, lam)"
+    # It may lack a method, or raise whatever its author likes.
+    with holding(Exception, called, lambda error: f"{type(error).__name__}: {error}", "correct it"):
         made = kind(gamma, lam)
-    except Exception as error:  # a method that is missing, or whatever a user's class raises
-        found = f"{type(error).__name__}: {error}"
-        raise InputError(f"{rule} is made by its class, called with (gamma, lam)", found, "correct it") from error
     given_by = made.advantages
 
     def checked(batch: Batch) -> Tensor:

@@ -101,8 +101,7 @@ def episode_rewards(batch: Batch) -> Tensor:
 
 
 def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
-    """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, as if they stood side by
-    side; 0 elsewhere."""
+    """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, put side by side; 0 elsewhere."""
     on = mask.bool()
     out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):

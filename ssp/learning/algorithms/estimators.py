@@ -80,8 +80,7 @@ class Rloo(Algorithm):
 
 
 class Reinforce(Algorithm):
-    """A = (r - batch mean) / (batch std + 1e-6), the same on every model token of the episode. Source: Williams 1992
-    (REINFORCE with a baseline)."""
+    """A = (r - batch mean) / (batch std + 1e-6) on every model token. Source: Williams 1992 (REINFORCE with a baseline)."""
 
     name, baseline = "reinforce", "batch"
 
@@ -120,8 +119,7 @@ class ReinforceRunning(Algorithm):
 
 
 class ReinforcePP(Algorithm):
-    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over
-    policy tokens.
+    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over them.
 
     Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`.
     """

@@ -1,7 +1,6 @@
 """What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one process.
 
-A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are float32
-whatever the computation's type.
+A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are always float32.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ssp.base import devices
-from ssp.base.errors import InputError, InvariantError
+from ssp.base.errors import InputError, InvariantError, holding
 from ssp.config.role import LearnerConfig
 from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import LOOPBACK, SOLO, Ranks, join
@@ -133,13 +133,11 @@ def _deepspeed(ranks: Ranks) -> Any:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("LOCAL_RANK", "0")  # a process sees its own GPU only
     os.environ.setdefault("LOCAL_SIZE", str(ranks.world))
-    try:
+    step = "pip install 'ssp[deepspeed]', or set learner.kind=torch"
+    with holding(ImportError, "learner.kind=deepspeed needs DeepSpeed", str, step):
         import deepspeed
         import deepspeed.comm
         import deepspeed.ops
-    except ImportError as error:
-        rule = "learner.kind=deepspeed needs DeepSpeed"
-        raise InputError(rule, str(error), "pip install 'ssp[deepspeed]', or set learner.kind=torch") from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():

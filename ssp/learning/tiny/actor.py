@@ -56,8 +56,7 @@ class Actor:
         """Ids of a turn: thinking aloud without tags, then a search, or at last the result."""
         lengths = turns(self._lengths.tokens, self._lengths.sigma, seed, self._searches, self._cap)
         words = [WORDS[i] for i in generator(seed, "words").permutation(len(WORDS))]
-        searches = turn < len(lengths) - 1
-        if searches:
+        if turn < len(lengths) - 1:
             said = searching(self._renderer, self._role, words[turn % len(words)])
         elif self._world and self._role == PROPOSER:
             said = handing_in(self._renderer, self._role, f"{words[-1]} {words[-2]} ?")

@@ -1,8 +1,7 @@
 """A tiny policy for any protocol: random weights, then a few seconds of practice in the protocol's form.
 
-A byte-level tokenizer (tags and stop strings in several tokens, the special tokens of the Qwen and Llama families, a
-chat template with tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words
-drawn at random: it knows nothing.
+A byte-level tokenizer (tags and stop strings in several tokens, Qwen's and Llama's special tokens, a chat template with
+tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words drawn at random.
 """
 
 from __future__ import annotations
@@ -165,8 +164,7 @@ class _Practice:
 
     def _log(self, pieces: Sequence[tuple[Kind, str]]) -> TokenLog:
         log = TokenLog()
-        encoded = self._renderer.encode([text for _, text in pieces])
-        for ids, (kind, _) in zip(encoded, pieces, strict=True):
+        for ids, (kind, _) in zip(self._renderer.encode([text for _, text in pieces]), pieces, strict=True):
             if kind is Kind.MODEL:
                 log.append_model(ids, [0.0] * len(ids), 0)
             else:

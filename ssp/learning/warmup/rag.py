@@ -54,8 +54,7 @@ def traces(
 ) -> list[dict[str, Any]]:
     """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` documents that were found for it.
 
-    InputError: more or fewer results than questions, a question for which nothing was found, an answer that `protocol`
-    cannot hand in.
+    InputError: more or fewer results than questions, a question with none, an answer that `protocol` cannot hand in.
     """
     rule = "--found holds one result for each question, in their order"
     hold(len(questions) == len(found), rule, f"{len(found):,} for {len(questions):,} questions", "ask for all of them")

@@ -34,8 +34,7 @@ class Ledger(LedgerReader):
     # Columns without anything in them are left out: SQLite's door takes as long for nothing as for a number.
 
     def _insert(self, table: str, rows: Collection[Row]) -> None:
-        columns = sorted(set[str]().union(*rows))
-        if columns:
+        if columns := sorted(set[str]().union(*rows)):
             marks = ", ".join("?" * len(columns))
             values = [tuple(map(row.get, columns)) for row in rows]
             self._db.executemany(f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values)

@@ -1,5 +1,4 @@
-"""A transformer's forward pass over texts of many lengths. Every weight comes from the folder; code that comes with a
-model is refused."""
+"""A transformer's forward pass over texts of many lengths. All weights are the folder's; a model's own code is refused."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -160,7 +159,8 @@ def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, o
 def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     """The folder's tokenizer; its ids lie within the model's vocabulary."""
     held = [name for form in ("tokenizer.json", "vocab.*", "*.model") for name in folder.glob(form)]
-    try:
+    rule, step = "a model's folder holds a tokenizer that has a Rust form", "copy it again"
+    with holding(_UNREADABLE, rule, lambda e: f"{folder}: {type(e).__name__} {str(e).strip().splitlines()[:1]}", step):
         if not held:
             raise OSError("no tokenizer.json, vocab.txt or *.model")
         # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders without that file.
@@ -168,9 +168,6 @@ def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
         kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
         made: Any = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
-    except _UNREADABLE as error:
-        found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
-        raise InputError("a model's folder holds a tokenizer that has a Rust form", found, "copy it again") from error
     most, rule = config.get("vocab_size", words), "a tokenizer's ids lie within the model's vocabulary"
     hold(words <= most, rule, f"{folder}: {words} > {most}", "copy the tokenizer of this model")
     return made

@@ -1,5 +1,4 @@
-"""An index as a folder. One whose manifest, sizes or contents disagree is refused: sizes at every start, contents once
-a machine."""
+"""An index as a folder. Refused where manifest, sizes (at every start) or contents (once a machine) disagree."""
 
 from __future__ import annotations
 

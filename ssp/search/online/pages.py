@@ -78,9 +78,8 @@ class Pages:
         """The first `LONGEST` bytes of the page; "" when it is no HTML. ValueError for an address that must not be asked."""
         url, deadline = httpx.URL(link), time.monotonic() + TIMEOUT
         for _ in range(REDIRECTS + 1):
-            address = public_address(url, self._loopback)
             # The address that was checked is the one that is asked: a name may be another a moment later.
-            pinned = url.copy_with(host=address, fragment=None)
+            pinned = url.copy_with(host=public_address(url, self._loopback), fragment=None)
             headers, names = {"host": url.netloc.decode()}, {"sni_hostname": url.host}
             left = max(deadline - time.monotonic(), 0.01)
             with self._client.stream("GET", pinned, headers=headers, extensions=names, timeout=left) as reply:

@@ -60,9 +60,8 @@ class OnlineSearch:
         self._memory = Book(cache.root() / f"web-{platform.node()}.db", block.ttl, keep=KEPT)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault. A query
-        without a word finds nothing, and so does one that the engine refuses although it takes another: that is the
-        policy's doing (law 2)."""
+        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault. A query without a
+        word, or one refused by an engine that takes another, finds nothing: the policy's doing (law 2)."""
         began = time.perf_counter()
         # One at a time through the memory, so that a fault loses no answer that was paid for.
         answers = list(self._pool.map(partial(self._remembered, k), queries))
@@ -154,8 +153,7 @@ class _Keyed(httpx.BaseTransport):
 def _transport(url: str) -> httpx.BaseTransport:
     """Through the environment's proxy, where it has one for this address."""
     address = httpx.URL(url)
-    direct = is_loopback(url) or proxy_bypass(address.host)
-    proxy = None if direct else getproxies().get(address.scheme)
+    proxy = None if is_loopback(url) or proxy_bypass(address.host) else getproxies().get(address.scheme)
     return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
 
 

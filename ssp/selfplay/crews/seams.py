@@ -17,9 +17,8 @@ from ssp.selfplay.transfer.parcel import Place
 
 class Players(Protocol):
     """One of the players of a role. `play` gives the block in the tasks' order and its report; Fault `payload_lost` or
-    `weights_missed` where the parcel is of no use any more. `refresh` (in flight) and `receive` (of a broadcast) take
-    new weights; seconds. `sleep` gives the GPU's memory back until `wake`; Fault `engine_awake` when too much of it
-    stays taken."""
+    `weights_missed` where the parcel is of no use any more. `refresh` (in flight) and `receive` (of a broadcast) take new
+    weights; seconds. `sleep` gives the GPU's memory back until `wake`; Fault `engine_awake` when too much stays."""
 
     @call(payload=True, computes=True, work="play")
     async def play(

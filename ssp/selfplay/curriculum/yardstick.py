@@ -13,7 +13,7 @@ from statistics import fmean, variance
 from typing import Any, NamedTuple
 
 from ssp.base.episode import REPLAYED, SOLVER, Outcome, Task
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold, holding
 from ssp.base.files import whole
 from ssp.base.seeds import derive, generator
 from ssp.config.schema import Config
@@ -122,10 +122,9 @@ def leave(run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUEST
 def read_told(run: RunFolder) -> dict[str, Any] | None:
     """What `leave` left: {policy, attempts, rounds: [step, own, low, high, yardstick, low, high, questions]}; None without.
     InputError for a broken file."""
-    try:
-        told: dict[str, Any] = json.loads((run.path / FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    file = run.path / FILE
+    if not file.exists():
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{FILE} is JSON", f"{run.path / FILE} ({error})", "remove it, and measure again") from error
+    with holding((OSError, ValueError, RecursionError), f"{FILE} is JSON", file, "remove it, and measure again"):
+        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return told

@@ -135,8 +135,7 @@ class Matchmaker:
         part_of = {target: at % PARTS for at, (target, _) in enumerate(targets.most_common())}
         for game in some:
             part = part_of[game.number // self._cfg.game.proposals] if role == SOLVER or self._apart else 0
-            mine = role == PROPOSER or part % 2
-            made = self._league.opponent(role, round_, part) if mine else None
+            made = self._league.opponent(role, round_, part) if role == PROPOSER or part % 2 else None
             if made is not None and made != self._steps[other][newest.version]:
                 matches[made].append(game)
                 game.frozen = other

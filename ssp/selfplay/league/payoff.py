@@ -1,8 +1,7 @@
 """The payoff table: how often each solver version was right on the questions of each proposer version.
 
 Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones (`design_effect`). A game
-whose question was not valid, whose weights changed within it, or without a graded attempt with a token, is no result (law
-2).
+without a valid question, whose weights changed, or without a graded attempt with a token is no result (law 2).
 """
 
 import math
@@ -109,6 +108,5 @@ def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iter
         if len(solvers) > 1 or len(proposers) > 1:
             mixed += 1
         elif solvers:  # else nobody wrote a token: the question leaves no room for an attempt
-            right = round(rates[game] * len(rows))
-            table.add([Result(solvers.pop(), proposers.pop(), right, len(rows))])
+            table.add([Result(solvers.pop(), proposers.pop(), round(rates[game] * len(rows)), len(rows))])
     return mixed

@@ -1,6 +1,5 @@
-"""Near-duplicates: questions whose features (words, and pairs of neighbouring words, folded as the referee does) are the
-same, or that ask for the same answer and whose features are alike by Jaccard. A group is what such pairs connect; the
-search is exact."""
+"""Near-duplicates: questions whose features (words, and pairs of neighbours, folded as the referee does) are the same, or
+that ask for the same answer with features alike by Jaccard. A group is what such pairs connect; the search is exact."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence

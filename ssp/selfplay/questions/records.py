@@ -5,8 +5,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ssp.data.readers import Question
-
 VALID, REJECTED, VOID = "valid", "rejected", "void"
 
 
@@ -83,10 +81,6 @@ class Record:
     def history(self) -> list[tuple[int | None, float]]:
         """(solver's version, win rate) of each game that has a win rate, in the order in which they were played."""
         return [(play.solver_version, play.win_rate) for play in self.plays if play.win_rate is not None]
-
-    def as_question(self) -> Question:
-        """What a training set has of it."""
-        return Question(self.id, self.question, tuple(self.answers), 0, self.data_source, self.split)
 
 
 def identify(question: str, target: str) -> str:

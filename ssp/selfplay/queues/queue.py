@@ -45,9 +45,8 @@ class LeaseQueue:
         self._done: dict[str, None] = {}
 
     def put(self, tickets: Sequence[Ticket], again: bool = False) -> bool:
-        """All of `tickets`, or False when there is no room for those that are new. InvariantError when there never can
-        be. `again`: they had found room before the queue died. Another one may have it now, and wait for these to go
-        first."""
+        """All of `tickets`, or False when there is no room for the new ones. InvariantError when there never can be.
+        `again`: they had room before the queue died; another one may have it now, and wait for these to go first."""
         fresh = {t.id: t for t in tickets if t.id not in self._tickets and t.id not in self._done}
         if fresh and not again:
             items, nbytes = _size(fresh.values())

@@ -63,8 +63,7 @@ class Group:
         with _faults("sending"):
             for array in weights.values():
                 # contiguous, and writable: torch warns of arrays that it might write to
-                owned = np.require(array, requirements=["C", "W"])
-                self._one(torch.from_numpy(owned).to(self._device))
+                self._one(torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device))
 
     def receive(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
         """The sender's next weights, like `tensors`: arrays, from GPUs tensors there. Fault `broadcast_failed`."""

@@ -37,8 +37,7 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is: its node's address, and the id of the device in whose memory it gives or takes weights ("" =
-    none)."""
+    """Where a process is: its node's address, and the id of the device whose memory gives or takes weights ("" = none)."""
 
     host: str
     gpu: str = ""

@@ -70,8 +70,7 @@ class Publisher:
         return self._parcel(OBJECT_STORE, serial, weights), {"sync/bytes": float(size(weights))}
 
     def _parcel(self, kind: str, serial: int, weights: Weights) -> Parcel:
-        odd = [name for name, array in weights.items() if not isinstance(array, np.ndarray)]
-        if odd:
+        if odd := [name for name, array in weights.items() if not isinstance(array, np.ndarray)]:
             raise InvariantError(f"weights travel as numpy arrays: {odd[0]} is none")
         if kind == OBJECT_STORE:
             return Parcel(kind, serial, size(weights), payload=weights)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ssp import engines
 from ssp.base import cache, models
 from ssp.base.episode import PROPOSER, SOLVER
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
 from ssp.config import own
 from ssp.config.crews import warmed
@@ -55,11 +55,9 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
     folder = _folder(model_dir)
     there, step = (folder / "tokenizer.json").is_file(), "give a folder that save_pretrained wrote"
     hold(there, "a policy folder holds tokenizer.json", folder, step)
-    try:
+    rule = "the tokenizer files of a policy folder can be read"
+    with holding(Exception, rule, folder, "copy or save the policy again"):  # the library raises bare Exceptions too
         loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the library raises bare Exceptions too
-        rule = "the tokenizer files of a policy folder can be read"
-        raise InputError(rule, f"{folder}: {error}", "copy or save the policy again") from error
     return loaded
 
 
@@ -200,8 +198,7 @@ def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
 
 
 def _called(cfg: Config, role: str) -> tools.Tools:
-    web = cfg.retriever.url if cfg.retriever.online.engine else None
-    return called(tuple(cfg.block(role).tools), web)
+    return called(tuple(cfg.block(role).tools), cfg.retriever.url if cfg.retriever.online.engine else None)
 
 
 @lru_cache

@@ -45,8 +45,7 @@ class Judge:
             self._loader.fit(version, parcel)
         found = {document.id: document for episode in block for document in episode.documents}
         pool = [document for _, document in sorted(found.items())]
-        verdicts = self._referee.check(block, targets, lambda episode: pool)
-        return verdicts, time.perf_counter() - started
+        return self._referee.check(block, targets, lambda episode: pool), time.perf_counter() - started
 
     def grade(self, block: list[Episode], items: Sequence[tuple[int, Item]]) -> tuple[list[Grade], float]:
         """A grade for each (row of the block, what is to be decided of it but for the answer, which lies there), and the

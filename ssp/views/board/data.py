@@ -139,8 +139,7 @@ class Board:
         if self._ledger is None or status.st_ino != self._stamp[0]:
             self.close()  # the copy of a ledger that lies elsewhere is exchanged as a whole
             self._ledger = Ledger(self.run.ledger, readonly=True)
-        new = [id for id in self._ledger.judged() if id not in self._known]
-        games, episodes = self._ledger.of_games(new)
+        games, episodes = self._ledger.of_games([id for id in self._ledger.judged() if id not in self._known])
         self._settle(games, episodes)
         tally = {role: states for role, states in self._ledger.tally().items() if role in ROLES}
         counts = self._ledger.outcomes()

@@ -93,8 +93,7 @@ class Run:
         for file, rows in files.items():
             said = records.reader.columns(file, ["final"])
             for place, id in rows.items():
-                right = same(said[place]["final"] or "", asked[id].answers)
-                answers[id] = asked[id].hops, float(right)
+                answers[id] = asked[id].hops, float(same(said[place]["final"] or "", asked[id].answers))
         return answers
 
     @cached_property

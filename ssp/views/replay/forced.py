@@ -63,7 +63,7 @@ class Forced:
             return [*results, untold("turns", f"the episode is void: {record.cause}")]
         if cfg.block(found.policy).agent:
             return [*results, untold("turns", "an agent's code played them")]
-        settings = build.settings(cfg, found.policy, found.temperature(cfg), found.update)
+        settings = build.settings(cfg, found.policy, found.temperature(cfg), found.entry.get("round"))
         now = along(record, self._records.task(found), renderer, settings)
         kinds = ([_KINDS.get(kind, str(kind)) for kind in log.kinds] for log in (record.log, now.log))
         return [
@@ -110,8 +110,7 @@ class Forced:
         """The protocol in the words of the role's start model, which all its versions share."""
         if role not in self._renderers:
             cfg, kept = self._cfg, self._weights.kept(role)
-            folder = kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run)
-            tokens = build.tokenizer(folder)
+            tokens = build.tokenizer(kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run))
             self._renderers[role] = Renderer(build.protocol(cfg, role), tokens, cfg.block(role).template)
         return self._renderers[role]
 

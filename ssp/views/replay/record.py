@@ -58,11 +58,6 @@ class Found:
         """The versions that drew its tokens, in order of time."""
         return list(dict.fromkeys(version for version in self.episode.log.versions if version >= 0))
 
-    @property
-    def update(self) -> int | None:
-        """The update of its role whose limits it was played in; None where no ledger says."""
-        return self.entry.get("round")
-
     def temperature(self, cfg: Config) -> float:
         """At which it was sampled."""
         if self.evaluates:

@@ -56,8 +56,7 @@ class _Tape:
                 stopped = True
                 break
         drawn = slice(start, self.at)
-        versions = log.versions[drawn]
-        return [Generation(log.ids[drawn], log.logprobs[drawn], self.version, stopped, versions)]
+        return [Generation(log.ids[drawn], log.logprobs[drawn], self.version, stopped, log.versions[drawn])]
 
     @property
     def unread(self) -> int:
