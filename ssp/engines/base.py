@@ -44,6 +44,11 @@ class StopWords:
         return any(word in text for word in self.strings)
 
 
+def most_rows(n: int) -> int:
+    """Rows of the embedded engine's cache with which a GPU decodes `n`: few sizes, each of which is recorded once."""
+    return max(16, 1 << (n - 1).bit_length())
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end it."""

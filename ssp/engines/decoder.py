@@ -219,6 +219,7 @@ class Decoder:
             down=take(prefix + "mlp.down_proj.weight").t().contiguous().to(self.dtype),
         )
 
+    @torch.inference_mode()
     def become(self, other: Decoder) -> None:
         """Take the weights of another one of the same shape, in place."""
         own, new = ([one.embed, one.head, *(t for x in one.layers for t in vars(x).values())] for one in (self, other))
@@ -274,9 +275,9 @@ class Decoder:
             rotated = torch.cat([-second, first], 2)
         return torch.addcmul(qk * cos, rotated, sin), v
 
-    def decode(self, cache: Cache, ids: Tensor, positions: Tensor, length: int) -> Tensor:
+    def decode(self, cache: Cache, ids: Tensor, positions: Tensor, length: int, rows: Tensor | None = None) -> Tensor:
         """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden]. All attend in
-        one product over the longest row's `length`."""
+        one product over the longest row's `length`. `rows`, int64 [n]: where keys and values go instead."""
         n, length = len(ids), length if self.device.type == "cpu" else even(length)
         unseen = unseen_by(positions, length)[:, None].to(self.dtype)
 
@@ -289,7 +290,8 @@ class Decoder:
             scores.view(n, kv * groups, length).add_(unseen)
             return torch.bmm(torch.softmax(scores, -1), v)
 
-        return self._forward(cache, ids, torch.arange(n, device=self.device), positions, attend)
+        rows = torch.arange(n, device=self.device) if rows is None else rows
+        return self._forward(cache, ids, rows, positions, attend)
 
     def prefill(self, cache: Cache, pieces: Sequence[Piece]) -> Tensor:
         """Feed pieces, packed without padding; hidden state of the last token of each that is `last`. A piece follows what

@@ -2,7 +2,7 @@
 
 A token of SmolLM2-135M is about 650 kernels, which a host starts in 12 ms and a GPU computes in a fraction of that.
 Promises the hidden states of `Decoder.decode` for rows 0 .. n-1, and to write nothing but their places in the cache and the
-last place of other rows, which is nobody's.
+first place of its last row, which is nobody's: a size has more rows than are decoded.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ssp.engines.base import most_rows
 from ssp.engines.decoder import Cache, Decoder
 
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Of a function without host work: what does it again, and the tensor that then has its result."""
-_ROWS, _LENGTH = 16, 128
-"""A size has at least so many rows, twice as many as the one before it; and so many keys, or that many more."""
+_LENGTH = 128
+"""A size has so many keys, or that many more."""
 
 
 def recorded(compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """`compute` as a CUDA graph. Other threads may use the GPU meanwhile."""
+    """`compute` as a CUDA graph; one at a time in a process. Other threads may use the GPU meanwhile."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         made = compute()
@@ -31,6 +32,7 @@ def recorded(compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]
 class _Size:
     ids: Tensor
     positions: Tensor
+    rows: Tensor
     again: Callable[[], None]
     hidden: Tensor
 
@@ -44,9 +46,9 @@ class Graphs:
         self._memory = -1
 
     def decode(self, cache: Cache, ids: Tensor, positions: Tensor, length: int) -> Tensor:
-        """As `Decoder.decode`; no row uses the cache's last place."""
+        """As `Decoder.decode`. No slot has the cache's last row."""
         n = len(ids)
-        rows = max(_ROWS, 1 << (n - 1).bit_length())
+        rows = most_rows(n)
         cache.reserve(rows, cache.length)
         if self._memory != cache.grown:
             self._sizes.clear()
@@ -54,19 +56,20 @@ class Graphs:
         length = min(-(-length // _LENGTH) * _LENGTH, cache.length)
         size = self._sizes.get((rows, length))
         if size is None:
-            size = self._sizes[rows, length] = self._made(cache, ids, positions, rows, length)
-        size.ids[:n] = ids
-        size.positions[:n] = positions
-        size.positions[n:] = cache.length - 1
+            size = self._sizes[rows, length] = self._made(cache, ids.new_zeros(3, rows), length)
+        spare = (0, 0, cache.rows - 1)
+        given = (ids, positions, torch.arange(n, device=ids.device))
+        for own, mine, others in zip((size.ids, size.positions, size.rows), given, spare, strict=True):
+            own[:n], own[n:] = mine, others
         size.again()
         return size.hidden[:n].clone()
 
-    def _made(self, cache: Cache, ids: Tensor, positions: Tensor, rows: int, length: int) -> _Size:
-        own, places = ids.new_zeros(rows), positions.new_full((rows,), cache.length - 1)
-        own[: len(ids)], places[: len(ids)] = ids, positions
+    def _made(self, cache: Cache, inputs: Tensor, length: int) -> _Size:
+        ids, positions, rows = inputs
+        rows.fill_(cache.rows - 1)
 
         def compute() -> Tensor:
-            return self._model.decode(cache, own, places, length)
+            return self._model.decode(cache, ids, positions, length, rows)
 
         compute()  # what is set up once, and is no part of a graph
-        return _Size(own, places, *self._record(compute))
+        return _Size(ids, positions, rows, *self._record(compute))

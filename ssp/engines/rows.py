@@ -47,7 +47,8 @@ class Rows:
         self._prompt: dict[int, tuple[int, ...]] = {}
 
     def replace(self, model: Decoder, keep: bool) -> None:
-        """Compute with `model` from now on; `keep`: rows stay as they are, and no later slot reads them."""
+        """Compute with `model`, which the caller gives away, from now on; `keep`: rows stay as they are, and no later slot
+        reads them."""
         if self.model is None or self._graphs is None:
             self.model, self._graphs = model, Graphs(model) if self.device.type == "cuda" else None
         else:  # they know where its weights are
@@ -116,13 +117,17 @@ class Rows:
             return
         both, other = np.concatenate([here, there]), np.concatenate([there, here])
         if length:
-            self.cache.reserve(len(self.slot), length)
+            self._reserve(length)
             self.cache.copy(torch.from_numpy(other), torch.from_numpy(both), length)
         for array in (self.slot, self.length, self.seed, self.drawn, self.owed):
             array[both] = array[other]
         for row in both.tolist():
             if self.slot[row] >= 0:
                 self.row[int(self.slot[row])] = row
+
+    def _reserve(self, length: int) -> None:
+        """Room for all slots, and a row that is nobody's (graphs.py)."""
+        self.cache.reserve(len(self.slot) + 1, length)
 
     def feed(self, first: int, pending: list[list[int]], most: int) -> tuple[Tensor, list[int]]:
         """Read ragged ids into the rows from `first` on, and make room for `most` more: hidden states of each row's last id,
@@ -133,7 +138,7 @@ class Rows:
             ([int(self.owed[row])] if self.owed[row] >= 0 else []) + ids for row, ids in zip(rows, pending, strict=True)
         ]
         longest = int(self.length[first : first + len(feeds)].max()) + max(map(len, feeds))
-        self.cache.reserve(len(self.slot), longest + most + 1)  # one place that is nobody's, see graphs.py
+        self._reserve(longest + most)
         sources = self._shared(first, feeds) if self.prefix else list(rows)
         read = [row for row, source in zip(rows, sources, strict=True) if row == source]
         hidden = self._prefill(read, [feeds[row - first] for row in read])

@@ -8,12 +8,13 @@ from ssp.capacity.memory.needs import GB, Need, size
 from ssp.capacity.memory.shapes import Model
 from ssp.config.role import RoleConfig
 from ssp.config.tables import ACTED
+from ssp.engines.base import most_rows
 from ssp.engines.vllm.setup import cpu_cache
 
 BATCHED = 8192
 """Tokens that vLLM computes at a time (its max_num_batched_tokens for offline use on data-centre GPUs)."""
 GRAPHS = GB
-"""CUDA graphs, which vLLM captures beside its share of the memory."""
+"""CUDA graphs, an allowance: vLLM captures them beside its share of the memory, the embedded engine records them."""
 PREFILL, GPU_PREFILL = 512, 4096
 """Tokens that the embedded engine reads at a time on a CPU and on a GPU."""
 RESIDUE = 2 * GB
@@ -37,6 +38,7 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     read, shape = model.parameters * FLOAT32, model.shape
     if shape is None:
         return EngineNeeds((Need("weights", read),))
+    episodes = most_rows(episodes) if gpu else episodes
     # Held twice: a tied output matrix, and without norms the projections of queries and keys, the second time turned.
     twice = shape.tied * shape.vocab * shape.hidden
     if not shape.qk_norm:
@@ -50,6 +52,7 @@ def engine(model: Model, role: RoleConfig, episodes: int, gpu: int = 0, adapters
     if gpu:  # masks and scores count here; weights come over the host and are packed on the GPU
         playing = FLOAT32 * max(GPU_PREFILL * (layer + shape.heads * role.limits.longest), logits)
         coming = [Need("next weights", packed + copies, turn=True), Need("read weights", read, host=True, turn=True)]
+        coming += [Need("graphs", GRAPHS)]
     cache = Need("KV cache", episodes * _full(model, role))
     work = Need("workspace", playing, after=True)  # of a prefill's widest layer, or all logits in four copies
     return EngineNeeds((Need("weights", packed), *coming, cache, work))
