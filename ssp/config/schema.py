@@ -159,7 +159,8 @@ class RefereeConfig:
     `verifier`: who must answer the question from the proposer's evidence: frozen (start checkpoint), solver (live
     policy), judge (the endpoint of `judge.*`), none. `evidence`: what the verifier's quotes must be: verbatim (each is
     a sentence of the proposer's documents), chain (and they lead from the question to the target by its relations, in
-    order), quoted (each names a document that the proposer found, and stands in it), none.
+    order), quoted (each names a document that the proposer found, and stands in it), counted (and there are as many as
+    the row asks for searches), none.
     `noise` beside the evidence: so many single documents, or with evidence=none the whole material of so many other
     proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer a twelfth.
     Rules that count: no_evidence (fewer than one search showed a document), no_search (than two), too_many_relations
@@ -171,7 +172,7 @@ class RefereeConfig:
         default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_evidence"]
     )
     verifier: str = choice("frozen", "frozen solver judge none")
-    evidence: str = choice("chain", "chain verbatim quoted none")
+    evidence: str = choice("chain", "chain verbatim quoted counted none")
     noise: int = number(2, 0)
     prompt_tokens: int = number(768, 1)
     max_relations: ClassVar[int] = 5

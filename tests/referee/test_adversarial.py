@@ -2,7 +2,8 @@
 
 A row: `about` (the rule that it tries), `expect` (the verdict that a careful reader gives: `valid`, or the rule that is
 broken), `lang`, and what differs from a proposal without fault: `question` or `turn` (the proposer's last turn), `target`,
-`queries`, `hits`, `documents` (id → title and text), `output` (the verifier's), `cfg`, `world` (generated world).
+`queries`, `hits`, `documents` (id → title and text), `output` (the verifier's), `cfg`, `searches` (that the row asks for), `world` (generated
+world).
 `note` says what is tricky.
 """
 
@@ -33,6 +34,7 @@ ERRS = {
     "answer_in_query": (1, 0),
     "not_answerable": (0, 2),
     "unlinked_evidence": (2, 2),
+    "too_few_facts": (0, 1),
 }
 """Of the rules that err: questions that are falsely accepted, and falsely rejected; the others never err."""
 
@@ -49,9 +51,9 @@ def _in_nature(row: dict[str, Any], target: str) -> list[Verdict]:
     documents = row.get("documents", {"d1": f"Notes\nThe passage names {target} in so many words."})
     output = f'<quote id="d1">The passage names {target} in so many words</quote> <answer>{target}</answer>'
     line, settings = Line(lambda prompt: row.get("output", output)), row.get("cfg", {})
-    judge = behind(line, evidence="quoted", rules=NATURAL_RULES, prompt_tokens=4000, **settings)
+    judge = behind(line, evidence="counted", rules=NATURAL_RULES, prompt_tokens=4000, **settings)
     shown = [Document(id, f'"{text}'.replace("\n", '"\n', 1)) for id, text in documents.items()]
-    return judge.check([_episode(row, shown)], [target], lambda episode: NOISE)
+    return judge.check([_episode(row, shown)], [target], lambda episode: NOISE, [row.get("searches", 0)])
 
 
 def _in_world(row: dict[str, Any], target: str) -> list[Verdict]:

@@ -74,20 +74,22 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason() -> None:
         "not_answerable": {"final": good},
         "unquoted_evidence": {"final": good},
         "unlinked_evidence": {"final": good},
+        "too_few_facts": {"final": good},
     }
     rules = [id for id in RULES if id != "too_many_relations"]
     outputs = {
         "not_answerable": '<quote id="d1">pota seat vure</quote> <answer>vure</answer>',
         "unquoted_evidence": '<quote id="d1">pota seat vira</quote> <answer>pota</answer>',
         "unlinked_evidence": '<quote id="d2">vure a city</quote> <answer>pota</answer>',
+        "too_few_facts": '<quote id="d1">pota seat vure</quote> <quote id="d1">pota seat vure .</quote> <answer>pota</answer>',
     }
     assert set(crafted) == {*RULES, *CHECKS}
     for id, changed in crafted.items():
         line = Line(lambda prompt, id=id: outputs.get(id, ""))
         asked = ["too_many_relations"] if id == "too_many_relations" else rules
-        judge = behind(line, evidence="quoted", rules=asked)
+        judge = behind(line, evidence="counted", rules=asked)
         changed = {"queries": ["vure", "city of vure"], "hits": [1, 1], "documents": documents, **changed}
-        assert judge.check([proposal(**changed)], ["Pota"], noise) == [rejected(id)], id
+        assert judge.check([proposal(**changed)], ["Pota"], noise, [2]) == [rejected(id)], id
 
 
 def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
@@ -259,3 +261,22 @@ def test_the_judge_as_guide_reads_a_score_and_nothing_else() -> None:
     line = Line(lambda prompt: next(said))
     assert guided(guide.judged(line)) == [Verdict(True, guide=0.5), rejected("malformed"), void("judge_format")]  # type: ignore[arg-type]
     assert len(line.prompts) == 2 and '"target": "vure"' in line.prompts[0]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "searches", "wanted"),
+    [
+        ("counted", [1], VALID),
+        ("counted", [2], VALID),
+        ("counted", [3], rejected("too_few_facts")),
+        ("counted", [0], VALID),  # the row did not say
+        ("counted", [], VALID),
+        ("quoted", [3], VALID),
+    ],
+)
+def test_the_facts_that_were_quoted_are_counted_where_it_is_asked_for(
+    evidence: str, searches: list[int], wanted: Verdict
+) -> None:
+    said = '<quote id="d1">pota seat vure</quote> <quote id="d2">vure nation lemo</quote> <answer>lemo</answer>'
+    judge = behind(Line(lambda prompt: said), evidence=evidence)
+    assert judge.check([proposal("a")], ["lemo"], noise, searches) == [wanted]

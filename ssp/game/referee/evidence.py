@@ -27,10 +27,12 @@ _STOP = re.compile(r"(?<!\S)\.(?!\S)")
 @dataclass(frozen=True)
 class Evidence:
     """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output); True: it is proven.
-    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the target."""
+    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the target.
+    `counts`: it has as many quotes as the data row asks for searches."""
 
     stands: Test
     leads: Test
+    counts: bool = False
 
 
 def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
@@ -80,8 +82,15 @@ EVIDENCE: dict[str, Evidence] = {
     "verbatim": Evidence(are_sentences, taken_on_trust),
     "chain": Evidence(are_sentences, are_a_chain),
     "quoted": Evidence(are_spans, name_the_target),
+    "counted": Evidence(are_spans, name_the_target, counts=True),
 }
 """`referee.evidence` → its kind."""
+
+
+def facts(output: str) -> int:
+    """How many spans were quoted, one that stands in another not counted."""
+    spans = {tuple(_core(span)) for span in _quotes(output)}
+    return sum(not any(span != other and within(span, other) for other in spans) for span in spans)
 
 
 def _quotes(output: str) -> list[str]:

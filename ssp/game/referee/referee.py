@@ -19,7 +19,7 @@ from ssp.engines.base import once
 from ssp.game import protocols
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.protocols.renderer import Renderer
-from ssp.game.referee.evidence import EVIDENCE
+from ssp.game.referee.evidence import EVIDENCE, facts
 from ssp.game.referee.guide import VERIFIER as BY_VERIFIER
 from ssp.game.referee.guide import Guide
 from ssp.game.referee.rules import broken_rule
@@ -106,7 +106,7 @@ def natural() -> protocols.Protocol:
 
 
 def _role(cfg: RefereeConfig) -> str:
-    return QUOTING if cfg.evidence == "quoted" else VERIFIER
+    return QUOTING if cfg.evidence in ("quoted", "counted") else VERIFIER
 
 
 T = TypeVar("T")
@@ -162,8 +162,9 @@ def _draw(episode: Episode, blocks: Blocks, k: int, seed: int) -> Blocks:
 
 Noise = Callable[[Episode], list[Document]]
 
-CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence")
-"""What the verifier's output can fail, in order: it is not the target; no own document says so; not of this question."""
+CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence", "too_few_facts")
+"""What the verifier's output can fail, in order: it is not the target; no own document says so; not of this question; it
+rests on fewer facts than the row asks for searches."""
 
 
 class Referee:
@@ -184,8 +185,11 @@ class Referee:
         self._cfg, self._protocol, self._verifier, self._judge = cfg, protocol, verifier, judge
         self._seed, self._guide = seed, guide
 
-    def check(self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise) -> list[Verdict]:
-        """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn."""
+    def check(
+        self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise, searches: Sequence[int] = ()
+    ) -> list[Verdict]:
+        """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn. `searches`:
+        how many each question was asked to need, for evidence=counted (nothing, or 0: the row did not say)."""
         verdicts = []
         for episode, target in zip(episodes, targets, strict=True):
             if episode.outcome is Outcome.VOID:
@@ -194,7 +198,8 @@ class Referee:
                 verdicts.append(_ruled(broken_rule(episode, target, self._cfg, self._protocol)))
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if self._verifier is not None and left:
-            for i, verdict in self._by_verifier(self._verifier, episodes, left, targets, noise):
+            asked = searches or [0] * len(episodes)
+            for i, verdict in self._by_verifier(self._verifier, episodes, left, targets, asked, noise):
                 verdicts[i] = verdict
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if callable(self._guide) and left:
@@ -207,7 +212,13 @@ class Referee:
         return verdicts
 
     def _by_verifier(
-        self, verifier: Verifier, block: Sequence[Episode], rows: Sequence[int], targets: Sequence[str], noise: Noise
+        self,
+        verifier: Verifier,
+        block: Sequence[Episode],
+        rows: Sequence[int],
+        targets: Sequence[str],
+        searches: Sequence[int],
+        noise: Noise,
     ) -> Iterator[tuple[int, Verdict]]:
         """A verdict for each of `rows`; one whose evidence does not fit into a prompt gets no output, and fails."""
         written = ((i, self._prompt(verifier, block[i], block, noise)) for i in rows)
@@ -231,7 +242,9 @@ class Referee:
                 yield i, _ruled(CHECKS[1])
             else:
                 leads = evidence.leads(block[i], targets[i], form, output)
-                yield i, replace(_ruled("" if leads else CHECKS[2]), guide=likely.get(i, 1.0))
+                few = evidence.counts and facts(output) < searches[i]
+                rule = CHECKS[2] if not leads else CHECKS[3] if few else ""
+                yield i, replace(_ruled(rule), guide=likely.get(i, 1.0))
 
     def _prompt(self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise) -> Prompt | None:
         """The verifier's prompt about `episode`; None when not one of its own documents fits."""
