@@ -87,8 +87,9 @@ def test_every_arm_is_a_valid_configuration(name: str, tmp_path: Path) -> None:
     assert about["control"] in about["arms"] and about["seeds"] >= about["coldstarts"]
     for arm in about["arms"]:
         words = run.command(about, arm, about["coldstarts"] + 1, tmp_path / name / arm)
-        assert words[1].endswith("alone.py") and f"defaults.model={tmp_path / 'coldstarts' / '1'}" in words
-        load("quickstart", [word for word in words[4:] if "=" in word])
+        cold = "english" if name == "english" else "1"
+        assert words[1].endswith("alone.py") and f"defaults.model={tmp_path / 'coldstarts' / cold}" in words
+        load(words[3], [word for word in words[4:] if "=" in word])
 
 
 def test_the_interval_is_that_of_drawing_cold_starts_then_seeds() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from run import HERE, PER_HOP, RESULTS, experiment, rows  # noqa: E402
+from run import HERE, RESULTS, experiment, rows  # noqa: E402
 
 Row = Mapping[str, Any]
 COLUMNS = ("start", "end", "hop1", "hop2", "hop3", "train", "junk")
@@ -172,9 +172,9 @@ def page(name: str) -> str:
     said += [
         f"{about['seeds']} seeds over {about['coldstarts']} cold starts are asked for; this page has {len(found)} runs."
     ]
-    said += [
-        f"Accuracy on {PER_HOP} questions a hop of a world that training never searches, sampled at temperature 1; mean"
-    ]
+    asked = "of a world that training never searches, sampled at temperature 1"
+    asked = asked if about["config"] == "quickstart" else "that training never asks, greedy"
+    said += [f"Accuracy on {about['per_hop']} questions a hop {asked}; mean"]
     said += [
         "(lowest-highest run). `junk`: accepted questions whose true answer is not the target, by the world's oracle.",
         "",

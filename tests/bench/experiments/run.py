@@ -1,13 +1,15 @@
-"""Experiments on the embedded world: the arms of one YAML file, over seeds and cold starts, and what comes of them.
+"""Experiments, on the embedded world and in English: the arms of one YAML file, over seeds and cold starts, and what
+comes of them.
 
     python tests/bench/experiments/run.py coevolution --out runs/experiments [--jobs 2] [--arms own shared] [--seeds 2] [--cold 1]
 
-Plays each missing (arm, seed) with the settings of `ssp train --config quickstart`, by `alone.py` in one process, and adds
-one row of figures to `docs/experiments/NAME.jsonl`; an arm that another experiment has played too takes its row. It may be
+Plays each missing (arm, seed) with the settings of `ssp train --config quickstart` (or of the file's `config`), by `alone.py` in one
+process, and adds one row of figures to `docs/experiments/NAME.jsonl`; an arm that another experiment has played too takes its row. It may be
 ended and started again at any time, and on another day; a run that was ended goes on from its last checkpoint (with
 injected outages, from its start). `report.py` makes the page. The cold start of seed s is s modulo `coldstarts`, so arms
 are paired by cold start and seed; that of 0 is the shipped policy, the others are taught first (`../coldstart/teach.py`).
-Evaluation: 400 questions a hop, temperature 1, in a world that training never searches.
+Evaluation: 400 questions a hop, temperature 1, in a world that training never searches. The one cold start of the English
+experiment is `OUT/coldstarts/english`, made by `ssp warmup` where it is not there yet, in one and a half hours.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ from ssp.telemetry.runlog import read_metrics  # noqa: E402
 
 HERE, RESULTS = Path(__file__).resolve().parent, REPO / "docs" / "experiments"
 PER_HOP = 400
+ENGLISH = "english"
 # An arm that collapses is a finding, and is played to its end like the others.
 ALWAYS = [
     "resume=auto",
-    f"eval.final_questions_per_hop={PER_HOP}",
     "ray.dashboard=-1",
     "save.keep=1",
     "health.on_collapse=warn",
@@ -46,9 +48,11 @@ CURVES = ("game/win_rate", "game/valid_rate", "game/hops_mean", "game/junk_rate"
 
 
 def experiment(name: str) -> dict[str, Any]:
-    """The YAML file of that name: `title`, `about`, `seeds`, `coldstarts`, `control`, `base`, `arms` of overrides (or flags
-    of `alone.py`), `shown` (further figures of a row), `finding`."""
-    return dict(OmegaConf.to_container(OmegaConf.load(HERE / f"{name}.yaml")))  # type: ignore[arg-type]
+    """The YAML file of that name: `title`, `about`, `config` and `per_hop` (where they are not quickstart and 400), `seeds`,
+    `coldstarts`, `control`, `base`, `arms` of overrides (or flags of `alone.py`), `shown` (further figures of a row),
+    `finding`."""
+    said = OmegaConf.to_container(OmegaConf.load(HERE / f"{name}.yaml"))
+    return {"config": "quickstart", "per_hop": PER_HOP, **said}  # type: ignore[dict-item]
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -72,22 +76,37 @@ def missing(name: str, about: dict[str, Any], seeds: int, arms: Sequence[str]) -
 
 def command(about: dict[str, Any], arm: str, seed: int, folder: Path) -> list[str]:
     """What plays one run."""
-    cold = seed % about["coldstarts"]
+    cold = first(about, seed)
     start = [f"defaults.model={policy(folder.parents[1], cold)}"] if cold else []
-    told = [f"run.dir={folder}", f"seed={seed}", *start, *ALWAYS, *about["base"], *about["arms"][arm]]
-    return [sys.executable, str(HERE / "alone.py"), "--config", "quickstart", *told]
+    told = [f"run.dir={folder}", f"seed={seed}", *start, *ALWAYS, f"eval.final_questions_per_hop={about['per_hop']}"]
+    return [
+        sys.executable,
+        str(HERE / "alone.py"),
+        "--config",
+        about["config"],
+        *told,
+        *about["base"],
+        *about["arms"][arm],
+    ]
 
 
-def policy(out: Path, cold: int) -> Path:
+def first(about: dict[str, Any], seed: int) -> int | str:
+    """The cold start of a seed; 0 is the shipped one."""
+    return ENGLISH if about["config"] == ENGLISH else int(seed % about["coldstarts"])
+
+
+def policy(out: Path, cold: int | str) -> Path:
     """The folder of a cold start that is not shipped."""
     return out / "coldstarts" / str(cold)
 
 
-def teach(out: Path, cold: int) -> None:
+def teach(out: Path, cold: int | str) -> None:
     """Make that folder, where it is not there yet."""
     if not (policy(out, cold) / "ssp.json").exists():
-        tool = str(HERE.parent / "coldstart" / "teach.py")
-        words = [sys.executable, tool, "--seed", str(cold), "--out", str(policy(out, cold))]
+        words = [sys.executable, str(HERE.parent / "coldstart" / "teach.py"), "--seed", str(cold)]
+        if cold == ENGLISH:
+            words = [sys.executable, "-m", "launch.warmup", "--config", ENGLISH]
+        words += ["--out", str(policy(out, cold))]
         subprocess.run(words, cwd=REPO, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
 
 
@@ -137,8 +156,9 @@ def figures(folder: Path) -> dict[str, Any]:
     """The figures of a run that ended: held-out accuracy at start and end, its curve, the game's curves every 5 steps, CPU."""
     lines = read_metrics(folder / "metrics.jsonl")
     games = [line for line in lines if line["role"] == "game"]
+    # The first and the last evaluation ask all questions, those between half of them.
     evals = [line for line in lines if line["role"] == "eval" and "eval/accuracy_mean123" in line]
-    last = evals[-1] if evals and "eval/train/accuracy_mean123" in evals[-1] else None
+    last = evals[-1] if len(evals) > 1 and evals[-1]["eval/items"] == evals[0]["eval/items"] else None
     asked = [line.get("game/accepted", 0.0) for line in games]  # none where questions are given
     junk = [(line.get("game/junk_rate", 0.0) * count, count) for line, count in zip(games, asked, strict=True)]
     cpu, faults = folder / "cpu.json", folder / "faults.json"
@@ -151,7 +171,8 @@ def figures(folder: Path) -> dict[str, Any]:
         "start": evals[0]["eval/accuracy_mean123"],
         "end": last and last["eval/accuracy_mean123"],
         **{f"hop{hop}": last and last[f"eval/accuracy_{hop}hop"] for hop in (1, 2, 3)},
-        "train": last and last["eval/train/accuracy_mean123"],
+        "train": last and last.get("eval/train/accuracy_mean123"),
+        "valid": mean(line.get("game/valid_rate", 0.0) for line in games) if games else None,
         "junk": sum(bad for bad, _ in junk) / max(1.0, sum(all_ for _, all_ in junk)),
         "nosearch": last and last.get("eval/nosearch/accuracy"),
         **trends(games),
@@ -204,7 +225,7 @@ def main() -> int:
     wanted = missing(given.name, about, given.seeds or about["seeds"], given.arms or list(about["arms"]))
     wanted = [one for one in wanted if given.cold in (None, one[1] % about["coldstarts"])]
     out = given.out.absolute()
-    for cold in sorted({seed % about["coldstarts"] for _, seed in wanted} - {0}):
+    for cold in sorted({first(about, seed) for _, seed in wanted} - {0}, key=str):
         teach(out, cold)
     with ThreadPoolExecutor(given.jobs) as pool:
         for job in [pool.submit(play, given.name, about, *one, out) for one in wanted]:
