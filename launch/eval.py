@@ -10,6 +10,7 @@ from pathlib import Path
 from launch import policy
 from launch.cli import Parsed, Parser, number, parse, run, temperature, whole, wholes
 from launch.shown import evaltable
+from ssp.base import devices
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
@@ -107,11 +108,15 @@ def _play(
 
 
 def _batch(cfg: Config, folder: Path) -> int:
-    """Questions at once, by the memory that is free now."""
-    from ssp.capacity.memory.engine import fitting
-    from ssp.search.index import budget
+    """Questions at once, by the memory that is free now; on a GPU a power of two, as its cache has rows."""
+    import torch
 
-    return min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * budget.available_mb() * MB)))
+    from ssp.capacity.memory.engine import fitting
+
+    gpu = devices.find(cfg.solver.engine.device).type == "cuda"
+    free = torch.cuda.mem_get_info()[0] if gpu else devices.available_mb() * MB
+    most = min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * free)))
+    return 1 << (most.bit_length() - 1) if gpu else most
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,9 @@ from ssp.base.errors import hold
 if TYPE_CHECKING:
     import torch
 
-
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 """Parameters of glibc's mallopt."""
+OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def find(asked: str) -> torch.device:
@@ -43,14 +45,31 @@ def keep_pages() -> None:
 
 
 def give_back(below: float = 0.25) -> None:
-    """Return what this process has freed, where this machine has less than the share `below` of its memory left: taking it
+    """Return what this process has freed, where less than the share `below` of a memory that bounds it is left: taking it
     again costs seconds. glibc keeps it: 2.4 of 4.6 GB, after a step of SmolLM2-135M."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None and _left() < below:
+    if trim is not None and any(left < below * most for left, most in memories()):
         trim(0)
 
 
-def _left() -> float:
-    """Share of the machine's memory that is free, or could be at once."""
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return float(int(lines["MemAvailable"].split()[0]) / int(lines["MemTotal"].split()[0]))
+def available_mb() -> float:
+    """MB of the host's memory that this process may still take."""
+    return min(left for left, _ in memories()) / 2**20
+
+
+def memories() -> Iterator[tuple[int, int]]:
+    """Bytes that are left, page cache among them, and bytes in all: of the machine, and of each cgroup (version 2) that
+    bounds this process."""
+    import psutil  # a slow import
+
+    machine = psutil.virtual_memory()
+    yield machine.available, machine.total
+    with suppress(OSError, StopIteration):
+        lines = OWN_CGROUPS.read_text().splitlines()
+        own = CGROUPS / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")
+        for folder in (own, *(above for above in own.parents if above.is_relative_to(CGROUPS))):
+            with suppress(OSError, ValueError, KeyError):  # "max", or not told
+                stat = dict(row.split() for row in (folder / "memory.stat").read_text().splitlines())
+                cache = sum(int(stat.get(f"{kind}_file", 0)) for kind in ("active", "inactive"))
+                most = int((folder / "memory.max").read_text())
+                yield most - int((folder / "memory.current").read_text()) + cache, most

@@ -75,9 +75,8 @@ class Stages:
 
         async def ask(judge: Judges, owned: Owned, live: Published | None) -> tuple[list[Verdict], float]:
             weights = () if live is None else (live.version, live.weights)
-            targets = [game.target for _, game in owned]
-            searches = [int(game.hints.get("searches") or 0) for _, game in owned]
-            return await judge.verify(owned[0][0].block.ref, targets, searches, *weights)
+            asked = [(game.target, int(game.hints.get("searches") or 0)) for _, game in owned]
+            return await judge.verify(owned[0][0].block.ref, asked, *weights)
 
         for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, Verdict(False), clock, live):
             game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause

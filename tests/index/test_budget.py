@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ssp.base import devices
 from ssp.base.errors import InputError
 from ssp.search.index import budget
 
@@ -16,14 +17,15 @@ def test_what_fits_is_let_through_and_the_rest_is_refused(monkeypatch):
 
 
 def test_the_free_memory_is_bounded_by_the_groups_around_the_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(budget, "OWN_CGROUPS", tmp_path / "own")
-    monkeypatch.setattr(budget, "CGROUPS", tmp_path)
+    monkeypatch.setattr(devices, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(devices, "CGROUPS", tmp_path)
     (tmp_path / "own").write_text("4:cpu:/x\n0::/slice/box\n")
     box = tmp_path / "slice" / "box"
     box.mkdir(parents=True)
-    assert budget.available_mb() > 100, "nothing is told"
+    assert devices.available_mb() > 100, "nothing is told"
     for folder, most in ((box, "max"), (box.parent, str(90 * 2**20))):
         (folder / "memory.max").write_text(f"{most}\n")
         (folder / "memory.current").write_text(f"{60 * 2**20}\n")
         (folder / "memory.stat").write_text(f"inactive_file {2**20}\nactive_file {2**20}\n")
-    assert budget.available_mb() == 32
+    assert devices.available_mb() == 32
+    assert list(devices.memories())[1:] == [(32 * 2**20, 90 * 2**20)]

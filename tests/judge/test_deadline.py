@@ -37,6 +37,6 @@ def test_a_call_that_takes_all_its_time_keeps_within_call_timeout(monkeypatch: p
     cfg = load("search-r1-qwen2.5-3b-grpo", ["game.questions=proposer", "data.questions=", *asked, *own, *alone])
     episode = Episode("p0", "g0", PROPOSER, 0, final="Which city is it?", stopped="final")
     episode.documents.append(Document("1", '"Paris"\nParis is a city.'))
-    (verdict,), _ = Judge(cfg, Path("none")).verify([episode], ["Paris"])
+    (verdict,), _ = Judge(cfg, Path("none")).verify([episode], [("Paris", 0)])
     assert (verdict.valid, verdict.guide, len(spent)) == (True, 0.5, 3)
     assert sum(spent) <= 0.8 * cfg.placement.call_timeout + 1e-9

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from launch import eval as evaluate
+from ssp.base import devices
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, InputError
 from ssp.data.readers import Question
 from ssp.game.evaluation import Play
-from ssp.search.index import budget
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry import terminal
@@ -106,12 +107,26 @@ def test_without_a_terminal_a_line_comes_now_and_then(
 def test_questions_at_once_are_bounded_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = load("quickstart", ["solver.limits.total_tokens=4096"])
     folder = build.policy_dir(cfg, None)
-    monkeypatch.setattr(budget, "available_mb", lambda: 100_000)
+    monkeypatch.setattr(devices, "available_mb", lambda: 100_000)
     assert evaluate._batch(cfg, folder) == evaluate.BATCH
-    monkeypatch.setattr(budget, "available_mb", lambda: 128)
+    monkeypatch.setattr(devices, "available_mb", lambda: 128)
     few = evaluate._batch(cfg, folder)
     assert 1 <= few < evaluate.BATCH
     longer = load("quickstart", ["solver.limits.total_tokens=8192"])
     assert evaluate._batch(longer, folder) == pytest.approx(few / 2, abs=1)
-    monkeypatch.setattr(budget, "available_mb", lambda: 0)
+    monkeypatch.setattr(devices, "available_mb", lambda: 0)
+    assert evaluate._batch(cfg, folder) == 1
+
+
+def test_on_a_gpu_they_are_bounded_by_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = load("quickstart", ["solver.limits.total_tokens=4096"])
+    folder = build.policy_dir(cfg, None)
+    monkeypatch.setattr(devices, "available_mb", lambda: 300)
+    few = evaluate._batch(cfg, folder)
+    monkeypatch.setattr(devices, "find", lambda asked: torch.device("cuda"))
+    monkeypatch.setattr(devices, "available_mb", lambda: 100_000)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (300 * 2**20, 2**40))
+    rows = evaluate._batch(cfg, folder)
+    assert few // 2 < rows <= few and rows.bit_count() == 1, "the rows of its cache are a power of two"
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 2**40))
     assert evaluate._batch(cfg, folder) == 1

@@ -53,12 +53,12 @@ def _in_nature(row: dict[str, Any], target: str) -> list[Verdict]:
     line, settings = Line(lambda prompt: row.get("output", output)), row.get("cfg", {})
     judge = behind(line, evidence="counted", rules=NATURAL_RULES, prompt_tokens=4000, **settings)
     shown = [Document(id, f'"{text}'.replace("\n", '"\n', 1)) for id, text in documents.items()]
-    return judge.check([_episode(row, shown)], [target], lambda episode: NOISE, [row.get("searches", 0)])
+    return judge.check([_episode(row, shown)], [(target, row.get("searches", 0))], lambda episode: NOISE)
 
 
 def _in_world(row: dict[str, Any], target: str) -> list[Verdict]:
     judge = referee(lambda prompt: row.get("output", ""), evidence="chain", rules=WORLD_RULES)
-    return judge.check([_episode(row, WORLD)], [target], lambda episode: NOISE)
+    return judge.check([_episode(row, WORLD)], [(target, 0)], lambda episode: NOISE)
 
 
 def _episode(row: dict[str, Any], documents: Sequence[Document]) -> Episode:

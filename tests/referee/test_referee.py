@@ -19,6 +19,7 @@ from ssp.game.referee import CHECKS, RULES, Referee, guide
 from tests.blocks import made
 
 VALID = Verdict(valid=True)
+ASKED = ("vure", 0)
 
 
 def rejected(rule: str) -> Verdict:
@@ -49,7 +50,7 @@ def test_rules_come_first_and_only_survivors_are_verified() -> None:
     lost = proposal("lost")
     lost.void(Fault("retriever_down"))
     block = [proposal("a"), proposal("b", None), proposal("c", "vure seat ?"), lost, proposal("d")]
-    verdicts = judge.check(block, ["vure", "vure", "vure", "vure", "lemo"], noise)
+    verdicts = judge.check(block, [ASKED, ASKED, ASKED, ASKED, ("lemo", 0)], noise)
     wanted = [VALID, rejected("malformed"), rejected("leakage"), void("retriever_down"), rejected("not_answerable")]
     assert verdicts == wanted
     assert len(prompts) == 2
@@ -89,24 +90,24 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason() -> None:
         asked = ["too_many_relations"] if id == "too_many_relations" else rules
         judge = behind(line, evidence="counted", rules=asked)
         changed = {"queries": ["vure", "city of vure"], "hits": [1, 1], "documents": documents, **changed}
-        assert judge.check([proposal(**changed)], ["Pota"], noise, [2]) == [rejected(id)], id
+        assert judge.check([proposal(**changed)], [("Pota", 2)], noise) == [rejected(id)], id
 
 
 def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
     line = Line(lambda prompt: '<quote id="d1">pota seat vure</quote> <answer>Vure.</answer>')
     judge = behind(line, evidence="quoted", prompt_tokens=924)
-    assert judge.check([proposal("a")], ["vure"], noise) == [VALID]
+    assert judge.check([proposal("a")], [ASKED], noise) == [VALID]
     (prompt,) = line.prompts
     assert "[d1] Pota\npota a company" in prompt and "[d2] Vure\n" in prompt and "Question: pota seat ?" in prompt
     assert line.most == 77
     plain = Line(lambda prompt: "<answer>vure</answer>")
-    assert behind(plain, evidence="none").check([proposal("a")], ["vure"], noise) == [VALID]
+    assert behind(plain, evidence="none").check([proposal("a")], [ASKED], noise) == [VALID]
     assert "<quote" not in plain.prompts[0]
 
 
 def test_a_quote_from_a_noise_document_is_no_evidence() -> None:
     judge = referee(lambda prompt: "<think> noise0 a person </think> <answer> vure </answer>")
-    assert judge.check([proposal("a")], ["vure"], noise) == [rejected("unquoted_evidence")]
+    assert judge.check([proposal("a")], [ASKED], noise) == [rejected("unquoted_evidence")]
 
 
 def test_an_engine_is_asked_greedily_for_so_many_tokens() -> None:
@@ -124,11 +125,11 @@ def test_an_engine_is_asked_greedily_for_so_many_tokens() -> None:
 def test_a_longer_prompt_than_the_limit_loses_noise_and_a_longer_answer_is_cut() -> None:
     prompts: list[str] = []
     judge = referee(lambda prompt: GOOD, prompts, prompt_tokens=26)
-    assert judge.check([proposal("a")], ["vure"], noise) == [rejected("not_answerable")]
+    assert judge.check([proposal("a")], [ASKED], noise) == [rejected("not_answerable")]
     assert len(prompts[0].split()) <= 26 and POTA.text in prompts[0] and "noise" not in prompts[0]
     whole: list[str] = []
-    referee(lambda prompt: GOOD, whole).check([proposal("a")], ["vure"], noise)
-    referee(lambda prompt: GOOD, whole, prompt_tokens=len(whole[0].split())).check([proposal("a")], ["vure"], noise)
+    referee(lambda prompt: GOOD, whole).check([proposal("a")], [ASKED], noise)
+    referee(lambda prompt: GOOD, whole, prompt_tokens=len(whole[0].split())).check([proposal("a")], [ASKED], noise)
     assert whole[0] == whole[1] and "noise" in whole[0], "a prompt of just the limit is shown"
 
 
@@ -136,7 +137,7 @@ def test_whole_materials_of_other_proposals_are_noise() -> None:
     prompts: list[str] = []
     judge = referee(lambda prompt: GOOD, prompts, evidence="none", noise=1)
     block = [proposal("a"), proposal("b", documents=(NOISE[0], NOISE[1]))]
-    judge.check(block, ["vure"] * 2, lambda episode: [])
+    judge.check(block, [ASKED] * 2, lambda episode: [])
     first = [sentence for sentence in prompts[0].split(" . ") if "noise" in sentence]
     assert len(first) == 2 and POTA.text in prompts[0] and POTA.text in prompts[1]
 
@@ -155,7 +156,7 @@ def test_what_cannot_be_read_is_rejected_and_what_failed_is_void() -> None:
     judge = behind(line, evidence="quoted")
     block = [proposal(f"{i}", question) for i, question in enumerate(replies)]
     unread = rejected("not_answerable")
-    assert judge.check(block, ["vure"] * 5, noise) == [VALID, unread, unread, void("judge_down"), void("judge_format")]
+    assert judge.check(block, [ASKED] * 5, noise) == [VALID, unread, unread, void("judge_down"), void("judge_format")]
 
 
 def test_the_judges_word_counts_where_the_answer_is_not_the_target_itself() -> None:
@@ -167,17 +168,17 @@ def test_the_judges_word_counts_where_the_answer_is_not_the_target_itself() -> N
     judge._judge = AnswerJudge(word)
     block = [proposal(name, f"{name} seat ?") for name in answers]
     wanted = [VALID, VALID, rejected("not_answerable"), void("judge_down")]
-    assert judge.check(block, ["vure"] * 4, noise) == wanted
+    assert judge.check(block, [ASKED] * 4, noise) == wanted
     assert [item.answer for item in word.asked] == ["town of vure", "lemo", "vuur"]
 
 
 def test_an_engine_fault_is_void_and_a_bug_goes_up() -> None:
     judge = Referee(RefereeConfig(), MINI, on(Broken(Fault("engine_died"))), AnswerJudge())
-    verdicts = judge.check([proposal("a"), proposal("b", None)], ["vure", "vure"], noise)
+    verdicts = judge.check([proposal("a"), proposal("b", None)], [ASKED] * 2, noise)
     assert verdicts == [void("engine_died"), rejected("malformed")]
     with pytest.raises(ZeroDivisionError):
         Referee(RefereeConfig(), MINI, on(Broken(ZeroDivisionError())), AnswerJudge()).check(
-            [proposal("a")], ["vure"], noise
+            [proposal("a")], [ASKED], noise
         )
 
 
@@ -197,7 +198,7 @@ def test_material_depends_on_the_episodes_seed_only(evidence: str) -> None:
     def prompts_of(names: list[str]) -> dict[str, str]:
         seen: list[str] = []
         block = [proposal(name, documents=(POTA, Document(name, f'"{name}"\n{name} a city .'))) for name in names]
-        referee(lambda prompt: GOOD, seen, evidence=evidence, noise=2).check(block, ["vure"] * len(block), noise)
+        referee(lambda prompt: GOOD, seen, evidence=evidence, noise=2).check(block, [ASKED] * len(block), noise)
         return dict(zip(names, seen, strict=True))
 
     one, two = prompts_of(["a", "b", "c", "d"]), prompts_of(["d", "b", "c", "a"])
@@ -209,7 +210,7 @@ def guided(guide: Any, answer: Any = lambda prompt: GOOD, **settings: Any) -> li
     """The verdicts on a good question, one that breaks a rule, and another good one."""
     made = referee(answer, **settings)
     made._guide = guide
-    return made.check([proposal("a"), proposal("b", None), proposal("c")], ["vure"] * 3, noise)
+    return made.check([proposal("a"), proposal("b", None), proposal("c")], [ASKED] * 3, noise)
 
 
 @pytest.mark.covers("U17")
@@ -266,17 +267,16 @@ def test_the_judge_as_guide_reads_a_score_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("evidence", "searches", "wanted"),
     [
-        ("counted", [1], VALID),
-        ("counted", [2], VALID),
-        ("counted", [3], rejected("too_few_facts")),
-        ("counted", [0], VALID),  # the row did not say
-        ("counted", [], VALID),
-        ("quoted", [3], VALID),
+        ("counted", 1, VALID),
+        ("counted", 2, VALID),
+        ("counted", 3, rejected("too_few_facts")),
+        ("counted", 0, VALID),  # the row did not say
+        ("quoted", 3, VALID),
     ],
 )
 def test_the_facts_that_were_quoted_are_counted_where_it_is_asked_for(
-    evidence: str, searches: list[int], wanted: Verdict
+    evidence: str, searches: int, wanted: Verdict
 ) -> None:
     said = '<quote id="d1">pota seat vure</quote> <quote id="d2">vure nation lemo</quote> <answer>lemo</answer>'
     judge = behind(Line(lambda prompt: said), evidence=evidence)
-    assert judge.check([proposal("a")], ["lemo"], noise, searches) == [wanted]
+    assert judge.check([proposal("a")], [("lemo", searches)], noise) == [wanted]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -66,6 +67,22 @@ def test_an_engine_that_rounds_more_has_a_wider_bound(tmp_path: Path, capsys: py
     rewrite(folder, row, lambda found: other_logprob(found, 0.6))
     assert replay.main([f"{folder}:{row['id']}"]) == 1
     assert f"(bound {BOUNDS['bfloat16']:g})" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_referee_is_told_what_the_rows_asked_for(tmp_path: Path, whole: Path) -> None:
+    """With evidence=counted a verdict rests on it."""
+    asked = {str(row["target"]): number % 3 + 1 for number, row in enumerate(rows(whole, "SELECT target FROM games"))}
+    file = tmp_path / "targets.jsonl"
+    row = {"sys_question_example": ""}
+    told = [{**row, "ground_truth": name, "search_turns": str(n)} for name, n in asked.items()]
+    file.write_text("".join(json.dumps(row) + "\n" for row in told))
+    records = Records(RunFolder(play(tmp_path / "run", "steps=1", "proposer.batch=8", f"data.targets={file}")))
+    proposals = records.found([row for row in records.played() if row["role"] == PROPOSER])
+    assert len(proposals) == 8
+    for found in proposals:
+        target = found.game["target"]
+        assert records.asked(found) == (target, asked[target])
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ class Judge:
     def __init__(self, *args: Any) -> None:
         pass
 
-    def verify(self, block: list[Episode], targets: list[str], *live: Any) -> tuple[list[Verdict], float]:
+    def verify(self, block: list[Episode], asked: list[Any], *live: Any) -> tuple[list[Verdict], float]:
         return [self._verdict(episode) for episode in block], 0.0
 
     def _verdict(self, episode: Episode) -> Verdict:

@@ -41,11 +41,10 @@ class FakeJudge:
 
     cause = ""
 
-    def verify(
-        self, block: list[Task], targets: list[str], searches: list[int], *live: Any
-    ) -> tuple[list[Verdict], float]:
-        assert len(block) == len(targets) == len(searches)
-        return [Verdict(not self.cause, void_cause=self.cause) for _ in targets], 0.5
+    def verify(self, block: list[Task], asked: list[tuple[str, int]], *live: Any) -> tuple[list[Verdict], float]:
+        assert [target for target, _ in asked] == [task.fields["target"] for task in block]
+        assert {searches for _, searches in asked} <= {0, 3}
+        return [Verdict(not self.cause, void_cause=self.cause) for _ in asked], 0.5
 
     def grade(self, block: list[Task], items: list[tuple[int, judge.Item]]) -> tuple[list[Grade], float]:
         return [Grade(block[row].fields["question"] == item.golds[0]) for row, item in items], 0.25
@@ -215,7 +214,7 @@ def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> Non
     games = table.games()
     table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
     table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
-    live = [args[3:] for _, method, args in table.judges.calls if method == "verify"]
+    live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
     assert live == [(3, "weights") if verifier == "solver" else ()] * 2
 
 

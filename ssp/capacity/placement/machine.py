@@ -2,10 +2,10 @@
 
 import subprocess
 
+from ssp.base.devices import available_mb
 from ssp.capacity.memory import MB
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
-from ssp.search.index import budget
 
 SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
@@ -18,7 +18,7 @@ def nodes(cfg: Config) -> list[Node]:
 def here() -> Node:
     """This machine: its GPUs, the memory that is free."""
     gpus = gpu_bytes()
-    return Node("this machine", len(gpus), min(gpus, default=0), int(budget.available_mb() * MB), free=True)
+    return Node("this machine", len(gpus), min(gpus, default=0), int(available_mb() * MB), free=True)
 
 
 def gpu_bytes() -> list[int]:

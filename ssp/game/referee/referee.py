@@ -161,6 +161,8 @@ def _draw(episode: Episode, blocks: Blocks, k: int, seed: int) -> Blocks:
 
 
 Noise = Callable[[Episode], list[Document]]
+Asked = Sequence[tuple[str, int]]
+"""Of each episode the target, and the searches that its row asks for (0: it does not say)."""
 
 CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence", "too_few_facts")
 """What the verifier's output can fail, in order: it is not the target; no own document says so; not of this question; it
@@ -185,25 +187,21 @@ class Referee:
         self._cfg, self._protocol, self._verifier, self._judge = cfg, protocol, verifier, judge
         self._seed, self._guide = seed, guide
 
-    def check(
-        self, episodes: Sequence[Episode], targets: Sequence[str], noise: Noise, searches: Sequence[int] = ()
-    ) -> list[Verdict]:
-        """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn. `searches`:
-        how many each question was asked to need, for evidence=counted (nothing, or 0: the row did not say)."""
+    def check(self, episodes: Sequence[Episode], asked: Asked, noise: Noise) -> list[Verdict]:
+        """One verdict an episode, in order. `noise` gives the documents from which an episode's noise is drawn."""
         verdicts = []
-        for episode, target in zip(episodes, targets, strict=True):
+        for episode, (target, _) in zip(episodes, asked, strict=True):
             if episode.outcome is Outcome.VOID:
                 verdicts.append(Verdict(valid=False, void_cause=episode.cause))
             else:
                 verdicts.append(_ruled(broken_rule(episode, target, self._cfg, self._protocol)))
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if self._verifier is not None and left:
-            asked = searches or [0] * len(episodes)
-            for i, verdict in self._by_verifier(self._verifier, episodes, left, targets, asked, noise):
+            for i, verdict in self._by_verifier(self._verifier, episodes, left, asked, noise):
                 verdicts[i] = verdict
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if callable(self._guide) and left:
-            rated = self._guide([episodes[i] for i in left], [targets[i] for i in left])
+            rated = self._guide([episodes[i] for i in left], [asked[i][0] for i in left])
             for i, score in zip(left, rated, strict=True):
                 if isinstance(score, Fault):
                     verdicts[i] = Verdict(valid=False, void_cause=score.cause)
@@ -212,13 +210,7 @@ class Referee:
         return verdicts
 
     def _by_verifier(
-        self,
-        verifier: Verifier,
-        block: Sequence[Episode],
-        rows: Sequence[int],
-        targets: Sequence[str],
-        searches: Sequence[int],
-        noise: Noise,
+        self, verifier: Verifier, block: Sequence[Episode], rows: Sequence[int], asked: Asked, noise: Noise
     ) -> Iterator[tuple[int, Verdict]]:
         """A verdict for each of `rows`; one whose evidence does not fit into a prompt gets no output, and fails."""
         written = ((i, self._prompt(verifier, block[i], block, noise)) for i in rows)
@@ -228,21 +220,22 @@ class Referee:
         outputs.update(zip(prompts, verifier.answers(list(prompts.values()), seeds), strict=True))
         likely = dict(zip(prompts, verifier.likelihoods, strict=True)) if self._guide == BY_VERIFIER else {}
         form, texts = verifier.form, {i: output for i, output in outputs.items() if isinstance(output, str)}
-        items = [Item(block[i].final or "", [targets[i]], form.final(verifier.role, texts[i])) for i in texts]
+        items = [Item(block[i].final or "", [asked[i][0]], form.final(verifier.role, texts[i])) for i in texts]
         decisions = dict(zip(texts, self._judge.decide(items), strict=True))
         evidence = EVIDENCE[self._cfg.evidence]
         for i, output in outputs.items():
+            target, searches = asked[i]
             if isinstance(output, Fault):
                 yield i, Verdict(valid=False, void_cause=output.cause)
             elif decisions[i].right is None:
                 yield i, Verdict(valid=False, void_cause=decisions[i].void_cause)
             elif not decisions[i].right:
                 yield i, _ruled(CHECKS[0])
-            elif not evidence.stands(block[i], targets[i], form, output):
+            elif not evidence.stands(block[i], target, form, output):
                 yield i, _ruled(CHECKS[1])
             else:
-                leads = evidence.leads(block[i], targets[i], form, output)
-                few = evidence.counts and facts(output) < searches[i]
+                leads = evidence.leads(block[i], target, form, output)
+                few = evidence.counts and facts(output) < searches
                 rule = CHECKS[2] if not leads else CHECKS[3] if few else ""
                 yield i, replace(_ruled(rule), guide=likely.get(i, 1.0))
 

@@ -39,13 +39,13 @@ class Players(Protocol):
 
 
 class Judges(Protocol):
-    """One of the judges. Its calls are pure: one verdict an episode (`searches`: what its row asked for; with a parcel, the
-    live solver of `version` verifies), one grade for each (row of the block, question, gold answers); and the seconds they
-    took. `answers`: whether the endpoint that it asks, if any, gives a verdict now."""
+    """One of the judges. Its calls are pure: one verdict an episode (`asked`: its target, and the searches of its row; with
+    a parcel, the live solver of `version` verifies), one grade for each (row of the block, question, gold answers); and the
+    seconds they took. `answers`: whether the endpoint that it asks, if any, gives a verdict now."""
 
     @call(work="verify")
     async def verify(
-        self, block: Ref, targets: Sequence[str], searches: Sequence[int], version: int = -1, parcel: Ref = None, /
+        self, block: Ref, asked: Sequence[tuple[str, int]], version: int = -1, parcel: Ref = None, /
     ) -> tuple[list[Verdict], float]: ...
     @call(work="grade")
     async def grade(self, block: Ref, items: Sequence[tuple[int, Item]], /) -> tuple[list[Grade], float]: ...

@@ -14,7 +14,7 @@ from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.judge import Item
 from ssp.game.referee import EndpointVerifier, EngineVerifier, Referee
-from ssp.game.referee.referee import Verifier
+from ssp.game.referee.referee import Asked, Verifier
 from ssp.game.rewards.score import graded
 from ssp.selfplay.transfer.loader import Loader
 from ssp.selfplay.transfer.parcel import Parcel
@@ -35,15 +35,9 @@ class Judge:
             self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed, guide)
 
     def verify(
-        self,
-        block: list[Episode],
-        targets: list[str],
-        searches: Sequence[int] = (),
-        version: int = -1,
-        parcel: Parcel | None = None,
+        self, block: list[Episode], asked: Asked, version: int = -1, parcel: Parcel | None = None
     ) -> tuple[list[Verdict], float]:
-        """One verdict an episode, and the seconds it took. `searches`: what the rows asked for. With a parcel, the live
-        solver of `version` verifies."""
+        """One verdict an episode, and the seconds it took. With a parcel, the live solver of `version` verifies."""
         if self._referee is None:
             raise InvariantError("nobody proposes in this game, so there is nothing to verify")
         started = time.perf_counter()
@@ -51,7 +45,7 @@ class Judge:
             self._loader.fit(version, parcel)
         found = {document.id: document for episode in block for document in episode.documents}
         pool = [document for _, document in sorted(found.items())]
-        return self._referee.check(block, targets, lambda episode: pool, searches), time.perf_counter() - started
+        return self._referee.check(block, asked, lambda episode: pool), time.perf_counter() - started
 
     def grade(self, block: list[Episode], items: Sequence[tuple[int, Item]]) -> tuple[list[Grade], float]:
         """A grade for each (row of the block, what is to be decided of it but for the answer, which lies there), and the

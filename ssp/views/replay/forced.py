@@ -230,7 +230,7 @@ class Verdicts:
             replace(found.episode, documents=[self._documents[document.id] for document in found.episode.documents])
             for found in block
         ]
-        verdicts, _ = judge.verify(episodes, [str(found.game.get("target")) for found in block])
+        verdicts, _ = judge.verify(episodes, [self._records.asked(found) for found in block])
         return {episode.id: verdict for episode, verdict in zip(episodes, verdicts, strict=True)}
 
     def _read(self, ids: set[str]) -> None:

@@ -125,6 +125,11 @@ class Records:
             fields = {"target": str(found.game["target"]), **self._targets.item(found.game["number"]).hints}
         return Task(e.id, e.game, found.policy, e.attempt, e.seed, fields, corpus)
 
+    def asked(self, found: Found) -> tuple[str, int]:
+        """What the referee knew of a proposal: its target, and the searches that its row asks for."""
+        fields = self.task(found).fields if found.game else {}
+        return fields.get("target", ""), int(fields.get("searches") or 0)
+
     @cached_property
     def _targets(self) -> Targets:
         cfg = self.cfg

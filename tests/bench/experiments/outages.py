@@ -137,9 +137,9 @@ class FailingJudge(Judge):
         assert self._referee is not None
         self._referee._verifier = FailingVerifier(self._referee._verifier, outages)
 
-    def verify(self, block: list[Episode], targets: list[str], *live: Any) -> tuple[list[Verdict], float]:
+    def verify(self, block: list[Episode], asked: list[tuple[str, int]], *live: Any) -> tuple[list[Verdict], float]:
         """SSP: a failure while verifying makes the question invalid."""
-        verdicts, seconds = super().verify(block, targets, *live)
+        verdicts, seconds = super().verify(block, asked, *live)
         self._touch(block)
         if self._outages.ssp:
             forced = [bool(verdict.void_cause) for verdict in verdicts]
