@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -33,6 +34,16 @@ def saved(tmp_path, model_dir, make_batch, role):
         learner.update(make_batch(seed=seed))
     learner.save(tmp_path / "v7", META)
     return learner, tmp_path / "v7"
+
+
+def test_a_full_disk_is_called_one(tmp_path, model_dir, make_batch, role):
+    """torch's writer says "unexpected pos" of it, without the number of the error by which a full disk is known."""
+    learner = SoloLearner(model_dir, role)
+    learner.update(make_batch())
+    (tmp_path / "optimizer.pt").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        learner.inner.backend.write(tmp_path / "optimizer", weights=False)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_save_load_continue_is_bit_exact(tmp_path, model_dir, make_batch, role):

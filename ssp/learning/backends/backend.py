@@ -96,7 +96,11 @@ class Backend:
 
     def write(self, path: Path, weights: bool) -> None:
         """Write the optimizer's state to `path`.pt, with `weights` also the module's, to the folder `path`."""
-        torch.save(self.optimizer.state_dict(), path.with_name(f"{path.name}.pt"))
+        with path.with_name(f"{path.name}.pt").open("wb") as file:
+            try:
+                torch.save(self.optimizer.state_dict(), file)
+            except RuntimeError as error:  # of torch's writer, which hides what the disk said
+                raise error.__context__ or error from None
         if weights:
             path.mkdir()
             save_file(self.module.state_dict(), path / WEIGHTS)
