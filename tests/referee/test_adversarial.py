@@ -2,9 +2,8 @@
 
 A row: `about` (the rule that it tries), `expect` (the verdict that a careful reader gives: `valid`, or the rule that is
 broken), `lang`, and what differs from a proposal without fault: `question` or `turn` (the proposer's last turn), `target`,
-`queries`, `hits`, `documents` (id → title and text), `output` (the verifier's), `cfg`, `searches` (that the row asks for), `world` (generated
-world).
-`note` says what is tricky.
+`queries`, `hits`, `documents` (id → title and text), `output` (the verifier's), `cfg`, `searches` (that the row asks for),
+`world` (generated world). `note` says what is tricky.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Backend:
             try:
                 torch.save(self.optimizer.state_dict(), file)
             except RuntimeError as error:  # of torch's writer, which hides what the disk said
-                raise error.__context__ or error from None
+                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         if weights:
             path.mkdir()
             save_file(self.module.state_dict(), path / WEIGHTS)
