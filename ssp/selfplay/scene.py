@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ssp.base import models
 from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
@@ -70,6 +70,8 @@ def read_items(cfg: Config) -> list[Item]:
     for row in read_targets(cfg.data.targets):
         told = {"searches": str(row.searches or ""), "examples": row.examples}
         items.append(Item(row.answer, hints={field: text for field, text in told.items() if text}))
+    says, step = any("searches" in item.hints for item in items), "add search_turns, or use referee.evidence=quoted"
+    hold(says or cfg.referee.evidence != "counted", "counted evidence needs rows that ask for searches", "none", step)
     return items
 
 

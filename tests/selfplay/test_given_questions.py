@@ -127,6 +127,17 @@ def test_a_duel_starts_from_targets_and_hints_alone(tmp_path: Path) -> None:
     assert oslo.hints == {"searches": "2", "examples": "Question 1: who ?"} and rome.hints == {"searches": "1"}
 
 
+def test_facts_are_counted_only_where_a_row_asks_for_searches(tmp_path: Path) -> None:
+    extras: list[dict[str, Any]] = [{"index": 0}, {"index": 1, "search_turns": 1}]
+    rows = [{"reward_model": {"ground_truth": {"target": ["Oslo"]}}, "extra_info": extra} for extra in extras]
+    path = write(tmp_path / "t.jsonl", rows)
+    assert len(read_items(config(data__targets=path, referee__evidence="counted"))) == 2
+    none = write(tmp_path / "none.jsonl", rows[:1])
+    assert len(read_items(config(data__targets=none, referee__evidence="quoted"))) == 1
+    with pytest.raises(InputError, match="ask for searches"):
+        read_items(config(data__targets=none, referee__evidence="counted"))
+
+
 @pytest.mark.parametrize("place", ["folder", "ledger"])
 def test_a_bank_asks_what_an_earlier_run_accepted(tmp_path: Path, place: str) -> None:
     earlier = Stage(config(game__batch="replay", proposer__batch=4), tmp_path / "earlier").played()
