@@ -363,9 +363,10 @@ print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["conte
 def test_a_program_is_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSP_JUDGE_KEY", "secret")
     (tmp_path / "agent.py").write_text(PROGRAM)
+    (tmp_path / "long.py").write_text(f"{PROGRAM}print('x' * {agents.MOST})")
     found = {
         name: agents.find(f"command:{sys.executable} {tmp_path}/{name}", lambda _: None, 20.0)
-        for name in ("agent.py", "gone.py")
+        for name in ("agent.py", "gone.py", "long.py")
     }
     engine = engines.acted(
         EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)),
@@ -377,12 +378,12 @@ def test_a_program_is_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("last", ["wait", "exit 0"])
-def test_a_program_that_is_late_ends_with_those_that_it_started(tmp_path: Path, last: str) -> None:
+def test_a_program_that_is_late_or_has_ended_ends_with_those_that_it_started(tmp_path: Path, last: str) -> None:
     (tmp_path / "run.sh").write_text(f"sleep 60 &\necho $! > {tmp_path}/pid\n{last}\n")
     engine = engines.acted(EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)), lambda *_: [1])
     agent = agents.find(f"command:sh {tmp_path}/run.sh", lambda _: None, 1.0)
     (episode,), _ = rollout(engine, CHAT, Books(), tasks(1), Settings(LIMITS, 0.0, 3, agent=agent))
-    assert episode.cause == "agent_deadline"
+    assert (episode.cause, episode.stopped) == ("agent_deadline" if last == "wait" else "agent_silent", "fault")
     status = Path("/proc") / (tmp_path / "pid").read_text().strip() / "stat"
     until = time.monotonic() + 20
     while gone_in_time := time.monotonic() < until:

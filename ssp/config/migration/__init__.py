@@ -59,6 +59,7 @@ def sections() -> dict[str, Section]:
 def find(name: str) -> Key | None:
     """Their key of that name, as typed (Hydra's + before it does not count), or the row of a block that it lies in
     (`reward_model.*`). A role's own key is also looked up as one of `defaults`; `key=value` is a value that is gone."""
+    keys = {key.name: key for section in reversed(sections().values()) for key in section.keys}
     wanted = name.lstrip("+~")
     role, _, rest = wanted.partition(".")
     names = [wanted, f"defaults.{rest}"] if role in ("proposer", "solver") else [wanted]
@@ -69,14 +70,9 @@ def find(name: str) -> Key | None:
             block = block.rpartition(".")[0]
             rows.append(f"{block}.*")
         for row in rows:
-            if found := _by_name().get(row):
+            if found := keys.get(row):
                 return found
     return None
-
-
-@functools.cache
-def _by_name() -> dict[str, Key]:
-    return {key.name: key for section in reversed(sections().values()) for key in section.keys}
 
 
 def advice(names: Collection[str]) -> str:

@@ -102,10 +102,6 @@ def _prompt(value: Any, facts: Facts) -> Made:
     return {"defaults.limits.total_tokens": int(max(value, prompt + turn * (turns + 1) + shown * turns))}
 
 
-def _response(value: Any, facts: Facts) -> Made:
-    return {"defaults.limits.turn_tokens": value} if facts.system == "search-r1" else _divided(facts)
-
-
 def _divided(facts: Facts) -> Made:
     """The response's tokens, divided among turns and observations in the recipe's shares."""
     before, total = facts.limit("prompt_tokens"), facts.limit("total_tokens")
@@ -186,7 +182,9 @@ NUMBERS: dict[str, Special] = {
     f"{ROLLOUT}multi_turn.max_assistant_turns": lambda value, facts: {"defaults.limits.searches": value - 1},
     "algorithm.kl_ctrl.kl_coef": _of_reward(lambda value, facts: {"defaults.kl.coef": value}),
     "data.max_prompt_length": _prompt,
-    "data.max_response_length": _response,
+    "data.max_response_length": lambda value, facts: (
+        {"defaults.limits.turn_tokens": value} if facts.system == "search-r1" else _divided(facts)
+    ),
     "data.max_turns": _real,
     "max_turns": lambda value, facts: {"defaults.limits.searches": value, "defaults.limits.retries": value},
     "reward_model.final_format_score": _format("final"),

@@ -13,6 +13,7 @@ import shlex
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode, Task
@@ -31,7 +32,7 @@ COMMAND = "command:"
 KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
 """What a program gets of the environment: no keys."""
 MOST = 2**22
-"""Bytes of a request, at most."""
+"""Bytes of a request, or of a program's answer, at most."""
 ODD = ("logit_bias", "stream", "response_format", "functions", "echo", "suffix", "logprobs")
 """What a request may not ask for."""
 
@@ -66,20 +67,25 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
 
 
 async def _run(words: Sequence[str], player: Player) -> str:
-    """The question on the program's standard input, the answer on its output."""
+    """The question on the program's standard input, the answer on its output: files, since what it leaves behind may keep a
+    pipe open. Nothing that it has started outlives it."""
     told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
     env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
-    start, pipe, nowhere = asyncio.create_subprocess_exec, asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await start(*words, stdin=pipe, stdout=pipe, stderr=nowhere, env=env, start_new_session=True)
-    try:
-        said, _ = await process.communicate(player.question.encode())
-    except BaseException:  # it is late, or those that it has started and left are
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
-    if process.returncode:
-        raise RuntimeError(f"{words[0]} ended with {process.returncode}")
-    return said.decode()
+    start, nowhere = asyncio.create_subprocess_exec, asyncio.subprocess.DEVNULL
+    with TemporaryFile() as asked, TemporaryFile() as said:
+        asked.write(player.question.encode())
+        asked.seek(0)
+        process = await start(*words, stdin=asked, stdout=said, stderr=nowhere, env=env, start_new_session=True)
+        try:
+            code = await process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        answer = said.read(MOST + 1)
+    if code or len(answer) > MOST:
+        raise RuntimeError(f"{words[0]} ended with {code}, and wrote {len(answer)} bytes, of which {MOST} are the most")
+    return answer.decode()
 
 
 def play(
