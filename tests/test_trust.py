@@ -18,6 +18,7 @@ from ssp.base.services import JUDGE_KEY, key_from
 from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.game.judge.endpoint import Endpoint
+from ssp.game.judge.judges import rubric
 from ssp.selfplay.settings import load
 from tests.replay.replayruns import play, put, rewrite, rows
 
@@ -229,6 +230,23 @@ def test_a_key_goes_nowhere_that_only_a_run_names(
             Endpoint(cfg.judge)
         monkeypatch.delenv(JUDGE_KEY)
         Endpoint(cfg.judge)  # to which nothing secret goes
+
+
+@pytest.mark.parametrize(("url", "sent"), [("http://127.0.0.1:5000/v1", True), ("https://evil.example/v1", False)])
+def test_a_file_goes_to_no_judge_that_only_a_run_names(url: str, sent: bool, tmp_path: Path) -> None:
+    """`judge.format` may name any text file of this machine, whose words a judge is told."""
+    (tmp_path / "mine.txt").write_text("hunter2")
+    (tmp_path / "config.yaml").write_text(
+        f"judge: {{kind: llm, model: m, url: '{url}', format: '{tmp_path / 'mine.txt'}'}}"
+    )
+    cfg = load(str(tmp_path / "config.yaml"), trusted=False)
+    if sent:
+        assert rubric(cfg.judge) == "hunter2"
+    else:
+        with pytest.raises(InputError, match="--trust-code"):
+            rubric(cfg.judge)
+    typed = load(str(tmp_path / "config.yaml"), [f"judge.url={url}"], trusted=False)
+    assert rubric(typed.judge) == "hunter2"
 
 
 def test_every_reader_of_a_run_says_whether_it_trusts_it() -> None:

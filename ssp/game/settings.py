@@ -204,12 +204,12 @@ def proposals_can_be_checked(cfg: Config) -> None:
 
 def judge_can_answer(cfg: Config) -> None:
     """An endpoint that is asked has a model and an address without user and password, and knows how to reply."""
+    if cfg.judge.kind != "llm" and "judge" not in (cfg.referee.verifier, cfg.proposer.guide):
+        return
     form = cfg.judge.format
     there = not cfg.judge.scores or form == "score" or Path(form).is_file()
     rule = "judge.format is word, json, thought, score, or a text file, which is a rubric"
     hold(there, rule, form or "''", "set it to one of these, or correct the path")
-    if cfg.judge.kind != "llm" and "judge" not in (cfg.referee.verifier, cfg.proposer.guide):
-        return
     rule = "judge.model is the endpoint's name of its model"
     found = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}, guide={cfg.proposer.guide}"
     hold(cfg.judge.model, rule, f"{found}, and no judge.model", "set judge.model=...")

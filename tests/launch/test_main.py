@@ -64,7 +64,16 @@ def test_a_bug_is_exit_1_and_its_traceback(error: Exception, capsys: pytest.Capt
     assert "Traceback" in shown and type(error).__name__ in shown and "\x1b" not in shown
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), sqlite3.OperationalError("disk is full")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        sqlite3.OperationalError("disk is full"),
+        RuntimeError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        ),  # as safetensors has it
+    ],
+)
 def test_a_full_disk_is_one_paragraph(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     later = OSError("while closing")
     later.__context__ = error

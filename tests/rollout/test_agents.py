@@ -360,13 +360,21 @@ print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["conte
 """
 
 
+LEFT = """
+subprocess.Popen([sys.executable, "-c", "for _ in range(20000): print('.' * 50, flush=True)"], start_new_session=True)
+"""
+"""It leaves a process in a session of its own, which goes on writing into its output."""
+
+
 def test_a_program_is_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSP_JUDGE_KEY", "secret")
     (tmp_path / "agent.py").write_text(PROGRAM)
-    (tmp_path / "long.py").write_text(f"{PROGRAM}print('x' * {agents.MOST})")
+    (tmp_path / "long.py").write_text(f"{PROGRAM}print('x' * {agents.MOST}, flush=True)\nimport time; time.sleep(60)")
+    left = f"import subprocess, sys\n{PROGRAM}sys.stdout.flush()\n{LEFT}"
+    (tmp_path / "left.py").write_text(left)
     found = {
         name: agents.find(f"command:{sys.executable} {tmp_path}/{name}", lambda _: None, 20.0)
-        for name in ("agent.py", "gone.py", "long.py")
+        for name in ("agent.py", "gone.py", "long.py", "left.py")
     }
     engine = engines.acted(
         EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)),
@@ -374,7 +382,9 @@ def test_a_program_is_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     for name, agent in found.items():
         (episode,), _ = rollout(engine, CHAT, Books(), tasks(1), Settings(LIMITS, 0.0, 3, agent=agent))
-        assert (episode.final, episode.cause) == (("Paris", "") if name == "agent.py" else (None, "agent_failed"))
+        fails = name in ("gone.py", "long.py")
+        assert (episode.final or "")[:5] == ("" if fails else "Paris") and bool(episode.cause) == fails
+        assert episode.cause in ("", "agent_failed")  # not late: what writes too much is ended there and then
 
 
 @pytest.mark.parametrize("last", ["wait", "exit 0"])

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Grade
-from ssp.base.errors import Fault, holding
+from ssp.base.errors import Fault, hold, holding
+from ssp.base.services import sealed
 from ssp.config.schema import JudgeConfig
 from ssp.game.judge.answers import Item
 from ssp.game.judge.endpoint import Endpoint
@@ -44,11 +45,8 @@ _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.IGNORECASE | re.DOTALL)
 
 def prompt(item: Item, form: str, rubric: str = "") -> str:
     """The request for a verdict on `item`, as one message of the user. `form`: `judge.format`; `rubric`: of all answers."""
-    given = {
-        "question": item.question,
-        "accepted": list(item.golds),
-        "answer": (item.answer or "").strip()[:ANSWER_CHARS],
-    }
+    answer = (item.answer or "").strip()[:ANSWER_CHARS]
+    given = {"question": item.question, "accepted": list(item.golds), "answer": answer}
     rules = "".join(f"\n{text.strip()}\n" for text in (rubric, item.rubric) if text.strip())
     task = _TASK + (f"\nWhere these rules say something else, they count:\n{rules}" if rules else "")
     return f"{task}\n{_REPLY.get(form, _REPLY['word'])}\n\n{as_data(given)}"
@@ -89,8 +87,10 @@ def _word(said: str) -> bool | None:
 
 
 def rubric(cfg: JudgeConfig) -> str:
-    """The text of the file that `judge.format` names, "" where it is a form. InputError where it cannot be read."""
+    """The text of the file that `judge.format` names, "" where it is a form. InputError where it cannot be read, or where
+    another's run would have it sent."""
     named = cfg.format if cfg.scores and cfg.format != "score" else ""
+    hold(not named or not sealed(cfg.url), "a file goes only to a judge that you name", named, "add --trust-code")
     rule = "judge.format is word, json, thought or score, or the file of a rubric"
     with holding((OSError, UnicodeDecodeError), rule, named, "set it to one of these, or correct the path"):
         return Path(named).expanduser().read_text(encoding="utf-8") if named else ""

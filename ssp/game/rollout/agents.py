@@ -68,7 +68,7 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
 
 async def _run(words: Sequence[str], player: Player) -> str:
     """The question on the program's standard input, the answer on its output: files, since what it leaves behind may keep a
-    pipe open. Nothing that it has started outlives it."""
+    pipe open. What it has started in its session ends with it."""
     told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
     env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
     start, nowhere = asyncio.create_subprocess_exec, asyncio.subprocess.DEVNULL
@@ -77,14 +77,14 @@ async def _run(words: Sequence[str], player: Player) -> str:
         asked.seek(0)
         process = await start(*words, stdin=asked, stdout=said, stderr=nowhere, env=env, start_new_session=True)
         try:
-            code = await process.wait()
+            while (code := process.returncode) is None and os.fstat(said.fileno()).st_size <= MOST:
+                await asyncio.sleep(0.05)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        said.seek(0)
-        answer = said.read(MOST + 1)
+        answer = os.pread(said.fileno(), MOST + 1, 0)  # at no offset that others move
     if code or len(answer) > MOST:
-        raise RuntimeError(f"{words[0]} ended with {code}, and wrote {len(answer)} bytes, of which {MOST} are the most")
+        raise RuntimeError(f"{words[0]}: exit code {code}, {len(answer)} bytes written, of {MOST} at most")
     return answer.decode()
 
 
