@@ -137,6 +137,7 @@ REFUSED = {
     ],
 }
 ALLOWED = [
+    "judge.format=/moved/rubric.txt",  # a run's own rubric may be gone where no endpoint is asked
     f"{DATASET} schedule.preset=async",  # it says something about a role that does not play: no harm
     f"{DATASET} proposer.policy=frozen proposer.limits.searches=0",
     f"{DATASET} referee.evidence=chain referee.verifier=none",

@@ -130,3 +130,12 @@ def test_on_a_gpu_they_are_bounded_by_its_own_memory(monkeypatch: pytest.MonkeyP
     assert few // 2 < rows <= few and rows.bit_count() == 1, "the rows of its cache are a power of two"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 2**40))
     assert evaluate._batch(cfg, folder) == 1
+
+
+def test_a_server_elsewhere_is_asked_without_a_look_at_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program may fill it, and then CUDA does not even start."""
+    cfg = load("quickstart")
+    cfg.solver.engine.kind = "endpoint"
+    monkeypatch.setattr(devices, "find", lambda asked: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: pytest.fail("asked"))
+    assert evaluate._batch(cfg, build.policy_dir(load("quickstart"), None)) == evaluate.BATCH
