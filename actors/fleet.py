@@ -50,10 +50,7 @@ class RayFleet:
         """The documents of `rows`, of every shard that answered in time."""
         orders = {part: (self._corpus, some) for part, some in rows.items()}
         found = self._members.ask("fetch", orders, self._members.deadline)
-        return {
-            part: [Document(*pair) for pair in zip(ids, contents, strict=True)]
-            for part, (ids, contents) in found.items()
-        }
+        return {part: [Document(*pair) for pair in zip(*both, strict=True)] for part, both in found.items()}
 
 
 class RayModels:

@@ -88,8 +88,7 @@ async def _asked(method: Any) -> dict[str, float] | None:
     """What an actor says of itself; None of one that is down, hangs or does not come to it in time."""
     with suppress(RayError, TimeoutError):
         async with asyncio.timeout(PATIENCE):  # not wait_for: see actors/crew.py
-            told: dict[str, float] = await method.remote()
-            return told
+            return await method.remote()
     return None
 
 

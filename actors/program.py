@@ -74,11 +74,7 @@ class Program:
     @property
     def actors(self) -> list[tuple[str, Any, Asked | None]]:
         """Name, handle and last call of every actor of the run."""
-        return [
-            (f"{crew.name}-{i}", handle, crew.last.get(f"{crew.name}-{i}"))
-            for crew in self._crews
-            for i, handle in enumerate(crew.handles)
-        ]
+        return [(one.name, one.handle, crew.last.get(one.name)) for crew in self._crews for one in crew.members]
 
     async def ready(self) -> None:
         """Wait until every actor answers. Engines that take turns with learners on GPUs start before these, find their share

@@ -18,10 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when every file is there and checked. InputError and Fault: see `ssp.data.hub.download`."""
     args = _parser().parse_args(argv)
     if args.list:
-        rows = [
-            (name, item.type, f"{item.gigabytes:g}" if item.gigabytes else "-", item.repo, item.about)
-            for name, item in PUBLISHED.items()
-        ]
+        sizes = {name: f"{item.gigabytes:g}" if item.gigabytes else "-" for name, item in PUBLISHED.items()}
+        rows = [(name, item.type, sizes[name], item.repo, item.about) for name, item in PUBLISHED.items()]
         Terminal().print(table(("name", "type", "GB", "repository", "what"), rows))
         return 0
     folder = (args.to or models.fetched(args.name or "")).expanduser()

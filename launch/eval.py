@@ -130,10 +130,8 @@ def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> li
 
 def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
     """The rows with the judge's word, and its score where it gives `scores`; where it gave none, why."""
-    scored = [row for row in rows if row.scored]
-    decisions = iter(
-        judge.decide([Item(row.question, row.golden_answers, row.prediction, row.rubric) for row in scored])
-    )
+    items = [Item(row.question, row.golden_answers, row.prediction, row.rubric) for row in rows if row.scored]
+    decisions = iter(judge.decide(items))
     for at, row in enumerate(rows):
         if row.scored:
             said = next(decisions)

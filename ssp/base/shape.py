@@ -62,13 +62,9 @@ class Shape:
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
         """Linear layers of one block: name → (inputs, outputs)."""
-        h, mlp = self.hidden, self.mlp
-        attention = {"q_proj": (h, self.query), "k_proj": (h, self.key), "v_proj": (h, self.key)}
-        return {**attention, "o_proj": (self.query, h)} | {
-            "gate_proj": (h, mlp),
-            "up_proj": (h, mlp),
-            "down_proj": (mlp, h),
-        }
+        h, q, kv, mlp = self.hidden, self.query, self.key, self.mlp
+        attention = {"q_proj": (h, q), "k_proj": (h, kv), "v_proj": (h, kv), "o_proj": (q, h)}
+        return attention | {"gate_proj": (h, mlp), "up_proj": (h, mlp), "down_proj": (mlp, h)}
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name of each parameter as Hugging Face writes it → its sizes; a tied output matrix is not among them."""

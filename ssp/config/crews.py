@@ -29,8 +29,7 @@ def at_once(cfg: Config, role: str) -> int:
     """Blocks of episodes that one player of `role` plays at a time. More than one only in flight: an engine has the
     weights of one version, and elsewhere each block waits for its own. Then the blocks of all rounds under way, and of
     an evaluation, share the engine, which the last episodes of one alone would leave nearly empty (docs/plan.md)."""
-    bound: int = getattr(cfg.schedule.max_staleness, role)
-    return bound + 2 if cfg.schedule.in_flight and bound > 0 else 1
+    return bound(cfg, role) + 2 if cfg.schedule.in_flight and bound(cfg, role) > 0 else 1
 
 
 def evaluated(cfg: Config) -> int:

@@ -252,9 +252,7 @@ class Decoder:
             qk, v = (part.to(self.dtype) for part in self._project(layer, x, cos, sin))
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
-            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).reshape(
-                n, shape.heads * d
-            )
+            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).reshape(n, -1)
             if ends is not None and layer is self.layers[-1]:
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = torch.addmm(x, mixed, layer.out)

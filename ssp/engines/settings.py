@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from ssp.base.episode import PROPOSER
+from ssp.base.episode import PROPOSER, ROLES
 from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY
 from ssp.config.role import EngineConfig
@@ -19,13 +19,12 @@ KEYS = {
     "simulated": ACTED,
 }
 """The kinds that a key means something to; a key that is not here means something to all."""
-_ROLES = ("proposer", "solver")
 
 
 def keys_belong_to_the_kind(cfg: Config) -> None:
     """A key of another kind has its default: it would do nothing."""
     standard = EngineConfig()
-    for role in _ROLES:
+    for role in ROLES:
         engine = cfg.block(role).engine
         for item in fields(EngineConfig):
             value, kinds = getattr(engine, item.name), KEYS.get(item.name, (engine.kind,))
@@ -56,7 +55,7 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
 
 def engines_have_an_address(cfg: Config) -> None:
     """An engine behind HTTP is at an address."""
-    for role in _ROLES:
+    for role in ROLES:
         engine, key = cfg.block(role).engine, f"{role}.engine.url"
         if engine.kind == "endpoint":
             step = f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"

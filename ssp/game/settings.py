@@ -228,9 +228,7 @@ def rewards_exist(cfg: Config) -> None:
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
     found = []
-    if cfg.judge.kind != "exact" and not {"judged", "score"} & {
-        fact for fact in rewards.GIVEN if takes(rewards.get(cfg.solver.reward), fact)
-    }:
+    if cfg.judge.kind != "exact" and not any(takes(rewards.get(cfg.solver.reward), one) for one in ("judged", "score")):
         found.append(
             f"solver.reward={cfg.solver.reward} does not hear the judge of judge.kind={cfg.judge.kind}, which decides the "
             "win rate alone. solver.reward=ssp pays what the judge accepts."

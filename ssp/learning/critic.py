@@ -26,8 +26,7 @@ class ValueNet(nn.ModuleDict):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """[M]: the value before each token of `ids` [B, T] where `mask` is true."""
-        out: Tensor = self["head"](states(self["body"], ids, mask)).squeeze(-1)  # type: ignore[arg-type]
-        return out
+        return self["head"](states(self["body"], ids, mask)).squeeze(-1)  # type: ignore[arg-type]
 
 
 class Critic:

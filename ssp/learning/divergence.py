@@ -122,8 +122,7 @@ class Divergence:
     def compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
         """The KL of each token, as `ssp.learning.forward.score` asks for it."""
         if getattr(self._estimator, "distributions", False):
-            value: Tensor = self._estimator(policy, reference, sampled, behaviour, self._config.topk)
-            return value
+            return self._estimator(policy, reference, sampled, behaviour, self._config.topk)
         own = at(policy, sampled)
         value = self._estimator(own, at(reference, sampled))
         return value if behaviour is None else value * importance(own, behaviour)

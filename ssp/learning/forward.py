@@ -40,11 +40,9 @@ def states(model: PreTrainedModel, ids: Tensor, mask: Tensor, line: Line | None 
     """[M, H]: last hidden states at the positions that predict the tokens of `ids` [B, T] where `mask` is true. Where
     the model packs (`enable_packing`), rows lie side by side; `line`: how, where it is known already."""
     if packs(model):
-        packed: Tensor = model.base_model(line=lay_out(ids, mask) if line is None else line)
-        return packed
+        return model.base_model(line=lay_out(ids, mask) if line is None else line)
     # No padding mask: under causal attention padding on the right cannot reach a token before it.
-    hidden: Tensor = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-    return hidden[mask[:, 1:]]
+    return model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[mask[:, 1:]]
 
 
 def score(

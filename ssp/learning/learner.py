@@ -41,9 +41,7 @@ class Learner(Stored):
             for together in zip_longest(*steps):
                 self._optimize([step for step in together if step is not None])
         self.step += 1
-        figures = {
-            role: self.objectives[role].finish(update, self.backend, self.step) for role, update in updates.items()
-        }
+        figures = {role: update.objective.finish(update, self.backend, self.step) for role, update in updates.items()}
         for role, found in figures.items():
             found["seconds"] = time.perf_counter() - started
             found["mfu"] = updates[role].figures.work / (found["seconds"] * self.rate)

@@ -149,10 +149,8 @@ def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) ->
     for layer in body.layers:
         given = (layer, x, cos, sin, line.segments, line.asked if layer is body.layers[-1] else None)
         # The same two flags as transformers' own layers look at.
-        if layer.gradient_checkpointing and layer.training and torch.is_grad_enabled():
-            x = checkpoint(_layer, *given, use_reentrant=False, preserve_rng_state=False)
-        else:
-            x = _layer(*given)
+        again = layer.gradient_checkpointing and layer.training and torch.is_grad_enabled()
+        x = checkpoint(_layer, *given, use_reentrant=False, preserve_rng_state=False) if again else _layer(*given)
     return body.norm(x)
 
 
@@ -168,8 +166,7 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, 
     if asked is not None:
         mixed, x = mixed.index_select(0, asked), x.index_select(0, asked)
     x = x + attention.o_proj(mixed)
-    out: Tensor = x + layer.mlp(narrow(layer.post_attention_layernorm(x)))
-    return out
+    return x + layer.mlp(narrow(layer.post_attention_layernorm(x)))
 
 
 def narrow(x: Tensor) -> Tensor:
@@ -180,8 +177,7 @@ def narrow(x: Tensor) -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of the wider type."""
-    out: Tensor = _Rotate.apply(x, cos, sin)
-    return out
+    return _Rotate.apply(x, cos, sin)
 
 
 class _Rotate(torch.autograd.Function):

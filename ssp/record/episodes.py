@@ -24,14 +24,9 @@ _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "versions": (pa.int32(), np.int32),
 }
 _PLAIN = {"attempt": pa.int32(), "seed": pa.int64(), "response_at": pa.int32(), "outcome": pa.string()}
-_LISTS = {
-    "queries": pa.string(),
-    "tools": pa.string(),
-    "hits": pa.int32(),
-    "asked": pa.int32(),
-    "documents": pa.string(),
-}
-_LISTS |= {**{name: kind for name, (kind, _) in _TOKENS.items()}, "drops": pa.list_(pa.int32())}
+_LISTS = {"queries": pa.string(), "tools": pa.string(), "hits": pa.int32(), "asked": pa.int32()}
+_LISTS |= {"documents": pa.string(), **{name: kind for name, (kind, _) in _TOKENS.items()}}
+_LISTS["drops"] = pa.list_(pa.int32())
 ADDED: dict[str, Any] = {"tools": list, "asked": list, "detail": str}
 """Columns that files of before do not have: an empty one stands there then."""
 _FIELDS = [pa.field(name, pa.string(), nullable=name == "final") for name in _TEXTS]

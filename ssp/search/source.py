@@ -87,10 +87,8 @@ def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Docume
     if reply.get("coverage", 1.0) != 1.0:
         raise Fault(PARTIAL, "the server searched a part of its corpus")
     ranked = not any(isinstance(item, dict) and "score" in item for found in result for item in found)
-    return [
-        [_document(item, 1 / rank if ranked else None) for rank, item in enumerate(found[:k], start=1)]
-        for found in result
-    ]
+    given = [1 / rank if ranked else None for rank in range(1, k + 1)]
+    return [[_document(item, score) for item, score in zip(found, given, strict=False)] for found in result]
 
 
 def _number(value: Any) -> bool:

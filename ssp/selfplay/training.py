@@ -32,8 +32,7 @@ def tickets(batch: TrainBatch) -> list[Ticket]:
 
 def whole(blocks: Sequence[Any]) -> TrainBatch:
     """The inverse, of what the queue still has of it."""
-    batch: TrainBatch = blocks[0]
-    return replace(batch, items=[item for items in blocks[1:] for item in items])
+    return replace(blocks[0], items=[item for items in blocks[1:] for item in items])
 
 
 class Trainer:

@@ -71,10 +71,8 @@ class Figure:
         return None if found is None else found.groupdict()
 
 
-FIGURES = tuple(
-    Figure(name, tuple(roles.split()), *rest)
-    for name, roles, *rest in json.loads(Path(__file__).with_name("figures.json").read_text(encoding="utf-8"))
-)
+_TABLE = json.loads(Path(__file__).with_name("figures.json").read_text(encoding="utf-8"))
+FIGURES = tuple(Figure(name, tuple(roles.split()), *rest) for name, roles, *rest in _TABLE)
 """Every figure, in the order in which they are shown. Those of role `live` are no rows of metrics.jsonl."""
 
 

@@ -72,11 +72,8 @@ def states(parameters: int, trained: int, learner: LearnerConfig) -> list[Need]:
     numbers, away = stored(learner), learner.offload != "none"
     weights = numbers * (parameters if trained == parameters else parameters + trained)
     if learner.kind != "deepspeed":
-        return [
-            Need("weights", weights),
-            Need("gradients", numbers * trained, turn=True),
-            Need("moments", 2 * FLOAT32 * trained),
-        ]
+        gradients, moments = Need("gradients", numbers * trained, turn=True), Need("moments", 2 * FLOAT32 * trained)
+        return [Need("weights", weights), gradients, moments]
     cut = {stage: learner.ranks if learner.zero >= stage else 1 for stage in (1, 2, 3)}
     third = learner.zero == 3
     bucket = min(parameters, BUCKET) * numbers

@@ -99,10 +99,8 @@ class VllmEngine(LiveEngine):
         """See `Engine.load`. InputError for a missing or misshapen weight."""
         if self._shared:
             raise InvariantError("the base of adapters stays as it is")
-        optional = {"lm_head.weight"} if self._tied else set()
-        found = {
-            name: tuple(array.shape) for name, array in weights.items() if name not in optional - self.shapes.keys()
-        }
+        left = ({"lm_head.weight"} if self._tied else set()) - self.shapes.keys()
+        found = {name: tuple(array.shape) for name, array in weights.items() if name not in left}
         if found != self.shapes:  # of missing ones vLLM itself only warns
             name = min(set(found.items()) ^ set(self.shapes.items()))[0]
             rule = f"weights hold {name} of shape {self.shapes.get(name, 'none')}"

@@ -59,8 +59,7 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of vLLM's and torch's own making
-        cpu = on_cpu()
-        if cpu:
+        if cpu := on_cpu():
             _prepare_cpu()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine

@@ -102,13 +102,8 @@ def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
     for samples in questions.values():
         for metric, value in question_values([row for row in samples if row.scored], ks).items():
             values.setdefault(metric, []).append(value)
-    return Line(
-        label,
-        rows=len(rows),
-        void=sum(not row.scored for row in rows),
-        failures=sum(bool(row.judge_failure) for row in rows),
-        estimates={metric: estimate(found, seed, label) for metric, found in values.items()},
-    )
+    void, failures = sum(not row.scored for row in rows), sum(bool(row.judge_failure) for row in rows)
+    return Line(label, len(rows), void, failures, {name: estimate(of, seed, label) for name, of in values.items()})
 
 
 def pass_at(n: int, correct: int, k: int) -> float:
@@ -160,10 +155,6 @@ def macro(sets: Mapping[str, Line]) -> Line:
     """The unweighted mean over sets, of every metric that all of them have."""
     found = list(sets.values())
     shared = [name for name in found[0].estimates if all(name in line.estimates for line in found)]
-    return Line(
-        "macro average",
-        rows=sum(line.rows for line in found),
-        void=sum(line.void for line in found),
-        failures=sum(line.failures for line in found),
-        estimates={name: mean([line.estimates[name] for line in found]) for name in shared},
-    )
+    means = {name: mean([line.estimates[name] for line in found]) for name in shared}
+    rows, void, failures = (sum(getattr(line, name) for line in found) for name in ("rows", "void", "failures"))
+    return Line("macro average", rows, void, failures, means)

@@ -103,12 +103,8 @@ class Endpoint:
 
     def _reply(self, service: Service, prompt: str, most: int) -> bytes:
         """The body of the reply. Raises Fault."""
-        body = {
-            "model": self._cfg.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0.0,
-            "max_tokens": most,
-        }
+        asked = [{"role": "user", "content": prompt}]
+        body = {"model": self._cfg.model, "messages": asked, "temperature": 0.0, "max_tokens": most}
         status, content = service.ask("POST", f"{self._url.rstrip('/')}/chat/completions", json=body)
         if status >= 300:
             raise Fault(REFUSED, f"{self._url}: status {status} {service.said(content)}")

@@ -41,12 +41,9 @@ class Offer:
         return replace(self, description=told, parameters=parameters)
 
 
-_QUERY = {"type": "string", "description": "what to look for, in a few words"}
-SEARCH = Offer(
-    TOOL,
-    "Searches the document collection and returns the passages that fit best.",
-    {"type": "object", "properties": {"query": _QUERY}, "required": ["query"]},
-)
+_QUERY = {"query": {"type": "string", "description": "what to look for, in a few words"}}
+_TAKES = {"type": "object", "properties": _QUERY, "required": ["query"]}
+SEARCH = Offer(TOOL, "Searches the document collection and returns the passages that fit best.", _TAKES)
 
 
 class Call(NamedTuple):

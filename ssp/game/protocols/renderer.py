@@ -131,15 +131,12 @@ class Renderer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text as it is, no special token added."""
-        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
-        return ids
+        return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
     def decode_all(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """`decode` of each."""
-        texts: list[str] = self.tokenizer.batch_decode(
-            [list(row) for row in ids], skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return texts
+        rows = [list(row) for row in ids]
+        return self.tokenizer.batch_decode(rows, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `decode`."""

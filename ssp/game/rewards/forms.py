@@ -83,8 +83,7 @@ _PLACEHOLDERS = {
 """The four tags, and what a model that copies the prompt's example writes into each."""
 
 _TAGS = re.compile(
-    "<think></think>(?:<search></search><information></information>|"
-    rf"(?!<search>){_TAG})*<answer></answer>"
+    rf"<think></think>(?:<search></search><information></information>|(?!<search>){_TAG})*<answer></answer>"
 )
 """A thought first, the answer last, each search followed by its information."""
 

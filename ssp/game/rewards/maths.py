@@ -80,8 +80,7 @@ class Comparer:
         except BrokenPipeError:  # it has just ended
             heard = True
         if reply := process.stdout.readline() if heard else "":
-            parsed: bool | None = json.loads(reply)
-            return parsed
+            return json.loads(reply)
         if not heard:
             process.kill()
         code = process.wait()

@@ -81,12 +81,9 @@ class Player:
         finally:
             self.seconds["search"] += time.perf_counter() - began
         renderer, most = self._renderer, self._settings.limits.observation_tokens
+        bodies, encode, tokenizer = renderer.protocol.bodies, renderer.encode, renderer.tokenizer
         (shown,), text = passages.fit(
-            [found],
-            most,
-            renderer.tokenizer,
-            lambda kept: (kept, renderer.protocol.bodies(kept[0])),
-            lambda trial: len(renderer.encode([trial[1]])[0]),
+            [found], most, tokenizer, lambda kept: (kept, bodies(kept[0])), lambda trial: len(encode([trial[1]])[0])
         )
         kept = [document for document in shown if not isinstance(document, Mistake)]
         note(call, found, kept, self._seen, self._read_to)

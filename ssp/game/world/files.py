@@ -172,11 +172,8 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
     for target in world.targets():
         others = [q.text for q in pool if target not in (q.answer, q.text.split()[0])]
         examples = [others[i] for i in rng.choice(len(others), 3, replace=False)]
-        yield {
-            "sys_question_example": "\n".join(f"Question {k}: {text}" for k, text in enumerate(examples, 1)),
-            "ground_truth": target,
-            "search_turns": str(rng.integers(1, 4)),
-        }
+        shown = "\n".join(f"Question {k}: {text}" for k, text in enumerate(examples, 1))
+        yield {"sys_question_example": shown, "ground_truth": target, "search_turns": str(rng.integers(1, 4))}
 
 
 def _questions(

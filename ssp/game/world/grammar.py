@@ -120,10 +120,8 @@ def chains(facts: Iterable[Fact], hops: int) -> Iterator[Chain]:
     owners: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in facts:
         owners[fact.relation, normalise(fact.object)].add(fact.subject)
-    steps = [Hop(fact) for fact in facts]
-    steps += [
-        Hop(f, True) for f in facts if "back" in rules[f.relation] and len(owners[f.relation, normalise(f.object)]) == 1
-    ]
+    alone = [fact for fact in facts if len(owners[fact.relation, normalise(fact.object)]) == 1]
+    steps = [*map(Hop, facts), *(Hop(fact, True) for fact in alone if "back" in rules[fact.relation])]
     after: dict[str, list[Hop]] = defaultdict(list)
     for step in steps:
         after[step.start].append(step)

@@ -72,17 +72,11 @@ class Script:
     ) -> Trace | None:
         """Searches, then the result between its tags. None where a search does not find the passage of its hop."""
         results = [self.found(query) for query in queries]
-        if any(
-            hop.fact.passage not in {d.id for d in documents} for hop, documents in zip(chain, results, strict=True)
-        ):
+        shown = [{document.id for document in documents} for documents in results]
+        if any(hop.fact.passage not in ids for hop, ids in zip(chain, shown, strict=True)):
             return None
-        turns = [f"<search> {query} </search>" for query in queries]
-        return {
-            "role": role,
-            "fields": fields,
-            "turns": [*turns, f"<{tag}> {result} </{tag}>"],
-            "results": [_rows(found) for found in results],
-        }
+        turns = [*(f"<search> {query} </search>" for query in queries), f"<{tag}> {result} </{tag}>"]
+        return {"role": role, "fields": fields, "turns": turns, "results": [_rows(found) for found in results]}
 
     def _answers(self) -> Iterator[Trace]:
         for hops, n in SOLVER_PER_HOP.items():
@@ -154,11 +148,9 @@ class Script:
 
     def _ends(self, target: str) -> list[Hop]:
         """Last steps of questions that have `target` as their answer."""
-        return [
-            Hop(fact, back=fact.subject == target)
-            for fact in self._world.leads(target)
-            if fact.object == target or fact in self._world.owned
-        ]
+        leads = self._world.leads(target)
+        facts = [fact for fact in leads if fact.object == target or fact in self._world.owned]
+        return [Hop(fact, back=fact.subject == target) for fact in facts]
 
     def _checks(self, proposals: Sequence[Proposal], quoting: slice) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these
@@ -185,8 +177,7 @@ class Script:
 
 
 def _query(hop: Hop) -> str:
-    query: str = grammar()["relations"][hop.fact.relation]["query"]
-    return query.format(x=hop.start)
+    return grammar()["relations"][hop.fact.relation]["query"].format(x=hop.start)
 
 
 def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:

@@ -12,11 +12,8 @@ from ssp.learning.algorithms import estimators
 from ssp.learning.algorithms.base import Algorithm
 from ssp.learning.batch import Batch
 
-_ALGORITHMS: dict[str, type[Algorithm]] = {
-    kind.name: kind
-    for kind in vars(estimators).values()
-    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind.name
-}
+_KINDS = [kind for kind in vars(estimators).values() if isinstance(kind, type) and issubclass(kind, Algorithm)]
+_ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _KINDS if kind.name}
 
 
 def names() -> tuple[str, ...]:

@@ -148,12 +148,8 @@ class _Practice:
 
     def episodes(self) -> list[Episode]:
         """Of each role a prompt, and some ways to go on from it."""
-        return [
-            Episode("", "", role, 0, log=log, outcome=Outcome.SCORED)
-            for role in (PROPOSER, SOLVER)
-            if role in self._protocol.roles
-            for log in self._draw(role)
-        ]
+        roles = [role for role in (PROPOSER, SOLVER) if role in self._protocol.roles]
+        return [Episode("", "", role, 0, log=log, outcome=Outcome.SCORED) for role in roles for log in self._draw(role)]
 
     def _draw(self, role: str) -> list[TokenLog]:
         fields = {"target": self._drawn(NAMES), "question": self._asked(), "searches": str(self._rng.integers(1, 4))}

@@ -54,18 +54,9 @@ class Summary:
 
 def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
     """The role's settings with the algorithm, loss and regularisers of maximum likelihood. `lr`: 0 is the role's."""
-    return replace(
-        block,
-        policy="own",
-        algorithm="reinforce_none",
-        loss="pg",
-        aggregate="token-mean",
-        entropy_coef=0.0,
-        llds_coef=0.0,
-        kl=KlConfig(),
-        correction=CorrectionConfig(),
-        learner=replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr),
-    )
+    learner = replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr)
+    block = replace(block, policy="own", algorithm="reinforce_none", loss="pg", aggregate="token-mean", learner=learner)
+    return replace(block, entropy_coef=0.0, llds_coef=0.0, kl=KlConfig(), correction=CorrectionConfig())
 
 
 def steps(episodes: int, cfg: WarmupConfig) -> int:

@@ -15,9 +15,7 @@ from ssp.base.errors import InputError
 from ssp.base.files import whole
 from ssp.record.ledger.book import Ledger
 
-NETWORK = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2 glusterfs pvfs2".split()
-)
+NETWORK = "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs2 gfs2 glusterfs pvfs2".split()
 """Types of file systems that several machines share; of FUSE, all but those of a disk."""
 
 SKIPPED = 1_000_000

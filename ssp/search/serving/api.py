@@ -89,9 +89,7 @@ class SearchApi:
         self._counts = dict.fromkeys(("requests", "queries", "refused", "faults"), 0)
         self._started, self._busy = time.monotonic(), 0
         self._served: Served | None = None
-        self._searches: Batcher[str, list[Document], Info] = Batcher(
-            self._search, max_batch, window, workers, settle=_in_loop
-        )
+        self._searches = Batcher[str, list[Document], Info](self._search, max_batch, window, workers, settle=_in_loop)
         self._rerankings: Batcher[Any, list[float], None] = Batcher(self._rerank, max_batch, window, settle=_in_loop)
         self._gets: dict[str, Callable[[], Reply]] = {
             "/health": lambda: _json(200, {"status": "ok"}),

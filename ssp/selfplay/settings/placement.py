@@ -4,7 +4,6 @@ from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
 from ssp.config.crews import bound
 from ssp.config.nodes import parse
-from ssp.config.rules import Rule
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
 
@@ -82,10 +81,4 @@ def shares_of_retrievers(cfg: Config) -> None:
     hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set retriever.gpus={int(gpus)}")
 
 
-RULES: tuple[Rule, ...] = (
-    nodes_are_readable,
-    shares_fit_the_layout,
-    one_base_serves_both,
-    turns_are_synchronous,
-    shares_of_retrievers,
-)
+RULES = (nodes_are_readable, shares_fit_the_layout, one_base_serves_both, turns_are_synchronous, shares_of_retrievers)

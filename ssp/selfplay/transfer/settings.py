@@ -3,7 +3,6 @@
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
 from ssp.config.crews import takes_turns
-from ssp.config.rules import Rule
 from ssp.config.schema import Config
 
 
@@ -50,8 +49,4 @@ def broadcasts_reach_awake_players_only(cfg: Config) -> None:
     hold(not takes_turns(cfg), rule, found, "set transfer.kind=auto")
 
 
-RULES: tuple[Rule, ...] = (
-    in_flight_needs_live_engines,
-    in_flight_keeps_one_grader,
-    broadcasts_reach_awake_players_only,
-)
+RULES = (in_flight_needs_live_engines, in_flight_keeps_one_grader, broadcasts_reach_awake_players_only)
