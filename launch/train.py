@@ -68,7 +68,7 @@ def train(cfg: Config, config_name: str) -> int:
         console.stop()
     if place.resumed or place.ledger.is_file():
         _warn(check_resumable(place, scene.cfg, scene.targets()))
-    course = warmup.due(scene.cfg, place.start)
+    courses = warmup.due(scene.cfg, place)
     _warn(warnings(cfg))
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
@@ -94,8 +94,7 @@ def train(cfg: Config, config_name: str) -> int:
         say(f"run folder: {folder.path}")
         if dashboard:
             say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
-        if course is not None:
-            warmup.teach(course, course.saves(folder.start), console, f"the same command with {_again(folder)}")
+        warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
         code = asyncio.run(_play(scene, folder, console, plan))
         from ssp.views.board.server import leave_page
 

@@ -17,10 +17,10 @@ from typing import Any
 from actors import cluster
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
-from ssp.base.episode import ROLES, SOLVER, Episode
+from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
-from ssp.config.crews import warmed
+from ssp.config.crews import apart, warmed
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.referee.referee import VERIFIERS
@@ -43,13 +43,14 @@ ALL = "all"
 @dataclass(frozen=True)
 class Course:
     """A warm start whose settings and traces were checked. `cfg`: with the recipe of `role`, whose learner makes it from
-    the model in `folder`; `what`: see `Saves`."""
+    the model in `folder`, or where it `goes_on` from what the course before it made; `what`: see `Saves`."""
 
     cfg: Config
     role: str
     folder: Path
     episodes: list[Episode]
     what: str
+    goes_on: bool = False
 
     def saves(self, out: Path) -> Saves:
         """To the folder `out`."""
@@ -84,9 +85,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def due(cfg: Config, out: Path) -> Course | None:
-    """The warm start that a run makes before its game, of which `out` does not hold the policy yet."""
-    return prepare(cfg, ALL, out) if cfg.warmup.data and not finished(out) else None
+def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:
+    """The courses that a run takes before its game, of which its folder does not hold the policy yet."""
+    courses = [prepare(cfg, ALL, run.start)] if cfg.warmup.data and not finished(run.start) else []
+    if apart(cfg) and not finished(run.proposer_start):
+        further = replace(cfg, warmup=replace(cfg.warmup, data=cfg.warmup.proposer, epochs=1))
+        courses.append(replace(prepare(further, PROPOSER, run.proposer_start), goes_on=True))
+    return courses
+
+
+def take(courses: Sequence[Course], run: runfolder.RunFolder, console: Console, again: str) -> None:
+    """What was `due`, into the run's folder."""
+    for course in courses:
+        if course.goes_on:
+            teach(replace(course, folder=run.start), course.saves(run.proposer_start), console, again)
+        else:
+            teach(course, course.saves(run.start), console, again)
 
 
 def prepare(cfg: Config, taught: str, out: Path) -> Course:

@@ -25,6 +25,11 @@ def warmed(cfg: Config) -> tuple[str, ...]:
     return tuple(role for role in ROLES if cfg.block(role).model == cfg.solver.model)
 
 
+def apart(cfg: Config) -> bool:
+    """Whether the proposer learns on, alone, from what a run's warm start has made."""
+    return bool(cfg.warmup.data and cfg.warmup.proposer) and PROPOSER in cfg.roles and PROPOSER in warmed(cfg)
+
+
 def at_once(cfg: Config, role: str) -> int:
     """Blocks of episodes that one player of `role` plays at a time. More than one only in flight: an engine has the
     weights of one version, and elsewhere each block waits for its own. Then the blocks of all rounds under way, and of

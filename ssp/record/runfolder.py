@@ -143,7 +143,7 @@ class RunFolder:
         self.episodes = self.path / "episodes"
         self.timeline = self.path / "timeline.json"
         self.checkpoints = self.path / "checkpoints"
-        self.start = self.path / "start"
+        self.start, self.proposer_start = self.path / "start", self.path / "start-proposer"
         self.state = self.checkpoints / "state.json"
         self._lock: int | None = None
 

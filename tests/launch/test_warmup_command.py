@@ -124,8 +124,10 @@ def test_an_evaluation_and_a_run_start_from_the_written_folder(
 def test_a_run_starts_from_traces_in_one_command_also_after_ctrl_c(
     ray_cluster: Cluster, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both roles and the frozen verifier start from what was taught, and a replay finds it."""
-    folder, settings = tmp_path / "run", [*CHEAP, f"warmup.data={data}", "steps=1", "save.every=1", "resume=auto"]
+    """The solver and the frozen verifier start from what was taught, the proposer from what it learned on from there, and a
+    replay finds both."""
+    traces = [f"warmup.data={data}", f"warmup.proposer={data}"]
+    folder, settings = tmp_path / "run", [*CHEAP, *traces, "steps=1", "save.every=1", "resume=auto"]
     with trains(folder, *settings, env=ray_cluster.env) as made:
         made.until("the warm start", lambda: "step 4/" in made.text(), every=0.01)
         made.stops()
@@ -136,7 +138,10 @@ def test_a_run_starts_from_traces_in_one_command_also_after_ctrl_c(
         again.ends_well()
         assert "it goes on from update" in again.text()
     run, cfg = RunFolder(folder), RunReader(RunFolder(folder)).cfg
-    assert {build.model_dir(cfg, role, run) for role in cfg.roles} == {folder / "start"}
+    assert [build.model_dir(cfg, role, run).name for role in ("solver", "proposer")] == ["start", "start-proposer"]
+    assert "updates on 19 episodes" in again.text()  # 20 of the proposer's, one held out
+    records = [json.loads((folder / name / "ssp.json").read_text()) for name in ("start", "start-proposer")]
+    assert [record["role"] for record in records] == ["solver", "proposer"]
     capsys.readouterr()
     assert console(["replay", str(folder), "--all", "--limit", "12"]) == 0
     assert "12 of 12 the same" in capsys.readouterr().out
