@@ -96,8 +96,6 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
         own["game"].pop("attempts")
         own["game"].pop("refill", None)  # a larger batch in its place
         own["solver"]["learner"].pop("minibatch", None)
-        own["warmup"].pop("data")  # more traces, and so a proposer that listens
-        own["referee"].pop("evidence")
         own["eval"].pop("every")
         own.pop("steps")
         own.pop("placement")
