@@ -86,25 +86,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:
-    """The courses that a run takes before its game, of which its folder does not hold the policy yet."""
-    courses = [prepare(cfg, ALL, run.start)] if cfg.warmup.data and not finished(run.start) else []
-    if apart(cfg) and not finished(run.proposer_start):
-        further = replace(cfg, warmup=replace(cfg.warmup, data=cfg.warmup.proposer, epochs=1))
-        courses.append(replace(prepare(further, PROPOSER, run.proposer_start), goes_on=True))
+    """The courses that a run takes before its game, and has not taken yet: one of all roles, and where there are traces of
+    the proposer alone an epoch of these."""
+    if not cfg.warmup.data or run.has_state:
+        return []
+    courses = [] if finished(run.start) else [prepare(cfg, ALL, run.start)]
+    data = _data(cfg)
+    if apart(cfg) and not finished(run.proposer_start) and data.is_file() and any(t.alone for t in traces.read(data)):
+        once = replace(cfg, warmup=replace(cfg.warmup, epochs=1))
+        courses.append(replace(prepare(once, PROPOSER, run.proposer_start, alone=True), goes_on=True))
     return courses
 
 
 def take(courses: Sequence[Course], run: runfolder.RunFolder, console: Console, again: str) -> None:
     """What was `due`, into the run's folder."""
     for course in courses:
-        if course.goes_on:
-            teach(replace(course, folder=run.start), course.saves(run.proposer_start), console, again)
-        else:
-            teach(course, course.saves(run.start), console, again)
+        out = run.proposer_start if course.goes_on else run.start
+        teach(replace(course, folder=run.start) if course.goes_on else course, course.saves(out), console, again)
 
 
-def prepare(cfg: Config, taught: str, out: Path) -> Course:
-    """The warm start of the role `taught`, or of `ALL`, that is saved to `out`. InputError for what it cannot do."""
+def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
+    """The warm start of the role `taught`, or of `ALL`, that is saved to `out`; `alone`: on the traces for that role alone.
+    InputError for what it cannot do."""
     role = SOLVER if taught == ALL else taught
     # The other role learns nothing meanwhile, so that it shares no cores.
     blocks: dict[str, Any] = {name: replace(cfg.block(name), policy="frozen") for name in ROLES}
@@ -112,7 +115,7 @@ def prepare(cfg: Config, taught: str, out: Path) -> Course:
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     check_files(folder)
-    episodes = read(cfg, taught, folder)
+    episodes = read(cfg, taught, folder, alone)
     steps = loop.steps(len(episodes), cfg.warmup)
     blocks[role] = own = loop.recipe(cfg.block(role), cfg.warmup.lr)
     whole = sum(file.stat().st_size for file in folder.iterdir())
@@ -121,17 +124,22 @@ def prepare(cfg: Config, taught: str, out: Path) -> Course:
     return Course(replace(cfg, steps=steps, **blocks), role, folder.absolute(), episodes, what)
 
 
-def read(cfg: Config, taught: str, folder: Path) -> list[Episode]:
-    """The episodes of `warmup.data` for the role `taught`, or of all that start from one model: traces, or the good ones of
-    a run. InputError for anything else."""
+def _data(cfg: Config) -> Path:
+    return models.resolve(files.resolve(cfg.warmup.data, "traces"), "warmup.data")
+
+
+def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Episode]:
+    """The episodes of `warmup.data` for the role `taught`, or of all that start from one model (for a role `alone` are not
+    theirs): traces, or the good ones of a run. InputError for anything else."""
     roles = (*warmed(cfg), *VERIFIERS) if taught == ALL else (taught,)
     renderers = {
         role: build.renderer(cfg, role if role in ROLES else SOLVER, folder, plays=role in ROLES) for role in roles
     }
-    data = models.resolve(files.resolve(cfg.warmup.data, "traces"), "warmup.data")
+    data = _data(cfg)
     if data.is_dir():
         return traces.of_run(data, {role: renderers[role] for role in ROLES if role in roles})
-    told, episodes = traces.read(data), list[Episode]()
+    told = [one for one in traces.read(data) if (one.alone if alone else taught != ALL or not one.alone)]
+    episodes = list[Episode]()
     for role, renderer in renderers.items():
         limits = cfg.block(role).limits.at(None) if role in ROLES else traces.verifies(cfg.referee)
         mine = [trace for trace in told if trace.role == role]

@@ -26,8 +26,9 @@ def warmed(cfg: Config) -> tuple[str, ...]:
 
 
 def apart(cfg: Config) -> bool:
-    """Whether the proposer learns on, alone, from what a run's warm start has made."""
-    return bool(cfg.warmup.data and cfg.warmup.proposer) and PROPOSER in cfg.roles and PROPOSER in warmed(cfg)
+    """Whether the proposer has weights of its own, which may learn on from what a warm start has made."""
+    own = cfg.proposer.policy != "shared" and cfg.placement.layout != "shared-base"
+    return own and PROPOSER in cfg.roles and PROPOSER in warmed(cfg)
 
 
 def at_once(cfg: Config, role: str) -> int:

@@ -262,13 +262,11 @@ class OnlineConfig:
 @dataclass
 class WarmupConfig:
     """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`, and by `ssp train`
-    before the game. `data`: traces (a jsonl file, world:english or world:english-more), or a run's folder, whose good
+    before the game. `data`: traces (a jsonl file, or world:english), or a run's folder, whose good
     episodes are learned ("" = no warm start). `epochs`: passes at most; it ends when the held-out nats a token have not
-    fallen since the pass before. `batch`: episodes an update. `lr`: its rate (0 = `solver.learner.lr`). `proposer`: traces
-    as in data, of whose proposer's the proposer alone learns one epoch behind that, before `ssp train` plays ("" = none)."""
+    fallen since the pass before. `batch`: episodes an update. `lr`: its rate (0 = `solver.learner.lr`)."""
 
     data: str = ""
-    proposer: str = ""
     epochs: int = number(1, 1)
     batch: int = number(32, 1)
     lr: float = number(0.0, 0)

@@ -9,7 +9,6 @@ from dataclasses import fields
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals
 from ssp.config import own
-from ssp.config.crews import apart
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.config.rules import Rule
 from ssp.config.schema import Config
@@ -37,7 +36,7 @@ def own_code_is_there(cfg: Config) -> None:
 def settings_fit(cfg: Config) -> None:
     """Every check of this file. InputError, or Refusals where several are broken."""
     checks = [check for role in cfg.roles for check in (*_losses(cfg, role), *_learner(role, cfg.block(role)))]
-    checks += [*_groups(cfg), *_shared(cfg), *_apart(cfg)]
+    checks += [*_groups(cfg), *_shared(cfg)]
     found = {rule: InputError(rule, value, step) for broken, rule, value, step in checks if broken}
     if found:
         raise next(iter(found.values())) if len(found) == 1 else Refusals(list(found.values()))
@@ -119,13 +118,6 @@ def _groups(cfg: Config) -> Checks:
     found = "proposer.algorithm=rloo with game.proposals=1"
     step = "set proposer.algorithm=reinforce (the batch as baseline), or game.proposals=4"
     yield learns and asks.algorithm == "rloo" and cfg.game.proposals == 1, rule, found, step
-
-
-def _apart(cfg: Config) -> Checks:
-    policy, layout = cfg.proposer.policy, cfg.placement.layout
-    found = f"warmup.proposer={cfg.warmup.proposer} proposer.policy={policy} placement.layout={layout}"
-    both = policy == "shared" or layout == "shared-base"
-    yield apart(cfg) and both, "a proposer that is taught apart has weights of its own", found, "set warmup.proposer=''"
 
 
 def _shared(cfg: Config) -> Checks:

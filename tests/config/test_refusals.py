@@ -44,7 +44,6 @@ REFUSED = {
         ("game.refill=64 solver.batch=400", "or game.refill, smaller"),
         ("game.refill=2 game.batch=replay", "set game.batch=dummy"),
         ("game.refill=2 solver.policy=frozen", "solver.policy=frozen"),
-        (f"{SHARED} warmup.data=t.jsonl warmup.proposer=t.jsonl", "has weights of its own"),
         ("judge.kind=llm judge.url=http://127.0.0.1:1/v1 judge.model=m judge.format=wrod", "or a text file"),
         ("proposer.reward_options.guide=odd", "guide is judge, verifier, or my_file.py:function"),
         ("proposer.reward_options.guide=judge", "judge.model is the endpoint's name"),
@@ -138,9 +137,6 @@ REFUSED = {
     ],
 }
 ALLOWED = [
-    "warmup.proposer=t.jsonl defaults.policy=shared",  # without warmup.data nobody is taught
-    f"{DATASET} warmup.data=t.jsonl warmup.proposer=t.jsonl",
-    "warmup.data=t.jsonl warmup.proposer=t.jsonl",
     "judge.format=/moved/rubric.txt",  # a run's own rubric may be gone where no endpoint is asked
     f"{DATASET} schedule.preset=async",  # it says something about a role that does not play: no harm
     f"{DATASET} proposer.policy=frozen proposer.limits.searches=0",

@@ -124,10 +124,12 @@ def test_an_evaluation_and_a_run_start_from_the_written_folder(
 def test_a_run_starts_from_traces_in_one_command_also_after_ctrl_c(
     ray_cluster: Cluster, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The solver and the frozen verifier start from what was taught, the proposer from what it learned on from there, and a
-    replay finds both."""
-    traces = [f"warmup.data={data}", f"warmup.proposer={data}"]
-    folder, settings = tmp_path / "run", [*CHEAP, *traces, "steps=1", "save.every=1", "resume=auto"]
+    """The solver and the frozen verifier start from what was taught, the proposer from what it alone learned on from there,
+    and a replay finds both."""
+    proposers = [row for row in map(json.loads, data.read_text().splitlines()) if row.get("role") == "proposer"]
+    both = tmp_path / "both.jsonl"
+    both.write_text(data.read_text() + "".join(json.dumps({**row, "alone": True}) + "\n" for row in proposers))
+    folder, settings = tmp_path / "run", [*CHEAP, f"warmup.data={both}", "steps=1", "save.every=1", "resume=auto"]
     with trains(folder, *settings, env=ray_cluster.env) as made:
         made.until("the warm start", lambda: "step 4/" in made.text(), every=0.01)
         made.stops()
@@ -139,7 +141,9 @@ def test_a_run_starts_from_traces_in_one_command_also_after_ctrl_c(
         assert "it goes on from update" in again.text()
     run, cfg = RunFolder(folder), RunReader(RunFolder(folder)).cfg
     assert [build.model_dir(cfg, role, run).name for role in ("solver", "proposer")] == ["start", "start-proposer"]
-    assert "updates on 19 episodes" in again.text()  # 20 of the proposer's, one held out
+    assert (
+        "updates on 57 episodes" in again.text() and "updates on 19 episodes" in again.text()
+    )  # one of 20 is held out
     records = [json.loads((folder / name / "ssp.json").read_text()) for name in ("start", "start-proposer")]
     assert [record["role"] for record in records] == ["solver", "proposer"]
     capsys.readouterr()
@@ -155,7 +159,8 @@ def test_what_it_refuses_before_anything_starts(
 
     monkeypatch.setattr(warmup, "teach", never)
     out = ["--out", str(tmp_path / "warm")]
-    alone = lessons.write(tmp_path / "alone.jsonl", 2)
+    alone, solo = lessons.write(tmp_path / "alone.jsonl", 2), tmp_path / "solo.jsonl"
+    solo.write_text(json.dumps({**lessons.rows(1)[0], "alone": True}) + "\n")
     settings = [*CHEAP, f"warmup.data={data}"]
     for words, said in (
         ([*CHEAP, *out], "warmup.data"),
@@ -163,6 +168,7 @@ def test_what_it_refuses_before_anything_starts(
         ([*CHEAP, *out, f"warmup.data={tmp_path}"], "a run's folder"),
         ([*CHEAP, *out, "warmup.data=world:train"], "a generated world has corpus, targets"),
         ([*CHEAP, *out, f"warmup.data={alone}", "--role", "proposer"], "only of: solver"),
+        ([*CHEAP, *out, f"warmup.data={solo}"], "true only of a proposer's trace"),
         ([*settings, *out, "--role", "judge"], "invalid choice"),
     ):
         assert console(["warmup", *words]) == 2, words

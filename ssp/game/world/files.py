@@ -13,10 +13,10 @@ from ssp.base.seeds import derive, generator
 from ssp.game.world import fanoutqa, sources
 from ssp.game.world.english import HELDOUT, TRAIN, English
 from ssp.game.world.generator import MAX_HOPS, Question, World
-from ssp.game.world.traces import MORE_PER_HOP, MORE_QUOTING, Script
+from ssp.game.world.traces import Script
 
 FORMAT_VERSION = 1
-ENGLISH_VERSION = 7
+ENGLISH_VERSION = 8
 """Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
@@ -28,12 +28,11 @@ KINDS = ("corpus", "targets", "eval", "questions")
 """What a world's folder holds, a file each."""
 ENGLISH: dict[str, dict[str, str]] = {
     "world:english": {},
-    "world:english-more": {"traces": "traces-more"},
     "world:english-train": {"eval": "eval-train"},
     "world:fanoutqa": {"eval": "eval-fanoutqa"},
 }
-"""Names of the English world → what it reads of another file: more traces, questions of the training split or FanOutQA's."""
-ENGLISH_KINDS = (*KINDS, "eval-train", "traces", "traces-more")
+"""Names of the English world → what it reads of another file: questions of the training split or FanOutQA's."""
+ENGLISH_KINDS = (*KINDS, "eval-train", "traces")
 ENGLISH_PER_HOP = {"eval": {1: 256, 2: 256, 3: 256}, "eval-train": {1: 128, 2: 128, 3: 128}}
 ENGLISH_TRAIN_PER_HOP = {1: 900, 2: 3600, 3: 900}
 _MANIFEST = "world.json"
@@ -144,7 +143,6 @@ def _write_english(folder: Path) -> None:
         "eval-train": drawn(TRAIN, "train", ENGLISH_PER_HOP["eval-train"], "eval-train"),
         "questions": drawn(TRAIN, "given", ENGLISH_TRAIN_PER_HOP, "given"),
         "traces": script.traces(),
-        "traces-more": script.traces(MORE_PER_HOP, MORE_QUOTING),
     }
     if foreign := fanoutqa.versions():
         rows["eval-fanoutqa"] = fanoutqa.questions(world.sources)

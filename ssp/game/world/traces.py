@@ -21,12 +21,11 @@ TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
 PROPOSER_PER_HOP = {1: 20, 2: 180, 3: 120}
-QUOTING = slice(280)
+QUOTING = 280
 """Traces of each kind at most, the solver's and the proposer's by the hops of their questions; the verifier's are of these
 proposals."""
-MORE_PER_HOP = {1: 20, 2: 900, 3: 400}
-MORE_QUOTING = slice(None, None, 2)
-"""What a GPU has time to learn: the proposer makes up less."""
+ALONE_PER_HOP = {1: 20, 2: 420, 3: 420}
+"""The proposer's of these are for a policy that plays no other role."""
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
@@ -55,10 +54,11 @@ class Script:
         (rows,) = self._index.search([query], TOPK).rows
         return [self._documents[row] for row in rows if row >= 0]
 
-    def traces(self, per_hop: Mapping[int, int] = PROPOSER_PER_HOP, quoting: slice = QUOTING) -> list[Trace]:
+    def traces(self) -> list[Trace]:
         """All traces, mixed. The proposer's targets and the verifier's questions are the proposer's traces' own."""
-        proposals = list(self._proposals(per_hop))
-        kinds = [list(self._answers()), [trace for trace, _, _ in proposals], list(self._checks(proposals, quoting))]
+        proposals = list(self._proposals(PROPOSER_PER_HOP))
+        kinds = [list(self._answers()), [trace for trace, _, _ in proposals], list(self._checks(proposals))]
+        kinds.append([{**trace, "alone": True} for trace, _, _ in self._proposals(ALONE_PER_HOP)])
         rows = [trace for kind in kinds for trace in kind]
         return [rows[i] for i in generator(self._seed, "english", "traces").permutation(len(rows))]
 
@@ -152,11 +152,11 @@ class Script:
         facts = [fact for fact in leads if fact.object == target or fact in self._world.owned]
         return [Hop(fact, back=fact.subject == target) for fact in facts]
 
-    def _checks(self, proposals: Sequence[Proposal], quoting: slice) -> Iterator[Trace]:
+    def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these
         documents do not settle."""
         rng = generator(self._seed, "english", "verifier")
-        for number, (trace, chain, text) in enumerate(proposals[quoting]):
+        for number, (trace, chain, text) in enumerate(proposals[:QUOTING]):
             own = {row["id"]: row for found in trace["results"] for row in found}
             settled = number % UNSETTLED != 0
             if not settled:

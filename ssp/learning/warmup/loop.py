@@ -220,8 +220,7 @@ def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence
     """A digest of what is learned, from what and how; not of how much fits into memory."""
     block = cfg.block(role)
     learner = {**asdict(block.learner), "token_budget": None, "checkpointing": None}
-    course = replace(course, data="", proposer="")
-    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, asdict(course)]
+    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, asdict(replace(course, data=""))]
     found = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
     for episode in episodes:
         found.update(json.dumps([episode.log.ids, episode.log.mask.tolist()]).encode())

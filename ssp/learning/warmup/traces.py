@@ -3,9 +3,9 @@
 A trace is one JSON object a line, {"role": "solver" (default) or "proposer", "fields": {"question": ...} or {"target":
 ...}, "turns": [text of each turn], "results": [documents of each query, in the order of the queries]}, a document as
 {"id", "contents"} (title line, text). A verifier's is {"role": "verifier" or "quoting", "fields": {"question": ...},
-"documents": [what it reads], "turns": [its answer]}. Prompts, observations, stops and masks are those of the rollout
-and of the referee (law 8), because a scripted engine speaks the turns there; a trace which play would not have ended
-with a final answer is refused by its line.
+"documents": [what it reads], "turns": [its answer]}. A proposer's with "alone": true is for a policy that plays no other
+role. Prompts, observations, stops and masks are those of the rollout and of the referee (law 8), because a scripted
+engine speaks the turns there; a trace which play would not have ended with a final answer is refused by its line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _STEP = "mend the line, or take it out"
 
 @dataclass
 class Trace:
-    """One line. `results`: documents of each query, in order; `read`: those of a verifier's prompt; `line` counts from 1."""
+    """One line. `results`: documents of each query, in order; `read`: those of a verifier's prompt; `line` counts from 1;
+    `alone`: no policy of several roles learns it."""
 
     line: int
     role: str
@@ -41,6 +42,7 @@ class Trace:
     turns: list[str]
     results: list[list[Document]]
     read: list[Document]
+    alone: bool = False
 
 
 def read(path: Path) -> list[Trace]:
@@ -140,9 +142,12 @@ def _trace(row: Row) -> Trace:
     read = row.fields.get("documents", [])
     if role in VERIFIERS and (not isinstance(read, list) or not read or "question" not in texts):
         row.fail("documents", "a verifier is shown a list of documents, and a question", show(read), _STEP)
+    alone = row.fields.get("alone", False)
+    if not isinstance(alone, bool) or (alone and role != PROPOSER):
+        row.fail("alone", "alone is true or false, and true only of a proposer's trace", show(alone), _STEP)
     documents = [_documents(row, found) for found in results]
     shown = _documents(row, read) if role in VERIFIERS else []
-    return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents, shown)
+    return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents, shown, alone)
 
 
 def _documents(row: Row, found: list[Any]) -> list[Document]:

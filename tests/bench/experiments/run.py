@@ -107,7 +107,7 @@ def teach(out: Path, cold: int | str) -> None:
     made: dict[int | str, list[str]] = {cold: [str(HERE.parent / "coldstart" / "teach.py"), "--seed", str(cold)]}
     if cold == ENGLISH:
         warmup = ["-m", "launch.warmup", "--config", ENGLISH]
-        more = ["--role", "proposer", "warmup.data=world:english-more", "warmup.epochs=1"]
+        more = ["--role", "proposer", "warmup.epochs=1"]
         more += [f"defaults.model={policy(out, ENGLISH)}"]
         made = {ENGLISH: warmup, PROPOSER: [*warmup, *more]}
     for name, words in made.items():
