@@ -99,6 +99,29 @@ def test_a_name_of_two_things_and_an_object_of_two_subjects_are_not_asked_by() -
     assert world.answer("Which country uses francs as its currency?") is None  # two do
 
 
+@pytest.mark.parametrize(
+    ("question", "target", "junk"),
+    [
+        ("What is the currency of the country whose national symbol is the llama?", "bolivianos", False),  # of two
+        ("What is the currency of the country whose national symbol is the llama?", "euros", True),
+        ("Name the national anthem of the country whose highest point is K2.", "Qaumi Tarana", False),
+        (
+            "What is the official currency of the country whose internet code is .py?",
+            "guarani",
+            False,
+        ),  # in its own words
+        ("Name the national symbol of the country whose anthem is called God Save the King.", "lion", True),  # of many
+        ("What is the capital of the country whose internet says .md?", "Chisinau", True),
+    ],
+)
+def test_a_proposers_question_is_read_by_all_that_the_book_says(
+    world: English, question: str, target: str, junk: bool
+) -> None:
+    assert world.is_junk(question, target) is junk and (world.hops(question) > 0) is ("says" not in question)
+    if "K2" in question or "llama" in question:
+        assert world.answer(question) is None, "no question of the world's own is made of it"
+
+
 def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: English) -> None:
     assert len(read_corpus(made["corpus"])) == len(world.documents())
     held, given = read_questions(made["eval"]), read_questions(made["questions"])

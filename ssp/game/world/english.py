@@ -25,7 +25,7 @@ class English:
 
     def __init__(self, sources: Sources | None = None) -> None:
         self.sources = sources or read()
-        self._reader = Reader(self.sources)
+        self._reader, self._wide = Reader(self.sources), Reader(self.sources, widely=True)
         self._homes = {fact.subject: fact.object for fact in self.sources.facts if fact.relation in ("home", "country")}
 
     def documents(self) -> list[Document]:
@@ -34,16 +34,16 @@ class English:
 
     def answer(self, question: str) -> str | None:
         """The oracle: the one answer of a question's text; None when it cannot be read, or has several."""
-        found = {end for end, _ in self._reader.readings(question)}
-        return found.pop() if len(found) == 1 else None
+        return _one(self._reader, question)
 
     def hops(self, question: str) -> int:
-        """Facts that a question's text names; 0 for a text that cannot be read."""
-        return max((hops for _, hops in self._reader.readings(question)), default=0)
+        """Facts that a question's text names; 0 for a text that cannot be read, by all that the book says."""
+        return max((hops for _, hops in self._wide.readings(question)), default=0)
 
     def is_junk(self, question: str, target: str) -> bool:
-        """True when the question's true answer is not `target`, and when the question cannot be read: then nobody knows."""
-        answer = self.answer(question)
+        """True when the question's true answer is not `target`, and when the question cannot be read, by all that the book
+        says: then nobody knows."""
+        answer = self.answer(question) or _one(self._wide, question)
         return answer is None or normalise(target) not in map(normalise, self.answers(answer))
 
     def answers(self, name: str) -> list[str]:
@@ -120,6 +120,11 @@ class English:
         # A question can lead back to the place that has a capital.
         ends = [(fact.object, fact.subject) if fact.relation == "capital" else (fact.object,) for fact in train]
         return list(dict.fromkeys(name for names in ends for name in names))
+
+
+def _one(reader: Reader, question: str) -> str | None:
+    found = {end for end, _ in reader.readings(question)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _told(text: str, chain: Chain, world: English) -> bool:

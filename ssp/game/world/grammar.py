@@ -36,7 +36,7 @@ class Hop:
 
 
 Chain = tuple[Hop, ...]
-WAYS = {"ask": "whole", "which": "whole", "of": "inner", "back": "inner", "told": "inner"}
+WAYS = {"ask": "whole", "which": "whole", "posed": "whole", "of": "inner", "back": "inner", "told": "inner"}
 """A relation's phrasings → whether they end a question, or stand inside one."""
 
 
@@ -62,14 +62,17 @@ def named(name: str) -> str:
 
 
 class Reader:
-    """Reads questions against the facts of `sources`, each relation forwards and backwards."""
+    """Reads questions against the facts of `sources`, each relation forwards and backwards; `widely`: a subject may go by
+    what is said of it besides."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._names = _meanings(sources.aliases)
+    def __init__(self, sources: Sources, widely: bool = False) -> None:
+        said = sources.said if widely else []
+        self._names = _meanings({fact.object: () for fact in said} | sources.aliases)
         self._ahead: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._back: dict[tuple[str, str], set[str]] = defaultdict(set)
         for fact in sources.facts:
             self._ahead[fact.relation, fact.subject].add(fact.object)
+        for fact in (*sources.facts, *said):
             self._back[fact.relation, fact.object].add(fact.subject)
 
     @cached_property
@@ -82,7 +85,7 @@ class Reader:
                     before, _, after = re.sub(r"\{[xy]\}", "\0", text).partition("\0")
                     parts = [re.escape(normalise(part)) for part in (before, after)]
                     pattern = r"\s*".join([parts[0], "(.+)", parts[1]]) if parts[0] or parts[1] else "(.+)"
-                    found[kind].append((re.compile(pattern), relation, way not in ("ask", "of")))
+                    found[kind].append((re.compile(pattern), relation, way not in ("ask", "posed", "of")))
         return found
 
     def readings(self, question: str) -> Iterator[tuple[str, int]]:

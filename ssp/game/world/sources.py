@@ -47,12 +47,13 @@ class Fact:
 @dataclass
 class Sources:
     """`documents`: the corpus. `facts`: in the corpus's order. `aliases`: every name → its other names. `adjectives`: those
-    of places."""
+    of places. `said`: what the book says besides, as facts that no question is made of, without a passage."""
 
     documents: list[Document]
     facts: list[Fact]
     aliases: dict[str, list[str]]
     adjectives: dict[str, str] = field(default_factory=dict)
+    said: list[Fact] = field(default_factory=list)
 
 
 @functools.cache
@@ -96,7 +97,8 @@ def read() -> Sources:
     for fact in facts:
         aliases.setdefault(fact.subject, [])
         aliases.setdefault(fact.object, _spellings(fact))
-    return Sources(documents, facts, aliases, {place: word for word, place in demonyms.items()})
+    adjectives = {place: word for word, place in demonyms.items()}
+    return Sources(documents, facts, aliases, adjectives, [fact for entry in book.values() for fact in _besides(entry)])
 
 
 def _unambiguous(facts: list[Fact]) -> list[Fact]:
@@ -235,6 +237,13 @@ def _fields(entry: Mapping[str, Any], passages: list[Document], known: Mapping[s
             if start in passage.text:
                 yield Fact(_name(entry), relation, value, passage.id, _quote(passage.text, start))
                 break
+
+
+def _besides(entry: Mapping[str, Any]) -> Iterator[Fact]:
+    """Every value of a field that says several, or says one in a way that no fact is made of."""
+    for relation, rule in grammar()["relations"].items():
+        for value in re.findall(rule["also"], _said(entry, rule["path"])) if "also" in rule else ():
+            yield Fact(_name(entry), relation, value.strip(), "", "")
 
 
 def _quote(text: str, start: str) -> str:
