@@ -63,7 +63,9 @@ def _mended(error: Exception) -> InputError | None:
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
-    if any(getattr(one, "errno", 0) in _FULL or re.search("disk is full|os error (28|122)", str(one)) for one in chain):
+    if any(
+        getattr(one, "errno", 0) in _FULL or re.search(r"disk is full|os error (28|122)\b", str(one)) for one in chain
+    ):
         return InputError("what is written needs space", error, "free some; a run goes on with resume=auto")
     if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
         return InputError("a path that is typed can be used", error, "give another path, or the rights to it")

@@ -138,13 +138,13 @@ def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Ep
     data = _data(cfg)
     if data.is_dir():
         return traces.of_run(data, {role: renderers[role] for role in ROLES if role in roles})
-    told = [one for one in traces.read(data) if (one.alone if alone else taught != ALL or not one.alone)]
-    episodes = list[Episode]()
+    there, episodes = traces.read(data), list[Episode]()
+    told = [one for one in there if (one.alone if alone else taught != ALL or not one.alone)]
     for role, renderer in renderers.items():
         limits = cfg.block(role).limits.at(None) if role in ROLES else traces.verifies(cfg.referee)
         mine = [trace for trace in told if trace.role == role]
         episodes += traces.episodes(mine, renderer, limits, cfg.retriever.topk)
-    found = f"only of: {', '.join(sorted({trace.role for trace in told}))}"
+    found = f"only of: {', '.join(sorted({f'{one.role}, alone' if one.alone else one.role for one in there}))}"
     hold(episodes, f"warmup.data holds traces of: {', '.join(roles)}", found, "give another --role, or file")
     return episodes
 

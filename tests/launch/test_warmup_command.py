@@ -159,8 +159,9 @@ def test_what_it_refuses_before_anything_starts(
 
     monkeypatch.setattr(warmup, "teach", never)
     out = ["--out", str(tmp_path / "warm")]
-    alone, solo = lessons.write(tmp_path / "alone.jsonl", 2), tmp_path / "solo.jsonl"
+    alone, solo, own = lessons.write(tmp_path / "alone.jsonl", 2), tmp_path / "solo.jsonl", tmp_path / "own.jsonl"
     solo.write_text(json.dumps({**lessons.rows(1)[0], "alone": True}) + "\n")
+    own.write_text(json.dumps({**lessons.every_role(1)[1], "alone": True}) + "\n")
     settings = [*CHEAP, f"warmup.data={data}"]
     for words, said in (
         ([*CHEAP, *out], "warmup.data"),
@@ -169,6 +170,7 @@ def test_what_it_refuses_before_anything_starts(
         ([*CHEAP, *out, "warmup.data=world:train"], "a generated world has corpus, targets"),
         ([*CHEAP, *out, f"warmup.data={alone}", "--role", "proposer"], "only of: solver"),
         ([*CHEAP, *out, f"warmup.data={solo}"], "true only of a proposer's trace"),
+        ([*CHEAP, *out, f"warmup.data={own}"], "only of: proposer, alone"),
         ([*settings, *out, "--role", "judge"], "invalid choice"),
     ):
         assert console(["warmup", *words]) == 2, words
