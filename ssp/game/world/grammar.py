@@ -67,7 +67,7 @@ class Reader:
 
     def __init__(self, sources: Sources, widely: bool = False) -> None:
         said = sources.said if widely else []
-        self._names = _meanings({fact.object: () for fact in said} | sources.aliases)
+        self._names = _meanings({**{fact.object: [] for fact in said}, **sources.aliases})
         self._ahead: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._back: dict[tuple[str, str], set[str]] = defaultdict(set)
         for fact in sources.facts:
