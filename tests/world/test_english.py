@@ -8,6 +8,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ssp.base.episode import Document
@@ -127,9 +128,15 @@ def test_files_are_rows_that_the_readers_take(made: dict[str, Path], world: Engl
     held, given = read_questions(made["eval"]), read_questions(made["questions"])
     assert Counter(q.hops for q in held) == {1: 256, 2: 256, 3: 256} and len(given) > 5000
     assert not {q.question for q in held} & {q.question for q in given}
-    targets = [(row.answer, row.searches) for row in read_targets(made["targets"])]
-    asked = Counter(searches for _, searches in targets)
-    assert len(dict(targets)) > 500 and asked[2] > asked[3] > asked[2] / 3, "harder ones too"
+    targets = read_targets(made["targets"])
+    asked = Counter(row.searches for row in targets)
+    assert len({row.answer for row in targets}) > 400 and asked[2] > asked[3] > asked[1] > asked[2] / 3, (
+        "easy and harder ones"
+    )
+    assert all(world.answer(row.examples) not in (None, row.answer) for row in targets)
+    assert all(world.hops(row.examples) == row.searches for row in targets), (
+        "an example is as long as what is asked for"
+    )
     assert files.english(made["corpus"].parents[2])["corpus"] == made["corpus"]
     assert files.resolve("world:english-train", "eval", made["corpus"].parents[2]) == str(made["eval-train"])
 
@@ -138,7 +145,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
     path = Path(files.resolve("world:english", "traces", made["corpus"].parents[2]))
     rows = [json.loads(line) for line in path.open(encoding="utf-8")]
     alone = Counter(row["fields"]["searches"] for row in rows if row.get("alone"))
-    assert alone["3"] > 0.4 * alone.total() and len(rows) > 800 + alone.total() > 1500
+    assert alone["3"] > 0.3 * alone.total() and len(rows) > 800 + alone.total() > 1500
     assert set(Counter(row["role"] for row in rows)) == {"solver", "proposer", "quoting"}
     for row in rows:
         end = row["turns"][-1].partition("> ")[2].rpartition(" </")[0]
@@ -159,9 +166,26 @@ def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world
     traces = [(trace, chain) for trace, chain, _ in Script(world)._proposals(PROPOSER_PER_HOP)]
     begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain in traces)
     assert sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back) >= 0.4 * len(traces)
-    assert begun[2, "home", False] >= 20 and begun[3, "author", False] >= 5
+    assert begun[2, "home", False] >= 15 and begun[3, "author", False] >= 5
     writers = [trace["turns"] for trace, chain in traces if (len(chain), chain[0].fact.relation) == (2, "home")]
     assert all(turns[1].split()[1][0].isupper() for turns in writers), "found by an adjective, as in: Italian writer"
+
+
+def test_a_proposer_is_shown_another_question_that_begins_as_its_own(world: English) -> None:
+    proposals = list(Script(world)._proposals({1: 9999, 3: 9999}))
+    begins = {text: chain[0].key for _, chain, text in proposals}
+    assert all(begins[trace["fields"]["examples"]] == chain[0].key for trace, chain, _ in proposals)
+    assert len({trace["fields"]["examples"] for trace, _, _ in proposals}) > len(proposals) / 2
+
+
+def test_one_search_is_enough_for_a_question_of_one_hop_about_a_thing_or_a_place(world: English) -> None:
+    script, rng = Script(world), np.random.default_rng(0)
+    ((trace, _, text),) = script.proposed("Saint Peter Port", 1, rng)
+    assert trace["turns"][0] == "<search> Saint Peter Port </search>" and "Guernsey" in text
+    asked = {chain[0].key: trace["turns"] for trace, chain, _ in script.proposed("Japan", 1, rng)}
+    assert {len(turns) for turns in asked.values()} == {2}
+    assert asked["home", False][0].startswith("<search> Japanese ") and "Japan" in asked["capital", True][0]
+    assert asked.keys() > {("country", False), ("independence", False)}
 
 
 def test_a_trace_whose_search_finds_nothing_of_use_is_left_out(world: English) -> None:

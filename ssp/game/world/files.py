@@ -16,7 +16,7 @@ from ssp.game.world.generator import MAX_HOPS, Question, World
 from ssp.game.world.traces import Script
 
 FORMAT_VERSION = 1
-ENGLISH_VERSION = 8
+ENGLISH_VERSION = 9
 """Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
@@ -135,10 +135,7 @@ def _write_english(folder: Path) -> None:
     script = Script(world)
     rows: dict[str, Iterable[dict[str, object]]] = {
         "corpus": _corpus(world),
-        "targets": [
-            {"ground_truth": target, "search_turns": str(hops), "sys_question_example": ""}
-            for target, hops in script.aims()
-        ],
+        "targets": script.aims(),
         "eval": drawn(HELDOUT, "heldout", ENGLISH_PER_HOP["eval"], "eval"),
         "eval-train": drawn(TRAIN, "train", ENGLISH_PER_HOP["eval-train"], "eval-train"),
         "questions": drawn(TRAIN, "given", ENGLISH_TRAIN_PER_HOP, "given"),

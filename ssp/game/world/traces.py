@@ -20,17 +20,17 @@ from ssp.search.bm25 import build
 TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
-PROPOSER_PER_HOP = {1: 20, 2: 180, 3: 120}
+PROPOSER_PER_HOP = {1: 60, 2: 150, 3: 90}
 QUOTING = 280
 """Traces of each kind at most, the solver's and the proposer's by the hops of their questions; the verifier's are of these
 proposals."""
-ALONE_PER_HOP = {1: 20, 2: 420, 3: 420}
+ALONE_PER_HOP = {1: 150, 2: 400, 3: 250}
 """The proposer's of these are for a policy that plays no other role."""
+AIMS_PER_HOP = {1: 200, 2: 500, 3: 300}
+"""What the proposer is asked for in the game: questions of these are as hard as the held-out ones, and of each kind."""
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
-AIMS = {1: 1, 2: 1, 3: 5}
-"""How often each target is asked for, by hops: a tenth of them has questions of three."""
 TRIES = 6
 """Questions by one relation that are looked at for a target."""
 
@@ -85,7 +85,8 @@ class Script:
 
     def _proposals(self, per_hop: Mapping[int, int]) -> Iterator[Proposal]:
         """Proposer's traces with the chain and the text of their questions. Each relation begins as many while it
-        has some, one that leads to a place from outside of it (a person, a city, a partner) twice as many as its own."""
+        has some, one that leads to a place from outside of it (a person, a city, a partner) twice as many as its own. Each
+        is shown another question that begins so."""
         rng = generator(self._seed, "english", "proposer")
         for hops, n in per_hop.items():
             begun = defaultdict[Any, list[Proposal]](list)
@@ -96,37 +97,42 @@ class Script:
             for (_, back), group in begun.items():
                 places = (rng.permutation(len(group)) + rng.random(len(group))) * (2 if back else 1)
                 turns += zip(places.tolist(), group, strict=True)
-            yield from [proposal for _, proposal in sorted(turns, key=lambda pair: pair[0])][:n]
+            for _, (trace, chain, text) in sorted(turns, key=lambda pair: pair[0])[:n]:
+                like = [other for _, ends, other in begun[chain[0].key] if _far(ends, other, chain[-1].end)]
+                if like:
+                    trace["fields"]["examples"] = like[rng.integers(len(like))]
+                    yield trace, chain, text
 
     def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Iterator[Proposal]:
-        """Proposer's traces for `target`, one for each relation that its question can begin with: it searches the target,
-        then what leads to the place that it found, and asks by that, in `hops`."""
+        """Proposer's traces for `target`, one for each relation that its question can begin with, in `hops` facts and as
+        many searches: the first is for the target, or where nothing found says that it is something of another for what
+        leads to it, each next for what leads to the thing just found."""
         ahead = {hop.fact.passage: hop for hop in self._ends(target)}
         last = next((ahead[document.id] for document in self.found(target) if document.id in ahead), None)
-        if last is None or last.back != (hops == 1):  # who has the target needs no more, what a place has says it
-            return
-        ways, tried, done = self._ways(last.start, hops - 1), Counter[Any](), set[Any]()
+        if last is None or last.back:
+            ways = self._ways(target, hops)
+        else:
+            ways = [((*before, last), [target, *queries]) for before, queries in self._ways(last.start, hops - 1)]
+        tried, done = Counter[Any](), set[Any]()
         for i in rng.permutation(len(ways)):
-            before, queries = ways[i]
-            chain, text = (*before, last), write((*before, last), int(rng.integers(1 << 30)))
+            chain, queries = ways[i]
+            text = write(chain, int(rng.integers(1 << 30)))
             tried[key := chain[0].key] += 1
             if key in done or tried[key] > TRIES or self._world.answer(text) != target:
                 continue
             if normalise(target) in normalise(text):
                 continue
-            fields, searches = {"target": target, "searches": str(hops)}, [target, *queries]
-            trace = self._trace("proposer", fields, chain[::-1], searches, "question", text)
+            fields = {"target": target, "searches": str(hops)}
+            trace = self._trace("proposer", fields, chain[::-1], queries, "question", text)
             if trace is not None:
                 done.add(key)
                 yield trace, chain, text
 
-    def aims(self) -> Iterator[tuple[str, int]]:
-        """What the proposer is asked for: targets, and the hops of a question that the script finds for each."""
-        for target in self._world.targets():
-            rng = generator(self._seed, "english", "target", target)
-            for hops, times in AIMS.items():
-                if next(self.proposed(target, hops, rng), None):
-                    yield from [(target, hops)] * times
+    def aims(self) -> Iterator[dict[str, object]]:
+        """What the proposer is asked for, in rows as SSP has them: of proposals that the script finds."""
+        names = {"target": "ground_truth", "searches": "search_turns", "examples": "sys_question_example"}
+        for trace, _, _ in self._proposals(AIMS_PER_HOP):
+            yield {names[field]: text for field, text in trace["fields"].items()}
 
     def _ways(self, place: str, hops: int) -> list[tuple[Chain, list[str]]]:
         """Chains of `hops` facts that lead to `place`, with the searches that find them, the last fact's first."""
@@ -182,3 +188,8 @@ def _query(hop: Hop) -> str:
 
 def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
     return [{"id": document.id, "contents": document.contents} for document in documents]
+
+
+def _far(chain: Chain, text: str, target: str) -> bool:
+    """Whether a question tells nothing of `target`."""
+    return target not in (chain[-1].end, chain[0].start) and normalise(target) not in normalise(text)
