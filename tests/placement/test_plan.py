@@ -93,7 +93,6 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
     for own in (here, there):
         own["defaults"]["engine"].pop("device", None)
         own["defaults"]["learner"].pop("token_budget")
-        own["game"].pop("attempts")
         own["game"].pop("refill", None)  # a larger batch in its place
         own["solver"]["learner"].pop("minibatch", None)
         own["eval"].pop("every")
