@@ -27,7 +27,7 @@ SHIPPED = {
     "mini",
     "english",
 }
-VERSIONS = dict.fromkeys(("search-r1", "ssrl", "ssp", "english", "qwen2p5", "llama3p1", "r-search"), 2)
+VERSIONS = dict.fromkeys(("search-r1", "ssrl", "ssp", "qwen2p5", "llama3p1", "r-search"), 2) | {"english": 3}
 QUESTION = {"question": "who wrote Dead Souls"}
 
 
