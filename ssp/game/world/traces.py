@@ -26,8 +26,8 @@ QUOTING = 280
 proposals."""
 ALONE_PER_HOP = {1: 150, 2: 400, 3: 250}
 """The proposer's of these are for a policy that plays no other role."""
-AIMS_PER_HOP = {1: 200, 2: 500, 3: 300}
-"""What the proposer is asked for in the game: questions of these are as hard as the held-out ones, and of each kind."""
+AIMS_PER_HOP = {1: 300, 2: 700, 3: 330}
+"""Rows of the game's targets, drawn like the proposer's traces."""
 UNSETTLED = 5
 """Of so many verifier's traces one asks what the documents do not settle."""
 NOISE = 2
