@@ -20,11 +20,9 @@ from ssp.search.bm25 import build
 TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
-PROPOSER_PER_HOP = {1: 60, 2: 150, 3: 90}
-QUOTING = 280
-"""Traces of each kind at most, the solver's and the proposer's by the hops of their questions; the verifier's are of these
-proposals."""
-ALONE_PER_HOP = {1: 150, 2: 400, 3: 250}
+PROPOSER_PER_HOP = {1: 60, 2: 180, 3: 90}
+"""Traces of each kind at most, by the hops of their questions. The verifier has one for each of the proposer's."""
+ALONE_PER_HOP = {1: 120, 2: 340, 3: 325}
 """The proposer's of these are for a policy that plays no other role."""
 AIMS_PER_HOP = {1: 300, 2: 700, 3: 330}
 """Rows of the game's targets, drawn like the proposer's traces."""
@@ -162,7 +160,7 @@ class Script:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a question that these
         documents do not settle."""
         rng = generator(self._seed, "english", "verifier")
-        for number, (trace, chain, text) in enumerate(proposals[:QUOTING]):
+        for number, (trace, chain, text) in enumerate(proposals):
             own = {row["id"]: row for found in trace["results"] for row in found}
             settled = number % UNSETTLED != 0
             if not settled:
