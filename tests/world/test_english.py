@@ -159,6 +159,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
             texts = {document["id"]: document["contents"] for document in row["documents"]}
             quotes = row["turns"][0].split("<quote id=")[1:]
             assert (row["turns"][0] == "<answer> none </answer>") == (not quotes)
+            assert quotes or world.hops(row["fields"]["question"]), "what is not settled is still a question"
             assert all(q[: q.index("</")].split('">')[1] in texts[q[1 : q.index('">')]] for q in quotes)
 
 

@@ -173,11 +173,10 @@ class Script:
             yield {"role": "quoting", "fields": {"question": text}, "documents": documents, "turns": [turn]}
 
     def _other(self, chain: Chain, proposals: Sequence[Proposal], number: int) -> str:
-        """The question of `chain` asked by the clue of another proposal, which its documents say nothing of."""
-        clues = [other[0] for _, other, _ in (*proposals[number + 1 :], *proposals) if len(other) > 1]
-        asked = chain[-1].fact
-        clue = next(hop for hop in clues if hop.end != asked.subject and hop.fact.relation != asked.relation)
-        return write((clue, Hop(asked)), number)
+        """A question of another proposal that asks for the same relation of something else."""
+        fact, others = chain[-1].fact, [*proposals[number + 1 :], *proposals[:number]]
+        alike = ((other[-1].fact, text) for _, other, text in others)
+        return next(text for end, text in alike if end.relation == fact.relation and end.subject != fact.subject)
 
 
 def _query(hop: Hop) -> str:
