@@ -18,7 +18,7 @@ from actors import cluster
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import Fault, InputError, hold
 from ssp.base.printable import say
 from ssp.config.crews import apart, warmed
 from ssp.config.schema import Config
@@ -43,18 +43,14 @@ ALL = "all"
 @dataclass(frozen=True)
 class Course:
     """A warm start whose settings and traces were checked. `cfg`: with the recipe of `role`, whose learner makes it from
-    the model in `folder`, or where it `goes_on` from what the course before it made; `what`: see `Saves`."""
+    the model in `folder`, or where it `goes_on` from what the course before it made."""
 
     cfg: Config
     role: str
     folder: Path
     episodes: list[Episode]
-    what: str
+    saves: Saves
     goes_on: bool = False
-
-    def saves(self, out: Path) -> Saves:
-        """To the folder `out`."""
-        return Saves(out, {"role": self.role, **protocols.get(self.cfg.protocol).mark}, self.what)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,13 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
     course = prepare(cfg, taught, out)
-    saves = course.saves(out)
-    saves.begun()  # InputError for that of another course
     cluster.environment(cfg.ray)
     cluster.connect(cfg.ray, cfg.placement.cpus * course.cfg.block(course.role).learner.ranks)
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
-        teach(course, saves, Console(), "the same command")
+        teach(course, Console(), "the same command")
     finally:
         cluster.disconnect()
     whose = "defaults" if taught == ALL else taught
@@ -87,12 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:
     """The courses that a run takes before its game, and has not taken yet: one of all roles, and where there are traces of
-    the proposer alone an epoch of these."""
+    the proposer alone an epoch of these. InputError for what the game could not go on from."""
+    if cfg.warmup.data and run.start.exists():
+        for role in warmed(cfg):
+            build.model_dir(cfg, role, run)
     if not cfg.warmup.data or run.has_state:
         return []
     courses = [] if finished(run.start) else [prepare(cfg, ALL, run.start)]
-    data = _data(cfg)
-    if apart(cfg) and not finished(run.proposer_start) and data.is_file() and any(t.alone for t in traces.read(data)):
+    data, begun = _data(cfg), run.proposer_start.exists()
+    owed = apart(cfg) and not finished(run.proposer_start) and not data.is_dir()
+    if owed and (begun or any(trace.alone for trace in traces.read(data))):
         once = replace(cfg, warmup=replace(cfg.warmup, epochs=1))
         courses.append(replace(prepare(once, PROPOSER, run.proposer_start, alone=True), goes_on=True))
     return courses
@@ -101,8 +99,7 @@ def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:
 def take(courses: Sequence[Course], run: runfolder.RunFolder, console: Console, again: str) -> None:
     """What was `due`, into the run's folder."""
     for course in courses:
-        out = run.proposer_start if course.goes_on else run.start
-        teach(replace(course, folder=run.start) if course.goes_on else course, course.saves(out), console, again)
+        teach(replace(course, folder=run.start) if course.goes_on else course, console, again)
 
 
 def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
@@ -118,10 +115,13 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     episodes = read(cfg, taught, folder, alone)
     steps = loop.steps(len(episodes), cfg.warmup)
     blocks[role] = own = loop.recipe(cfg.block(role), cfg.warmup.lr)
-    whole = sum(file.stat().st_size for file in folder.iterdir())
-    runfolder.check_space(out, whole * (2 if own.learner.lora.rank else COPIES))
     what = fingerprint(cfg, cfg.warmup, role, episodes)
-    return Course(replace(cfg, steps=steps, **blocks), role, folder.absolute(), episodes, what)
+    saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
+    saves.begun()  # InputError for that of another course
+    whole, there = (sum(file.stat().st_size for file in files) for files in (folder.iterdir(), saves.files()))
+    wide = 1 if models.read_json(folder / "config.json").get("dtype") == "float32" else 2
+    runfolder.check_space(out, whole * (2 if own.learner.lora.rank else COPIES * wide) - there)
+    return Course(replace(cfg, steps=steps, **blocks), role, folder.absolute(), episodes, saves)
 
 
 def _data(cfg: Config) -> Path:
@@ -149,24 +149,26 @@ def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Ep
     return episodes
 
 
-def teach(course: Course, saves: Saves, console: Console, again: str) -> None:
+def teach(course: Course, console: Console, again: str) -> None:
     """Make it on the cluster that was joined, saving as it goes. `again`: what goes on from there."""
-    begun = saves.begun()
+    saves, begun = course.saves, course.saves.begun()
     goes_on = "" if begun is None else f"; it goes on from update {begun[0]}, in {saves.out}"
     size = f"{len(course.episodes)} episodes of {loop.tokens(course.episodes)} tokens"
     say(f"{size}, {course.cfg.steps} updates at most{goes_on}")
     try:
-        made = asyncio.run(_taught(course, saves, console, begun[0] if begun else 0))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        made = asyncio.run(_taught(course, console, begun[0] if begun else 0))
+    except (KeyboardInterrupt, asyncio.CancelledError, Fault) as error:  # a fault: its learner has died
         if saves.out.exists():
             say(f"! the policy so far is {saves.out}; {again} goes on from there")
+        if isinstance(error, Fault):
+            raise
         raise KeyboardInterrupt from None
     end_politely()  # the loop that has ended took its handlers along
     heldout = "" if made.before is None else f"; held-out {made.before:.4f} -> {made.after:.4f} nats a token"
     say(f"{made.steps} updates on {made.learned} episodes{heldout}")
 
 
-async def _taught(course: Course, saves: Saves, console: Console, done: int) -> loop.Summary:
+async def _taught(course: Course, console: Console, done: int) -> loop.Summary:
     from actors import learners
     from actors.crew import Patience
 
@@ -186,7 +188,7 @@ async def _taught(course: Course, saves: Saves, console: Console, done: int) -> 
     try:
         await made.ready()
         console.start(cfg.steps, done)
-        return await loop.train(made.first, course.episodes, cfg.warmup, cfg.seed, console.update, saves)
+        return await loop.train(made.first, course.episodes, cfg.warmup, cfg.seed, console.update, course.saves)
     finally:
         console.stop()
         made.end()

@@ -106,10 +106,11 @@ class SelfPlay:
         for learner in self._learners:
             await self._league.published(learner, state.step, self._versions(learner), self._recovery.meta(learner))
         self._curriculum.restart(state.step)
+        self._junk.restart(state.step)
         if self._recovery.saved < 0:
+            await self._evaluate(0, final=True)  # first: a run that goes on from step 0 has these rows
             for learner in self._learners:
                 await self._recovery.save(learner, 0, self._versions(learner))
-            await self._evaluate(0, final=True)
         self._report.restart(state.step)
 
     async def _play(self) -> None:
@@ -238,7 +239,7 @@ class SelfPlay:
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
-        if this.proposer is not None and (alarm := self._junk.see([game for game in this.played if game.number >= 0])):
+        if this.proposer is not None and (alarm := self._junk.see(this.step, [game for game in this.played if game.number >= 0])):
             self.stop(alarm)
 
     async def _train(self, learner: str) -> None:

@@ -147,10 +147,14 @@ class JunkWatch:
 
     def __init__(self, cfg: Config, say: Callable[[str], None]) -> None:
         self._patience, self._warns, self._say = cfg.referee.alarm_patience, cfg.health.on_collapse == "warn", say
-        self._rounds = 0
+        self._held: list[int] = []
 
-    def see(self, games: Sequence[Game]) -> JunkAlarm | None:
-        """One round; the alarm once the sign has held for `alarm_patience` rounds. What counts is the newest solver's work
+    def restart(self, step: int) -> None:
+        """The rounds behind `step` will be played again."""
+        self._held = [held for held in self._held if held <= step]
+
+    def see(self, step: int, games: Sequence[Game]) -> JunkAlarm | None:
+        """The round of `step`; the alarm once the sign has held for `alarm_patience` rounds. What counts is the newest solver's work
         at the newest proposer's questions; where it tried none of these, that of past ones that graded them."""
         known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
         rates = [rate for by, rate in known if not by] or [rate for by, rate in known if by == SOLVER]
@@ -158,11 +162,11 @@ class JunkWatch:
         if not rates or not asked:
             return None
         win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
-        self._rounds = self._rounds + 1 if win <= WIN_RATE and valid >= VALID_RATE else 0
-        if self._rounds != self._patience:
+        self._held = [*self._held, step] if win <= WIN_RATE and valid >= VALID_RATE else []
+        if len(self._held) != self._patience:
             return None
         alarm = JunkAlarm(
-            f"junk alarm: for {self._rounds} rounds the solver won at most {WIN_RATE:.0%} of its games "
+            f"junk alarm: for {self._patience} rounds the solver won at most {WIN_RATE:.0%} of its games "
             f"while the referee passed at least {VALID_RATE:.0%} of the questions (now {win:.0%} and "
             f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=chain, or a "
             "stronger verifier, and start again from a checkpoint before the win rate fell."

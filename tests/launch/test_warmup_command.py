@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,10 +25,14 @@ from launch import eval as evaluate
 from launch import warmup
 from launch.main import COMMANDS
 from launch.main import main as console
+from ssp.base.errors import Fault, InputError
 from ssp.game import protocols
+from ssp.record import runfolder
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
+from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
+from ssp.telemetry.console import Console
 
 Taught = Callable[[signal.Signals], tuple[Path, str]]
 """The folder after that signal and the command that went on, and what this one said."""
@@ -176,3 +181,66 @@ def test_what_it_refuses_before_anything_starts(
         assert console(["warmup", *words]) == 2, words
         assert said in capsys.readouterr().err
     assert "warmup" in COMMANDS and not (tmp_path / "warm").exists()
+
+
+def test_what_a_run_still_owes_is_taken_or_refused(data: Path, tmp_path: Path) -> None:
+    """A proposer's course that was begun is never left out, and nothing is learned from what the game would refuse."""
+    own = tmp_path / "own.jsonl"
+    own.write_text(data.read_text() + json.dumps({**lessons.every_role(1)[1], "alone": True}) + "\n")
+    cfg, run = load("quickstart", [*CHEAP, f"warmup.data={own}"]), RunFolder(tmp_path / "run")
+    assert [(course.role, course.saves.out.name) for course in warmup.due(cfg, run)] == [
+        ("solver", "start"),
+        ("proposer", "start-proposer"),
+    ]
+    shutil.copytree(POLICY, run.start)
+    assert [course.role for course in warmup.due(cfg, run)] == ["proposer"]
+    record = json.loads((run.start / "ssp.json").read_text())
+    begun = {**record, "step": 1, "warmup": {"what": "", "heldout": []}}
+    shutil.copytree(POLICY, run.proposer_start)
+    (run.proposer_start / "ssp.json").write_text(json.dumps(begun))
+    with pytest.raises(InputError, match="the same data, model and settings"):
+        warmup.due(cfg, run)
+    own.write_text(data.read_text())
+    with pytest.raises(InputError, match="proposer. Found: only of"):
+        warmup.due(cfg, run)
+    own.unlink()
+    with pytest.raises(InputError, match="jsonl file of traces"):
+        warmup.due(cfg, run)
+    with pytest.raises(InputError, match=r"start-proposer is of a policy of its own. Found: layout=separate"):
+        warmup.due(load("quickstart", [*CHEAP, f"warmup.data={data}", "defaults.policy=shared"]), run)
+    (run.start / "ssp.json").write_text(json.dumps({**record, "protocol_version": 99}))
+    with pytest.raises(InputError, match="version"):
+        warmup.due(cfg, run)
+
+
+def test_a_learner_that_dies_says_what_is_saved(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = load("quickstart", [*CHEAP, f"warmup.data={data}", *warmup.UNUSED])
+    course = warmup.prepare(cfg, warmup.ALL, tmp_path / "warm")
+
+    async def dies(*args: object) -> None:
+        course.saves.out.mkdir()
+        raise Fault("learner_died")
+
+    monkeypatch.setattr(warmup, "_taught", dies)
+    with pytest.raises(Fault, match="learner_died"):
+        warmup.teach(course, Console(), "the same command")
+    assert f"the policy so far is {tmp_path}/warm; the same command goes on from there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [("float32", 8), ("bfloat16", 16)])
+def test_room_is_asked_for_float32_less_what_is_there(
+    data: Path, tmp_path: Path, dtype: str, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, asked = tmp_path / "model", list[int]()
+    shutil.copytree(POLICY, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "dtype": dtype}))
+    record = json.loads((model / "ssp.json").read_text())
+    (model / "ssp.json").write_text(json.dumps({**record, "sha256": {}}))
+    (tmp_path / ".warm.ssp-epoch-1").mkdir()
+    monkeypatch.setattr(runfolder, "check_space", lambda out, needed: asked.append(needed))
+    cfg = load("quickstart", [f"defaults.model={model}", f"warmup.data={data}"])
+    warmup.prepare(cfg, warmup.ALL, tmp_path / "warm")
+    assert asked == [copies * sum(file.stat().st_size for file in model.iterdir())]

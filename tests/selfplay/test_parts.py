@@ -69,13 +69,15 @@ def test_junk_alarm_needs_the_sign_several_rounds_in_a_row() -> None:
     said: list[str] = []
     watch = JunkWatch(config(referee__alarm_patience=3), said.append)
     junk, fine, picky = round_of(0.0, 8), round_of(0.5, 8), round_of(0.0, 4, 4)
-    for games in (junk, junk, fine, junk, junk, picky, junk, junk):
-        assert watch.see(games) is None
-    assert watch.see([game("g1", valid=False)]) is None  # a round that says nothing
-    alarm = watch.see(junk)
+    for step, games in enumerate((junk, junk, fine, junk, junk, picky, junk, junk), 1):
+        assert watch.see(step, games) is None
+    watch.restart(7)
+    assert watch.see(8, junk) is None, "a round that is played again counts once"
+    assert watch.see(9, [game("g1", valid=False)]) is None  # a round that says nothing
+    alarm = watch.see(10, junk)
     assert alarm is not None and "3 rounds" in str(alarm) and alarm.exit_code == 1 and not said
     warned = JunkWatch(config(referee__alarm_patience=1, health__on_collapse="warn"), said.append)
-    assert warned.see(junk) is None and warned.see(junk) is None and len(said) == 1 and "1 rounds" in said[0]
+    assert warned.see(1, junk) is None and warned.see(2, junk) is None and len(said) == 1 and "1 rounds" in said[0]
 
 
 # evaluator

@@ -140,6 +140,22 @@ def test_stop_ends_saved(tmp_path: Path, at: int) -> None:
     assert [step for step, role, _ in stage.sink.rows if role == "eval"][-1] == at  # no further one: someone waits
 
 
+def test_the_first_evaluation_is_made_before_the_first_checkpoint(tmp_path: Path) -> None:
+    """So a run that is killed meanwhile begins with it again."""
+    stage = Stage(config(), tmp_path / "run")
+    write = stage.sink.write
+
+    def killed(step: int, role: str, values: dict[str, float]) -> None:
+        raise KeyboardInterrupt
+
+    stage.sink.write = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        stage.play()
+    stage.sink.write = write  # type: ignore[method-assign]
+    stage.whole()
+    assert stage.sink.steps("eval")[0] == 0
+
+
 def test_a_broken_search_voids_what_it_hits(tmp_path: Path) -> None:
     count = iter(range(10**6))
     stage = Stage(config(), tmp_path / "run", BrokenSearch(lambda queries: next(count) % 3 == 2)).whole()

@@ -16,7 +16,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -146,8 +146,13 @@ class Saves:
         step, entry = began(self.out)
         if entry.get("what") != self._what:
             rule = "an interrupted warm start goes on with the same data, model and settings"
-            raise InputError(rule, f"{self.out} began with others", "type those, give another --out, or remove it")
+            raise InputError(rule, f"{self.out} began with others", "type those, begin in another folder, or remove it")
         return step, entry["heldout"]
+
+    def files(self) -> Iterator[Path]:
+        """What has been written."""
+        kept = [self.out, *(left for left in self.out.parent.glob("*") if left.name.startswith(self._aside("").name))]
+        return (file for folder in kept for file in folder.glob("*"))
 
     def due(self) -> bool:
         """Whether to save now."""
@@ -194,7 +199,7 @@ class Saves:
 
     def _tidy(self, since: float = math.inf) -> None:
         """Remove what lies beside the folder, but for what is kept of the epochs from `since` on."""
-        for left in self.out.parent.iterdir():
+        for left in self.out.parent.glob("*"):  # nothing, where there is no such folder yet
             _, aside, name = left.name.partition(self._aside("").name)
             epoch = name.removeprefix(_KEPT)
             if aside and not (name != epoch and epoch.isdecimal() and int(epoch) >= since):

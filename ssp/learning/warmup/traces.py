@@ -77,6 +77,10 @@ def episodes(traces: Sequence[Trace], renderer: Renderer, limits: LimitsConfig, 
         id, fields = f"trace-{trace.line}", trace.fields
         if verifier:
             fields = asked(renderer.protocol, trace.read, fields["question"])
+        try:
+            renderer.protocol.messages(trace.role, fields)
+        except InputError as error:
+            raise _bad(trace.line, error.rule, error.found) from error
         tasks.append(Task(id, id, trace.role, 0, place, fields, str(place)))
     most = max((len(ids) for turns in spoken for ids in turns), default=1)
     roomy = replace(limits, turn_tokens=max(limits.turn_tokens, most))
@@ -145,16 +149,17 @@ def _trace(row: Row) -> Trace:
     alone = row.fields.get("alone", False)
     if not isinstance(alone, bool) or (alone and role != PROPOSER):
         row.fail("alone", "alone is true or false, and true only of a proposer's trace", show(alone), _STEP)
-    documents = [_documents(row, found) for found in results]
-    shown = _documents(row, read) if role in VERIFIERS else []
+    documents = [_documents(row, "results", found) for found in results]
+    shown = _documents(row, "documents", read) if role in VERIFIERS else []
     return Trace(int(row.place.removeprefix("line ")), role, texts, row.texts("turns"), documents, shown, alone)
 
 
-def _documents(row: Row, found: list[Any]) -> list[Document]:
+def _documents(row: Row, name: str, found: list[Any]) -> list[Document]:
     for document in found:
         if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
-            row.fail("results", 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
-    return [Document(str(document.get("id", "")), document["contents"]) for document in found]
+            row.fail(name, 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
+    inner = [replace(row, fields={"id": "", **document}, prefix=f"{name}.") for document in found]
+    return [Document(one.key("id") if one.fields["id"] != "" else "", one.text("contents", empty=True)) for one in inner]
 
 
 def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:

@@ -16,7 +16,7 @@ from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
 from ssp.config import own
-from ssp.config.crews import warmed
+from ssp.config.crews import apart, warmed
 from ssp.config.role import RoleConfig
 from ssp.config.rules import refused
 from ssp.config.schema import Config
@@ -109,7 +109,10 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     cached. InputError for a folder of another protocol, and for an embedded policy that is not as it was shipped."""
     block = cfg.block(role)
     if run is not None and cfg.warmup.data and role in warmed(cfg):
-        folder = run.proposer_start if role == PROPOSER and run.proposer_start.exists() else run.start
+        split = role == PROPOSER and run.proposer_start.exists()
+        rule, found = f"{run.proposer_start} is of a policy of its own", f"layout={cfg.placement.layout}, or shared"
+        hold(apart(cfg) or not split, rule, found, "set the placement.layout that the run began with")
+        folder = run.proposer_start if split else run.start
     elif block.model == COLDSTART:
         folder = coldstart.ARTEFACT
         check_files(folder, whole=True)
