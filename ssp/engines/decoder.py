@@ -148,7 +148,7 @@ class Cache:
         if rows <= self.rows and length <= self.length:
             return
         if length > self.length:
-            length = -(-max(length, self.length * 5 // 4) // STEP) * STEP
+            length = -(-max(length, min(self.length * 5 // 4, self.shape.context)) // STEP) * STEP
         self._allocate(max(rows, self.rows), max(length, self.length))
 
     def copy(self, here: Tensor, there: Tensor, length: int) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import io
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ssp.base import cache
@@ -19,6 +20,7 @@ from ssp.record.manifest import read_record, seal, sound
 
 _OTHER = "take another file of the model, or its Hugging Face folder: ssp download org/name --type model"
 _LEFT = ("quantization_config", "_model_name_or_path")
+_PLAIN = {"scaling.type": "none", "scaling.factor": 1, "scale_linear": 1}
 
 
 def convert(path: Path, folder: Path, sha256: str = "") -> bool:
@@ -61,9 +63,15 @@ def _check(path: Path) -> Any:
     family = said.get("general.architecture")
     rule = f"a GGUF holds a model that the torch engine computes: {', '.join(FAMILIES.values())}"
     hold(family in FAMILIES, rule, f"{path} holds the family {family}", _OTHER)
-    # transformers drops both of these without a word.
-    scaled = "rope_freqs.weight" in names or said.get(f"{family}.rope.scaling.type", "none") != "none"
+    # transformers drops all of these without a word, and makes up what is not said.
+    told = {key: said.get(f"{family}.rope.{key}", plain) for key, plain in _PLAIN.items()}
+    scaled = "rope_freqs.weight" in names or any(told[key] not in (plain, 0) for key, plain in _PLAIN.items())
     hold(not scaled, "positions of a GGUF are plain", f"{path} scales them, which transformers does not read", _OTHER)
+    biased = {name for name in names if name.endswith(".bias")}
+    biased = {name for name in biased if family != "qwen2" or name.split(".")[-2] not in ("attn_q", "attn_k", "attn_v")}
+    hold(not biased, "of a GGUF only qwen2's q, k and v have biases", f"{path} has {min(biased, default='')}", _OTHER)
+    for key in ("context_length", "attention.layer_norm_rms_epsilon"):
+        hold(f"{family}.{key}" in said, f"a GGUF says its {key}", f"{path} does not", _OTHER)
     hold(not said.get(f"{family}.expert_count"), "a GGUF holds a model without experts", path, _OTHER)
     kind = said.get("tokenizer.ggml.pre") if said.get("tokenizer.ggml.model") == "gpt2" else "gpt-2"
     if kind == "smollm":  # unknown to transformers, which would leave digits together and spaces before them apart
@@ -85,10 +93,12 @@ def _write(path: Path, folder: Path, found: str, split: Any) -> None:
     logging.set_verbosity_error()
     given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
     told: dict[str, Any] = {"dtype": torch.bfloat16, "output_loading_info": True}
-    with holding(Exception, "transformers can read the GGUF file", path, _OTHER):  # which raises bare ones too
+    # A folder where it is alone: transformers prefers another model's files that lie beside it.
+    with TemporaryDirectory() as alone, holding(Exception, "transformers can read the GGUF file", path, _OTHER):
+        Path(alone, path.name).symlink_to(path.absolute())
         with contextlib.redirect_stderr(io.StringIO()):  # bars that no setting turns off
-            model, info = AutoModelForCausalLM.from_pretrained(path.parent, trust_remote_code=False, **told, **given)
-            tokenizer: Any = AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False, **given)
+            model, info = AutoModelForCausalLM.from_pretrained(alone, trust_remote_code=False, **told, **given)
+            tokenizer: Any = AutoTokenizer.from_pretrained(alone, trust_remote_code=False, **given)
     config = {key: value for key, value in model.config.to_dict().items() if key not in _LEFT}
     shape, weights = Architecture.of(config), model.state_dict()
     for name, size in shape.tensors().items():

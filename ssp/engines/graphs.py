@@ -20,12 +20,18 @@ _LENGTH = 128
 """A size has so many keys, or that many more."""
 
 
-def recorded(compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """`compute` as a CUDA graph; one at a time in a process. Other threads may use the GPU meanwhile."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        made = compute()
-    return graph.replay, made
+def recorder() -> Record:
+    """`Record` by CUDA graphs that share their memory, since one computes at a time and what it gives is copied at once; one
+    records at a time in a process. Other threads may use the GPU meanwhile."""
+    pool = torch.cuda.graph_pool_handle()
+
+    def recorded(compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            made = compute()
+        return graph.replay, made
+
+    return recorded
 
 
 @dataclass
@@ -38,10 +44,11 @@ class _Size:
 
 
 class Graphs:
-    """Graphs of one decoder, whose weights may change in place (`Decoder.become`), over one cache."""
+    """Graphs of one decoder, whose weights may change in place (`Decoder.become`), over one cache; `records`: makes what
+    records those of one cache's memory."""
 
-    def __init__(self, model: Decoder, record: Record = recorded) -> None:
-        self._model, self._record = model, record
+    def __init__(self, model: Decoder, records: Callable[[], Record] = recorder) -> None:
+        self._model, self._records = model, records
         self._sizes: dict[tuple[int, int], _Size] = {}
         self._memory = -1
 
@@ -52,7 +59,7 @@ class Graphs:
         cache.reserve(rows, cache.length)
         if self._memory != cache.grown:
             self._sizes.clear()
-            self._memory = cache.grown
+            self._memory, self._record = cache.grown, self._records()
         length = min(-(-length // _LENGTH) * _LENGTH, cache.length)
         size = self._sizes.get((rows, length))
         if size is None:

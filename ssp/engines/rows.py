@@ -64,6 +64,7 @@ class Rows:
         assert model is not None
         return model.decode(self.cache, ids, positions, length)
 
+    @torch.inference_mode()
     def blank(self, slot: int) -> None:
         """Close one slot whose keys or values are not numbers."""
         for tensor in (*self.cache.keys, *self.cache.values):

@@ -102,6 +102,9 @@ class TorchEngine:
         elif self.rows.model is None or not (pending or self.rows.filled(slot)):
             rule = "an engine needs weights before its first step, and a new slot a prompt of at least one token"
             self._fail(slot, InputError(rule, "none", "call load(weights, version), and give a prompt"))
+        elif max(pending, default=0) >= (vocab := self.rows.shape.vocab):
+            rule, found = f"ids are below the vocabulary's size, {vocab}", max(pending)
+            self._fail(slot, InputError(rule, found, "take the tokenizer that belongs to the model"))
         elif (room := self.rows.shape.context - self.rows.filled(slot) - len(pending)) > 0:
             self._new.append(Turn(slot, pending, sampling, min(room, sampling.max_tokens), self.version))
         else:
@@ -138,6 +141,8 @@ class TorchEngine:
         if gone:
             self._turns.drop(gone)
             self._new = [turn for turn in self._new if turn.slot not in gone]
+            for slot in gone & set(self.rows.row):
+                self.rows.blank(slot)  # its keys may be no numbers, which a later row's mask does not hide
             for slot in gone:
                 self._fail(slot, Fault("aborted", "the turn was aborted"))
 

@@ -83,7 +83,7 @@ class Turns:
         here = slice(was, was + n)
         who = rows.gather([turn.slot for turn in turns], was, self._longest())
         turns = [turns[i] for i in who.tolist()]
-        most = max(turn.sampling.max_tokens for turn in turns)
+        most = max(turn.budget for turn in turns)
         hidden, fed = rows.feed(was, [turn.pending for turn in turns], most)
         width = max(turn.budget for turn in turns) + 1  # a row that has finished writes beyond its last token
         blank = torch.zeros(n, width)
@@ -108,7 +108,7 @@ class Turns:
     def _stop_row(self, sampling: Sampling) -> int:
         if sampling.stop_ids not in self._stops:
             new = torch.zeros(1, self._rows.shape.vocab, dtype=torch.bool)
-            new[0, list(sampling.stop_ids)] = True
+            new[0, [id for id in sampling.stop_ids if id < new.shape[1]]] = True  # others are never drawn
             self._stops[sampling.stop_ids] = len(self._table)
             self._table = torch.cat([self._table, new.to(self._device)])
         return self._stops[sampling.stop_ids]
@@ -242,7 +242,9 @@ def draw(logits: Tensor, temperature: float | Tensor, uniform: Tensor) -> tuple[
         logits = logits / temperature
     top, best = logits.max(dim=-1, keepdim=True)
     weights = (logits - top).exp_()
-    cumulative = weights.cumsum(dim=-1)
+    # One row alone is summed in blocks on CUDA, and the rounding at their borders would be tokens' probability.
+    alone = weights.is_cuda and len(weights) == 1
+    cumulative = weights.cumsum(dim=-1, dtype=torch.float64 if alone else torch.float32)
     total = cumulative[:, -1:]
     if not isinstance(temperature, Tensor) and temperature == 0.0:
         ids = best
@@ -253,5 +255,5 @@ def draw(logits: Tensor, temperature: float | Tensor, uniform: Tensor) -> tuple[
         ids = torch.searchsorted(cumulative, point, right=True).clamp_(max=logits.shape[-1] - 1)
         if isinstance(temperature, Tensor):
             ids = torch.where(temperature == 0.0, best, ids)
-    logprobs = logits.gather(1, ids) - top - total.log()
+    logprobs = logits.gather(1, ids) - top - total.log().float()
     return ids[:, 0], logprobs[:, 0]

@@ -52,8 +52,10 @@ class Learner(Stored):
         """The figures that `update` would give of each role's batch, without learning: nothing changes."""
         found: dict[str, dict[str, float]] = {}
         for role, batch in batches.items():
-            update = self.objectives[role].begin(batch, self.backend, self.step + 1)
-            for step in self.objectives[role].steps(update, self.step + 1):
+            objective, kept = self.objectives[role], self.objectives[role].algorithm.state_dict()
+            update = objective.begin(batch, self.backend, self.step + 1)
+            objective.algorithm.load_state_dict(kept)  # which may average over updates
+            for step in objective.steps(update, self.step + 1):
                 gradient([self._job(step._replace(rows=step.part, learns=False))], self.backend)
             update.figures.reduce(self.ranks)
             found[role] = {**update.figures.summary(), "tokens": float(update.trained.sum())}

@@ -239,7 +239,8 @@ class SelfPlay:
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
-        if this.proposer is not None and (alarm := self._junk.see(this.step, [game for game in this.played if game.number >= 0])):
+        asked = [game for game in this.played if game.number >= 0]
+        if this.proposer is not None and (alarm := self._junk.see(this.step, asked)):
             self.stop(alarm)
 
     async def _train(self, learner: str) -> None:

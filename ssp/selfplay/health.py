@@ -154,8 +154,8 @@ class JunkWatch:
         self._held = [held for held in self._held if held <= step]
 
     def see(self, step: int, games: Sequence[Game]) -> JunkAlarm | None:
-        """The round of `step`; the alarm once the sign has held for `alarm_patience` rounds. What counts is the newest solver's work
-        at the newest proposer's questions; where it tried none of these, that of past ones that graded them."""
+        """The round of `step`; the alarm once the sign has held for `alarm_patience` rounds. What counts is the newest
+        solver's work at the newest proposer's questions; where it tried none, that of past ones that graded them."""
         known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
         rates = [rate for by, rate in known if not by] or [rate for by, rate in known if by == SOLVER]
         asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]

@@ -129,6 +129,22 @@ def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch
     engine.stop()
 
 
+@pytest.mark.parametrize("load", [False, True])
+def test_turns_that_are_aborted_under_broken_weights_leave_nothing_behind(load: bool) -> None:
+    name, weights = "model.layers.0.input_layernorm.weight", arrays(NET)
+    engine = TorchEngine(NET.config.to_dict())
+    engine.load(weights | {name: np.full_like(weights[name], np.nan)}, 1)
+    slots = engine.open([1, 2])
+    for slot in slots:
+        engine.admit(slot, [20] * 40, Sampling(1.0, 9, ()), engine.claim(slot))
+    engine.advance()
+    if not load:
+        engine.close(slots)
+    engine.load(weights, 2)
+    found = engine.step(engine.open([1, 2]), [[20], [21] * 40], Sampling(1.0, 4, ()))
+    assert all(len(generation.ids) == 4 for generation in found)
+
+
 def test_weights_that_are_not_numbers_leave_nothing_behind() -> None:
     """Rows that end at different times under broken weights are clean for the slots that get them next."""
     engine = ContinuousEngine(NET.config.to_dict())

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from suite_models import network
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from launch.main import main as console
@@ -36,7 +38,7 @@ def net(family: str, head: str = "own") -> PreTrainedModel:
     return made
 
 
-def pack(path: Path, made: PreTrainedModel, pre: str = "smollm", arch: str = "", **more: int) -> Path:
+def pack(path: Path, made: PreTrainedModel, pre: str = "smollm", arch: str = "", less: str = "", **more: int) -> Path:
     """The model as converters write it: GGUF's names, and of Llama the halves of each head of q and k interleaved."""
     config: Any = made.config
     family, heads = config.model_type, {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
@@ -50,6 +52,7 @@ def pack(path: Path, made: PreTrainedModel, pre: str = "smollm", arch: str = "",
         "tokenizer_pre": pre, "token_list": TOKENS, "token_types": [3] * 3 + [1] * len(LETTERS),
         "token_merges": ["Ġ Ġ", "1 2"], "bos_token_id": 1, "eos_token_id": 2, "chat_template": TEMPLATE,
     }  # fmt: skip
+    c.pop(less, None)
     for key, value in c.items():
         getattr(out, f"add_{key}")(value)
     for key, value in more.items():
@@ -63,6 +66,8 @@ def pack(path: Path, made: PreTrainedModel, pre: str = "smollm", arch: str = "",
             tensor = tensor.unflatten(0, (heads[kind], 2, -1)).transpose(1, 2).flatten(0, 2)
         base, _, end = name.rpartition(".")
         out.add_tensor(f"{names.get_name(base)}.{end}", tensor.contiguous().numpy())
+    if pre == "biased":
+        out.add_tensor("blk.0.attn_output.bias", torch.ones(config.hidden_size).numpy())
     if pre == "scaled":
         out.add_tensor("rope_freqs.weight", torch.ones(config.head_dim // 2).numpy())
     for step in (out.write_header_to_file, out.write_kv_data_to_file, out.write_tensors_to_file, out.close):
@@ -97,6 +102,7 @@ def test_the_folder_is_the_model_that_was_packed(tmp_path: Path, family: str, he
 
 def test_a_tokenizer_splits_text_as_its_vocabulary_was_made(tmp_path: Path) -> None:
     """transformers does not know `smollm`: it would make "12" one token, and two of the spaces before it."""
+    Tokenizer(WordLevel({"other": 0, "?": 1}, "?")).save(str(tmp_path / "tokenizer.json"))  # another model's
     convert(pack(tmp_path / "m.gguf", net("llama")), tmp_path / "m")
     read = AutoTokenizer.from_pretrained(tmp_path / "m")
     assert read.convert_ids_to_tokens(read("ab  12 3<|im_end|>").input_ids) == [*"ab", "ĠĠ", *"12Ġ3", "<|im_end|>"]
@@ -111,6 +117,11 @@ def test_a_tokenizer_splits_text_as_its_vocabulary_was_made(tmp_path: Path) -> N
         ({"arch": "mamba"}, "Llama, Qwen2, Qwen3. Found: .* the family mamba"),
         ({"pre": "bloom"}, "how the tokenizer of a GGUF splits text .* names bloom"),
         ({"pre": "scaled"}, "positions of a GGUF are plain"),
+        ({"rope.scaling.factor": 4}, "positions of a GGUF are plain"),
+        ({"rope.scale_linear": 4}, "positions of a GGUF are plain"),
+        ({"pre": "biased"}, "have biases. Found: .* has blk.0.attn_output.bias"),
+        ({"less": "context_length"}, "a GGUF says its context_length"),
+        ({"less": "layer_norm_rms_eps"}, "a GGUF says its attention.layer_norm_rms_epsilon"),
         ({"expert_count": 8}, "without experts"),
         ({"block_count": 3}, "a GGUF holds model.layers.2"),
     ],

@@ -39,7 +39,7 @@ def talk(graphs: Recorder | None) -> list[Generation]:
     engine.load(arrays(net), 1)
     if graphs is not None:
         assert engine.rows.model is not None
-        engine.rows._graphs = Graphs(engine.rows.model, graphs)
+        engine.rows._graphs = Graphs(engine.rows.model, lambda: graphs)
     slots = engine.open(list(range(20)))
     found = engine.step(slots, [[10 + i] * (1 + 9 * i % 70) for i in range(20)], Sampling(1.0, 30, (STOP,)))
     found += engine.step(slots[:3], [[20, 21], [22], []], Sampling(0.7, 40))
@@ -65,7 +65,7 @@ def test_rows_that_wait_keep_what_they_have_read(broken: bool) -> None:
     engine.step(engine.open([1, 2, 3]), [[10] * 5, [11] * 40, [12] * 64], Sampling(0.0, 1))
     rows = engine.rows
     assert rows.model is not None
-    graphs = Graphs(rows.model, Recorder())
+    graphs = Graphs(rows.model, Recorder)
     rows.cache.reserve(16, rows.cache.length)  # as the first call does
     before = [tensor.clone() for tensor in (*rows.cache.keys, *rows.cache.values)]
     if broken:

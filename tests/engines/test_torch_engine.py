@@ -97,6 +97,30 @@ def test_the_context_ends_a_slot_without_a_stop() -> None:
     assert close(net, [20] * 35 + full.ids, full.logprobs)
 
 
+def test_the_cache_has_room_for_what_can_be_written() -> None:
+    """Not for what was asked for; stop ids that the model has no row for are never drawn."""
+    net = network(NAME, 12, max_position_embeddings=200)
+    engine = engine_of(net)
+    engine.step(engine.open([1]), [[20] * 150], Sampling(1.0, 100_000, (STOP, 10**6)))
+    assert engine.rows.cache.length <= 256
+    engine.step(engine.open([2]), [[20] * 190], Sampling(1.0, 100_000, (STOP,)))
+    assert engine.rows.cache.length <= 256
+
+
+def test_an_id_beyond_the_vocabulary_is_its_own_slots_error() -> None:
+    net = network(NAME, 12)
+    engine = engine_of(net)
+    slots = engine.open([1, 2])
+    bad, good = engine.claim(slots[0]), engine.claim(slots[1])
+    engine.admit(slots[0], [net.config.vocab_size], Sampling(1.0, 4, ()), bad)
+    engine.admit(slots[1], [20], Sampling(1.0, 4, ()), good)
+    while engine.busy():
+        engine.advance()
+    assert len(good.result().ids) == 4
+    with pytest.raises(InputError, match="below the vocabulary's size"):
+        bad.result()
+
+
 def test_bfloat16_is_close() -> None:
     net = network(NAME, 14)
     engine = engine_of(net, dtype="bfloat16")

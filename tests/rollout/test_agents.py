@@ -76,6 +76,23 @@ def test_an_empty_prompt_is_refused_and_ends_no_run() -> None:
     assert (episode.final, episode.outcome) == ("x", None)
 
 
+def test_a_turn_that_the_models_context_has_no_room_for_ends_the_episode() -> None:
+    """The engine has not read it, so nothing that would be sampled later belongs to what the log says."""
+
+    def script(history: list[int], seed: int, turn: int) -> list[int]:
+        return [] if "long" in CHAT.decode(history) else encode(TOKENIZER, "a<|im_end|>")
+
+    async def solve(question: str, client: Any, model: str, tools: Any) -> str:
+        await client.completions.create(model=model, prompt="Q")
+        await client.completions.create(model=model, prompt="Qa long")
+        return "x"
+
+    engine = engines.acted(EngineConfig(kind="simulated", simulated=SimulatedConfig(step_ms=0.0)), script)
+    settings = Settings(LIMITS, 0.0, 3, agent=agents.find("here", lambda place: solve, 20.0))
+    (episode,) = rollout(engine, CHAT, Books(), tasks(1), settings)[0]
+    assert (episode.stopped, episode.final, episode.outcome) == ("tokens", None, None)
+
+
 async def looped(question: str, client: Any, model: str, tools: Any) -> str:
     """The plain loop of OpenAI's documentation."""
     messages: list[Any] = [{"role": "user", "content": question}]

@@ -197,8 +197,10 @@ class Player:
             raise
         finally:
             self.seconds["generate"] += time.perf_counter() - began
+        if not drawn.ids and not episode.stopped:  # the model's own context is shorter; the engine has not read `ids`
+            episode.stopped = "tokens"
         if episode.stopped:
-            raise Refused("the episode is over")
+            raise Refused(f"the episode is over: {episode.stopped}")
         log.append_model(drawn.ids, drawn.logprobs, drawn.version if drawn.versions is None else drawn.versions)
         ended = drawn.ids[-1:] and drawn.ids[-1] in self._renderer.ends
         return self._renderer.decode(drawn.ids[:-1] if ended else drawn.ids), len(drawn.ids), drawn.stopped

@@ -159,7 +159,9 @@ def _documents(row: Row, name: str, found: list[Any]) -> list[Document]:
         if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
             row.fail(name, 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP)
     inner = [replace(row, fields={"id": "", **document}, prefix=f"{name}.") for document in found]
-    return [Document(one.key("id") if one.fields["id"] != "" else "", one.text("contents", empty=True)) for one in inner]
+    return [
+        Document(one.key("id") if one.fields["id"] != "" else "", one.text("contents", empty=True)) for one in inner
+    ]
 
 
 def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
