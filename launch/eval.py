@@ -143,7 +143,7 @@ def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
     """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
     asked = ((path.startswith(files.PREFIX), path) for path in paths)
-    sets = [EvalSet(p if world else Path(p).stem, p, corpus or (p if world else default)) for world, p in asked]
+    sets = [EvalSet(p if world else predictions.stem(p), p, corpus or (p if world else default)) for world, p in asked]
     if len({item.name for item in sets}) < len(sets):
         raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
     return sets

@@ -96,12 +96,13 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
     return Document(row.key("id"), _contents(row))
 
 
-def read_targets(path: str | Path) -> list[Target]:
+def read_targets(path: str | Path, dropped: list[str] | None = None) -> list[Target]:
     """Targets of a file: SSP's source rows (`ground_truth`, `search_turns`, `sys_question_example`) or its processed
     rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
-    `extra_info.index`, else the number of the row from 0."""
+    `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`."""
     seen: dict[str, str] = {}
-    return _not_empty(path, [_target(row, seen) for row in rows(path)])
+    found = [_target(row, seen, dropped) for row in rows(path)]
+    return _not_empty(path, [target for target in found if target is not None])
 
 
 def read_questions(
@@ -130,9 +131,9 @@ def asked(prompt: str) -> str | None:
 
 
 def _contents(row: Row) -> str:
-    if "contents" in row.fields:
+    if row.has("contents"):
         return row.text("contents")
-    if "text" not in row.fields:
+    if not row.has("text"):
         row.fail("contents", "every corpus row has contents, or title and text", "not there")
     return _titled(row.text("title", empty=True), row.text("text"))
 
@@ -141,9 +142,9 @@ def _titled(title: str, text: str) -> str:
     return '"' + title.strip().strip('"') + '"\n' + text
 
 
-def _target(row: Row, seen: dict[str, str]) -> Target:
+def _target(row: Row, seen: dict[str, str], dropped: list[str] | None) -> Target | None:
     key, extra, searches, least = str(row.index), row, 0, 1
-    if "reward_model" in row.fields:
+    if "reward_model" in row.fields and not row.has("ground_truth"):
         place, name = row.inside("reward_model").inside("ground_truth"), "target"
         extra, least = row.maybe("extra_info"), 0
         answers = place.texts(name, one=True)
@@ -152,11 +153,14 @@ def _target(row: Row, seen: dict[str, str]) -> Target:
         key = str(extra.count("index", least=0)) if extra.has("index") else key
     else:
         place, name, answers = row, "ground_truth", [row.text("ground_truth")]
+    if dropped is not None and not normalise(answers[0]):
+        dropped.append(f"{row.path}, {row.place}: {show(answers[0])}")
+        return None
     _keeps_a_word(place, name, answers[0])
     if extra is row or extra.has("search_turns"):
         searches = extra.count("search_turns", least)
     examples = row.text("sys_question_example", empty=True) if extra is row else extra.label("sys_question_example")
-    return Target(row.claim(row.key("id") if "id" in row.fields else key, seen), answers[0], searches, examples)
+    return Target(row.claim(row.key("id") if row.has("id") else key, seen), answers[0], searches, examples)
 
 
 def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: list[str] | None) -> Question | None:
@@ -183,7 +187,7 @@ def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: 
         golds = [gold for gold in golds if normalise(gold)]
     for gold in golds:
         _keeps_a_word(place, name, gold)
-    text, rubric = _text(row, extra), row.label("rubric")
+    text, rubric = _text(row, extra), row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
     return Question(id, text, tuple(golds), hops, source, split, rubric) if golds else None
 
 
@@ -263,6 +267,6 @@ def targets(part: Part, dropped: list[str] | None = None) -> list[Target]:
     """Targets of SSP's rows; of questions, the first right answer of each."""
     first = next(rows(part.path), None)
     if first is not None and (first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"):
-        return read_targets(part.path)
+        return read_targets(part.path, dropped)
     read = read_questions(part.path, part.source, part.split, dropped=dropped)
     return [Target(question.id, question.answers[0]) for question in read]

@@ -33,7 +33,9 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
         said = prompt.replace("{question}", question.question)
         fits = asked(said) == question.question and question.answers and all(map(normalise, question.answers))
         hold(fits, rule, found, "change that question, or write another format")
-        rows.append(_verl_row(question.source, said, question.answers, question.split, numbers[scope]))
+        row = _verl_row(question.source, said, question.answers, question.split, numbers[scope])
+        row["extra_info"] |= {"rubric": question.rubric} if question.rubric else {}
+        rows.append(row)
         numbers[scope] += 1
     _write(path, rows, parquet=True)
 
@@ -77,7 +79,7 @@ def write_traces(path: str | Path, traces: Sequence[dict[str, Any]]) -> None:
 
 
 def _known(question: Question) -> dict[str, Any]:
-    known = {"hops": question.hops, "data_source": question.source, "split": question.split}
+    known = {"hops": question.hops, "data_source": question.source, "split": question.split, "rubric": question.rubric}
     return {name: value for name, value in known.items() if value}
 
 

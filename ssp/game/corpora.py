@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ssp.base import models
 from ssp.base.errors import Fault, InputError, hold, holding
+from ssp.base.files import digest
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
@@ -202,7 +203,7 @@ def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: 
             how = f"{options(block, found.kind, path)} {asks} {_computes(block)[0]} {block.reranker}"
             retrievers[name] = f"{found.sha256[:16]} {how}"
         elif path.exists():
-            retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {path.absolute()} {path.stat().st_size}"
+            retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {digest(path)}"
         else:
             raise InputError("a corpus is a readable file or an index folder", path, "check the path")
     return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)

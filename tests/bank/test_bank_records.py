@@ -15,7 +15,7 @@ from ssp.game.rewards.proposer import win_rate
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions import reader
+from ssp.selfplay.questions import files, reader
 from ssp.selfplay.questions.records import Filter, Play, Record, identify
 from tests.board.boarded import played
 from tests.selfplay import fakes
@@ -222,6 +222,11 @@ def test_the_bank_of_a_data_set_has_its_answers_and_no_proposer(tmp_path: Path) 
             "valid",
         )
         assert [play.kind for play in found.plays] == ["given"]
+    again = fakes.config(game__questions="bank", data__questions=str(stage.folder.path))
+    asked = files.given(again)
+    assert asked and all(one.answers[0] == "else" and len(one.answers) == 2 for one in asked)
+    assert files.answered(again).keys() >= {(one.question, "else") for one in asked}
+    for found in bank.records:
         right = [attempt.right for attempt in found.attempts]
         assert found.solve_rate == pytest.approx(sum(map(bool, right)) / len(right), abs=1e-6)
 

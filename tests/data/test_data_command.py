@@ -84,6 +84,13 @@ def test_answers_that_normalise_to_nothing(tmp_path, capsys):
     assert [q.answers for q in read_questions(out)] == [("vure",)]
     said = capsys.readouterr()
     assert "1 rows" in said.out and f'left out: {path}, line 2: "!!!"' in said.err
+    path.write_text("".join(json.dumps({"ground_truth": gold, "search_turns": 1, "sys_question_example": ""}) + "\n"
+                            for gold in ("The", "vure")))  # fmt: skip
+    convert(path, "--to", "ssp", "--out", tmp_path / "targets.jsonl", "--drop-empty")
+    assert (
+        read_targets(tmp_path / "targets.jsonl") == [Target("0", "vure", 1)]
+        and 'line 1: "The"' in capsys.readouterr().err
+    )
 
 
 def test_what_it_refuses(tmp_path, capsys):

@@ -62,6 +62,16 @@ def test_targets_in_both_forms(tmp_path):
     assert read_targets(put(tmp_path, PROCESSED, plain)) == [Target("7", "vure"), Target("1", "bino")]
 
 
+def test_rows_of_both_forms_are_read_from_parquet_too(tmp_path):
+    """Where every row has every column, null where it was absent."""
+    given = {"reward_model": {"ground_truth": {"target": "bino"}}}
+    path = parquet(tmp_path, {**dict.fromkeys(given), **SOURCE}, {**dict.fromkeys(SOURCE), **given})
+    assert [target.answer for target in read_targets(path)] == ["vure", "bino"]
+    titled = {"id": "2", "title": "Vure", "text": "a city ."}
+    path = parquet(tmp_path, {**dict.fromkeys(titled), **DOC}, {**dict.fromkeys(DOC), **titled})
+    assert [document.contents for document in read_corpus(path)] == [DOC["contents"], '"Vure"\na city .']
+
+
 def test_eval(tmp_path):
     rows = [EVAL, {**without(EVAL, "metadata"), "id": "q2"}, {**EVAL, "id": "q3", "metadata": {"level": "easy"}}]
     assert read_questions(put(tmp_path, *rows)) == [

@@ -121,6 +121,13 @@ def test_ssp_rows(tmp_path, name):
     assert read_targets(path) == TARGETS
 
 
+@pytest.mark.parametrize("write", [write_flashrag, write_plain, lambda *to: write_search_r1(*to, training_prompt())])
+def test_a_rubric_is_written_where_there_is_one(tmp_path, write):
+    questions = [replace(NQ[0], rubric="names the year"), NQ[1]]
+    write(tmp_path / "q.jsonl", questions)
+    assert read_questions(tmp_path / "q.jsonl") == questions
+
+
 def test_a_write_that_fails_leaves_nothing(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(IsADirectoryError):

@@ -67,6 +67,9 @@ def test_files_and_sets_must_go_together(tmp_path: Path) -> None:
     one, two = (write(tmp_path / f"{name}.jsonl", {"id": "1", "prediction": "a1"}) for name in "ab")
     asked = [Question("1", "?", ("a1",))]
     assert set(predictions.read([one, two], {"a": asked, "b": asked})) == {"a", "b"}
+    assert [predictions.stem(f"x/{name}") for name in ("a.jsonl", "a.jsonl.gz", "b.v1.parquet", "c.zst", "d")] == [
+        "a", "a", "b.v1", "c", "d",
+    ]  # fmt: skip
     with pytest.raises(InputError, match="under the same name"):
         predictions.read([one, two], {"a": asked, "c": asked})
     with pytest.raises(InputError, match="different names"):

@@ -72,6 +72,16 @@ def test_every_kind_of_dense_index_finds_what_is_nearest(source, tmp_path, facto
     assert found.rows[:, 0].tolist() == (asked @ table(source).T).argmax(axis=1).tolist()
 
 
+def test_a_file_system_without_second_names(source, tmp_path, monkeypatch):
+    def refuses(*paths):
+        raise PermissionError(1, "Operation not permitted")
+
+    build_index(source, tmp_path / "linked", dense(), encode=Encode())
+    monkeypatch.setattr("os.link", refuses)
+    build_index(source, tmp_path / "copied", dense(), encode=Encode())
+    assert contents(tmp_path / "copied") == contents(tmp_path / "linked")
+
+
 @pytest.mark.covers("SR-50")
 def test_a_saved_embedding_is_used_again_without_encoding(source, tmp_path, monkeypatch):
     encode = Encode()

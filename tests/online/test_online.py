@@ -20,7 +20,7 @@ from ssp.base.errors import Fault, InputError
 from ssp.config.schema import Config, OnlineConfig, RetrieverConfig
 from ssp.game import corpora
 from ssp.search.online.engines import ENGINES, long_segments, sanitised
-from ssp.search.online.search import AT_ONCE, OnlineSearch
+from ssp.search.online.search import AT_ONCE, OnlineSearch, _transport
 
 ALL = sorted(ENGINES)
 each = pytest.mark.parametrize("name", ALL)
@@ -55,6 +55,17 @@ def engine(
 
 def documents(name: str, k: int) -> list[Document]:
     return [Document(link(i), f'"T{i}"\n{TEXT[name].format(i)}', 1.0 / (i + 1)) for i in range(min(k, WEB))]
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.1:9", "http://127.0.0.1:9", "gopher://secret@127.0.0.1:9"])
+def test_a_proxy_without_a_scheme_is_one_of_http(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", proxy)
+    if proxy.startswith("gopher"):
+        with pytest.raises(InputError, match="environment's proxy") as caught:
+            _transport("https://example.org")
+        assert "secret" not in str(caught.value)
+    else:
+        _transport("https://example.org").close()
 
 
 @pytest.mark.covers("SR-47", "SR-48", "SR-49", "SS-08")
@@ -309,3 +320,11 @@ def test_the_configuration_puts_the_engine_in_place_of_data_corpus(
         corpora.check_remote(cfg)
     del search, recorded, replay
     gc.collect()
+    cfg.retriever.url, cfg.retriever.online.engine = "", ""
+    corpus = tmp_path / "corpus.jsonl"
+    cfg.data.corpus = str(corpus)
+    names = []
+    for city in ("Paris", "Lyon!"):  # as many bytes
+        corpus.write_text(json.dumps({"id": "1", "contents": f'"France"\n{city}'}) + "\n")
+        names.append(corpora.recorded(cfg, ["train"], tmp_path / "r.db", 0.0, replay=True)._retrievers["train"])
+    assert names[0] != names[1], "another corpus, another record"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,11 @@ from ssp.game.judge import normalise
 _SUFFIXES = (".jsonl", ".parquet", ".gz", ".zst")
 
 
+def stem(path: str | Path) -> str:
+    """The name of a set: that of its file without the endings of data files."""
+    return re.sub(r"(\.(jsonl|parquet))?(\.(gz|zst))?$", "", Path(path).name)
+
+
 def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]]) -> dict[str, list[Row]]:
     """Set name → its rows. A path is a file, or a folder of them; a set is named by its file's stem. `questions`, by
     set name, when the files have none of their own: of one file and one set the names may differ. InputError for rows
@@ -25,7 +31,7 @@ def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]
         inside = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES) if path.is_dir() else [path]
         hold(inside, f"a folder of predictions holds {', '.join(_SUFFIXES)} files", path, "check the path")
         for file in inside:
-            name = file.name.split(".", 1)[0]
+            name = stem(file)
             hold(
                 name not in files,
                 "files of predictions have different names",

@@ -216,7 +216,10 @@ class _Build:
             if source.is_symlink():
                 target.symlink_to(source.resolve())
             else:
-                os.link(source, target)
+                try:
+                    os.link(source, target)
+                except OSError:  # a file system without second names
+                    shutil.copyfile(source, target)
         return plan.factory
 
     def _sealed(self) -> Manifest:

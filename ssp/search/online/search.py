@@ -16,7 +16,7 @@ import httpx
 
 from ssp.base import cache
 from ssp.base.episode import Document
-from ssp.base.errors import Fault, InputError
+from ssp.base.errors import Fault, InputError, holding
 from ssp.base.seeds import derive
 from ssp.base.services import Service, is_loopback, key_from
 from ssp.config.schema import RetrieverConfig
@@ -154,7 +154,10 @@ def _transport(url: str) -> httpx.BaseTransport:
     """Through the environment's proxy, where it has one for this address."""
     address = httpx.URL(url)
     proxy = None if is_loopback(url) or proxy_bypass(address.host) else getproxies().get(address.scheme)
-    return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
+    proxy = f"http://{proxy}" if proxy and "://" not in proxy else proxy  # as curl takes it
+    told = f"{address.scheme}_proxy"  # whose value may hold a password
+    with holding((ValueError, ImportError), "the environment's proxy is of HTTP", lambda error: told, "correct it"):
+        return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
 
 
 def _whole(text: str) -> str:

@@ -99,7 +99,9 @@ def asker(cfg: Config, folder: Path) -> Ask:
         asked = [(one, i) for one in questions for i in range(attempts)]
         episodes = play([task(*one) for one in asked])
         played = zip(asked, episodes, strict=True)
-        decided = judge.decide([Item(q.question, list(q.answers), episode.final) for (q, _), episode in played])
+        decided = judge.decide(
+            [Item(q.question, list(q.answers), episode.final, q.rubric) for (q, _), episode in played]
+        )
         pairs = zip(episodes, decided, strict=True)
         rights = [None if episode.outcome is Outcome.VOID else decision.right for episode, decision in pairs]
         return [win_rate(rights[at : at + attempts], attempts) for at in range(0, len(rights), attempts)]

@@ -19,6 +19,7 @@ from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
 from ssp.game.world import files
 from ssp.record.ledger import Ledger
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import VALID, Attempt, Play, Record, identify
 
@@ -100,13 +101,22 @@ def given(cfg: Config) -> list[Question]:
         if place.is_dir():
             RunFolder(place).check_idle()  # its questions would become more while these are played
         with closing(Ledger(RunFolder(place).ledger if place.is_dir() else place, readonly=True)) as ledger:
-            found = [Question(identify(asked, target), asked, (target,)) for asked, target in ledger.accepted()]
+            pairs = list(ledger.accepted())
+        known = answered(cfg)
+        found = [known.get(pair) or Question(identify(*pair), pair[0], (pair[1],)) for pair in pairs]
     hold(found, "a bank holds at least one accepted question", place, "name a run that a proposer played in")
     return found
 
 
+def before_this(cfg: Config) -> RunFolder | None:
+    """The run whose accepted questions `cfg` is given, if it is a run."""
+    place = resolve(cfg.data.questions, "data.questions") if cfg.game.questions == "bank" else None
+    return None if place is None or is_bank(place) else RunFolder(place.parent if place.suffix == ".db" else place)
+
+
 def answered(cfg: Config) -> dict[tuple[str, str], Question]:
-    """(question, first answer) → what the file behind `cfg` says of it; empty where none is."""
-    if cfg.game.questions == "bank" and not is_bank(resolve(cfg.data.questions, "data.questions")):
-        return {}
+    """(question, first answer) → what the file behind `cfg`, or behind the run whose bank it is given, says of it; empty
+    where none is."""
+    if (before := before_this(cfg)) is not None:
+        return answered(RunReader(before).cfg) if before.config.is_file() else {}
     return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}

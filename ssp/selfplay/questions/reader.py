@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 
 from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome, called
 from ssp.base.errors import InputError, hold
-from ssp.base.models import resolve
 from ssp.config.schema import Config
 from ssp.game.judge import same
 from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import groups
-from ssp.selfplay.questions.files import answered
+from ssp.selfplay.questions.files import answered, before_this
 from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Play, Record, identify, solve_rate
 
 Row = dict[str, Any]
@@ -109,11 +108,10 @@ class _Reader:
     def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
         self._cfg, self._run, self._texts = cfg, run, texts
         self._name, self._origin, self._given = run.path.name, origin(cfg.data.corpus), answered(cfg)
-        if self._given:
+        self._asked = (before := before_this(cfg)) is not None or not self._given
+        if not self._asked:
             self._origin = origin(cfg.data.questions)
-        elif cfg.game.questions == "bank":
-            place = resolve(cfg.data.questions, "data.questions")
-            before = RunFolder(place.parent if place.suffix == ".db" else place)
+        elif before is not None:
             self._name, self._origin = before.name, ""
             if before.config.is_file() and RunReader(before).cfg.game.questions == "proposer":
                 self._origin = origin(RunReader(before).cfg.data.corpus)
@@ -122,9 +120,9 @@ class _Reader:
 
     def source(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question that its file lacks."""
-        if not self._given:
-            return (target,), f"selfplay-{self._name}", SPLIT, self._license
         row = self._given.get((question, target))
+        if self._asked:
+            return (target,) if row is None else row.answers, f"selfplay-{self._name}", SPLIT, self._license
         if row is None:
             found = f"{self._origin} has no {question!r} with {target!r}"
             raise InputError("the questions that a run was given are in its data.questions", found, "restore that file")
