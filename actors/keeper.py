@@ -18,7 +18,7 @@ for _ in range(50):
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/environ", "rb") as environ, open(f"/proc/{name}/stat") as stat:
+            with open(f"/proc/{name}/environ", "rb") as environ, open(f"/proc/{name}/stat", errors="replace") as stat:
                 state, _, *of = stat.read().rpartition(")")[2].split()[:4]
                 if state != "Z" and (group in of or (mark and mark in environ.read().split(b"\\0"))):
                     found += 1

@@ -96,6 +96,7 @@ def train(cfg: Config, config_name: str) -> int:
             say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
         warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
         code = asyncio.run(_play(scene, folder, console, plan))
+        end_politely()  # the loop that has ended took its handlers along
         from ssp.views.board.server import leave_page
 
         say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time

@@ -196,3 +196,25 @@ def test_pruning_keeps_the_newest_and_the_named(home):
     left = sorted(path.name for path in (folder.checkpoints / "solver").iterdir())
     assert left == ["notes", "v10", "v11", "v2"]
     assert folder.checkpoint("proposer", 2).is_dir()
+
+
+def test_what_a_disk_does_not_give_up_ends_no_run(home, monkeypatch):
+    """As NFS keeps a file that is open: the next save tries again."""
+    folder = open_run(Config(), "q")
+    with_state(folder, 2)
+    folder.checkpoint("solver", 1).mkdir()
+    (folder.checkpoint("solver", 1) / "model.safetensors").write_text("")
+    with monkeypatch.context() as busy:
+        busy.setattr("os.rmdir", lambda *args, **more: (_ for _ in ()).throw(OSError(39, "Directory not empty")))
+        assert folder.prune(1) == [folder.checkpoint("solver", 1)] and folder.prune(1) == []
+    folder.prune(1)
+    assert [path.name for path in (folder.checkpoints / "solver").iterdir()] == ["v2"]
+
+
+def test_a_disk_without_locks_is_named(home, monkeypatch):
+    folder = open_run(Config(), "q")
+    monkeypatch.setattr("fcntl.lockf", lambda *args: (_ for _ in ()).throw(OSError(38, "Function not implemented")))
+    monkeypatch.setattr("fcntl.fcntl", lambda *args: (_ for _ in ()).throw(OSError(38, "Function not implemented")))
+    with pytest.raises(InputError, match="has locks. Found: .*Function not implemented"):
+        RunFolder(folder.path).hold()
+    assert not RunFolder(folder.path).held

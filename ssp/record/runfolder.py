@@ -3,6 +3,7 @@ with its config.yaml or not at all; state.json is replaced whole."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import shutil
 import struct
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,6 +156,8 @@ class RunFolder:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
+            rule, step = "the run folder's file system has locks", "set run.dir to another disk"
+            hold(error.errno in (errno.EACCES, errno.EAGAIN), rule, f"{self.path}: {error.strerror}", step)
             raise self._played_in() from error
         self._lock = file
 
@@ -163,9 +167,10 @@ class RunFolder:
         if not (self.path / LOCK).is_file():
             return False
         wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
-        with (self.path / LOCK).open("rb") as file:
+        with (self.path / LOCK).open("rb") as file, suppress(OSError):  # a file system without locks
             kind: int = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, wanted))[0]
-        return kind != fcntl.F_UNLCK
+            return kind != fcntl.F_UNLCK
+        return False
 
     def check_idle(self) -> None:
         """InputError when another process plays in this folder."""
@@ -234,12 +239,14 @@ class RunFolder:
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
             gone += [path for path in self.versions(role.name)[:-keep] if path not in named]
             for trash in role.glob(".*.gone"):
-                shutil.rmtree(trash)
+                shutil.rmtree(
+                    trash, ignore_errors=True
+                )  # a network's disk keeps what is open; the next save tries again
         for path in gone:
             # Renamed first: a kill in between leaves no folder that looks like a whole checkpoint.
             trash = path.with_name(f".{path.name}.gone")
             os.rename(path, trash)
-            shutil.rmtree(trash)
+            shutil.rmtree(trash, ignore_errors=True)
         for step in self.steps():
             if not self._named(step):
                 self._state_of(step).unlink()

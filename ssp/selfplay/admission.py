@@ -58,6 +58,8 @@ class VoidGate:
         self._fresh: Counter[str] = Counter()
         self.shut_since: float | None = None
         self._probed = 0.0
+        self.stopping = False
+        """Nobody waits any more."""
 
     @property
     def share(self) -> float:
@@ -102,9 +104,10 @@ class VoidGate:
         """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""
         while self.shut_since is not None:
             now = time.monotonic()
-            if now - self.shut_since > self._cfg.give_up_after:
-                seconds = f"{self._cfg.give_up_after:g} s"
-                raise VoidLimit(f"void outcomes stayed above the limit for {seconds}: {self._table()}")
+            if self.stopping or now - self.shut_since > self._cfg.give_up_after:
+                raise VoidLimit(
+                    f"void outcomes stayed above the limit for {now - self.shut_since:.0f} s: {self._table()}"
+                )
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
                 # Without a judge only exact answers would count, and training would learn from these.

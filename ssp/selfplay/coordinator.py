@@ -66,7 +66,8 @@ class SelfPlay:
 
     def stop(self, why: SspError | None = None) -> None:
         """Admit no further round; what is in flight is finished, trained and saved. `why` is raised at the end."""
-        self._stopping, self._why = True, self._why or why
+        self._why = self._why or (None if self._stopping else why)  # what comes of stopping is no reason for it
+        self._stopping = self._gate.stopping = True
 
     async def run(self) -> None:
         """Play to the end. Raises VoidLimit or JunkAlarm after saving, Collapse after going back to the last good
@@ -76,16 +77,18 @@ class SelfPlay:
                 await self._restore()
                 # A task of its own: groups leave marks of cancellation on the one that they are in.
                 await asyncio.create_task(self._play())
+                if not self._stopping:  # someone is waiting for the end
+                    await self._evaluate(self._end, final=True)
                 break
             except (LearnerLost, ExceptionGroup) as error:
                 if (this := asyncio.current_task()) is not None and this.cancelling():
                     raise asyncio.CancelledError from error  # a group that has an error raises that alone
                 await self._recovery.handle(_cause(error))
-        if not self._stopping:  # someone is waiting for the end
-            await self._evaluate(self._end, final=True)
+        if self._pace.over:  # what the void limit cut short has no other end
+            await self._ledger.rollback(dict.fromkeys(self._roles, self._end))
         await self._ledger.check()
         await self._ledger.fold()
-        if (why := self._why or self._gate.verdict()) is not None:
+        if (why := self._why if self._stopping else self._gate.verdict()) is not None:
             raise why
 
     async def _restore(self) -> None:
@@ -122,8 +125,6 @@ class SelfPlay:
         if self._recovery.saved < self._end:
             for learner in self._learners:
                 await self._recovery.save(learner, self._end, self._versions(learner))
-        if self._pace.over:  # what the void limit cut short has no other end
-            await self._ledger.rollback(dict.fromkeys(self._roles, self._end))
 
     async def _rounds(self) -> None:
         """Start rounds as pace and void limit allow, at most one more than the larger staleness bound at once."""

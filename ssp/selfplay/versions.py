@@ -162,13 +162,14 @@ class WeightStore:
 
     async def _form(self, name: str, route: Route) -> None:
         """A new group of the learner and all players, restarted ones too."""
-        learner, places = self._cast.learner(name), [stop.place for stop in route.stops]
+        learner = self._cast.learner(name)
+        places = await asyncio.gather(*[stop.player.place() for stop in route.stops])  # where a restarted one is now
         near = all(place.host == route.learner.host for place in places)
         host = "127.0.0.1" if near else route.learner.host
         gpus, wait = between_gpus(route.learner, places), self._cfg.placement.call_timeout / 5
         call = Call(host, await learner.listen(host), len(places) + 1, gpus, wait)
         ranks = enumerate(route.stops, start=1)
-        joins = [stop.player.join(call, rank, host if near else stop.place.host) for rank, stop in ranks]
+        joins = [stop.player.join(call, rank, host if near else places[rank - 1].host) for rank, stop in ranks]
         await _all(learner.join(call, host), *joins)
         route.formed = True
 

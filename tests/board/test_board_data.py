@@ -148,6 +148,17 @@ def test_an_exchanged_ledger_is_read_anew(tmp_path: Path) -> None:
     assert Counter(value[6] for value in found) == {1: 3}, "no game counts twice"
 
 
+def test_a_first_look_that_fails_is_followed_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = by_hand(tmp_path / "run", ["one ?"])
+    board = Board(run)
+    with monkeypatch.context() as broken:
+        broken.setattr(Ledger, "judged", lambda self: (_ for _ in ()).throw(OSError("stale handle")))
+        with pytest.raises(OSError, match="stale"):
+            board.look()
+    board.look()
+    assert [value[0] for (kind, _), value in rows(board).items() if kind == "questions"] == ["one ?"]
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a run's folder holds"):
         Board(RunFolder(tmp_path / "nowhere"))

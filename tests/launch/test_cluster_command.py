@@ -138,11 +138,16 @@ def marked_and_not(shell: psutil.Process) -> list[psutil.Process]:
 
 @pytest.mark.covers("U10")
 def test_the_keeper_ends_what_a_killed_launcher_started(tmp_path: Path) -> None:
-    launcher, shell = launched("kept", tmp_path)
-    family = until("a child with the mark, one without", lambda: marked_and_not(shell), 20.0)
-    launcher.kill()
-    launcher.wait()
-    psutil.wait_procs(family, 20.0)
+    """Beside another process whose name Linux cuts off in the middle of a letter."""
+    odd = tmp_path / ("é" * 8)
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen([odd, "600"]) as other:
+        launcher, shell = launched("kept", tmp_path)
+        family = until("a child with the mark, one without", lambda: marked_and_not(shell), 20.0)
+        launcher.kill()
+        launcher.wait()
+        psutil.wait_procs(family, 20.0)
+        other.kill()
     assert not any(process.is_running() for process in family)
 
 

@@ -64,6 +64,16 @@ def test_on_a_network_the_folder_has_what_the_last_checkpoint_needs(network: Pat
     assert states(network) == {"trained": 2}
 
 
+def test_a_new_run_where_one_was_deleted_begins_with_nothing(network: Path) -> None:
+    first = open_at(network)
+    queue(first, "a")
+    first.fold()
+    first.close()
+    shutil.rmtree(network.parent)
+    again = open_at(network)
+    assert again.check() == {} and again.next_version("solver") == 1
+
+
 def test_a_restart_on_the_same_machine_goes_on_from_the_last_call(network: Path) -> None:
     first = open_at(network)
     number = first.next_version("run")

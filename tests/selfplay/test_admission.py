@@ -112,6 +112,14 @@ def test_a_probe_goes_out_every_ten_seconds_not_at_once(clock: Time) -> None:
     assert said.count("probing with one round") == 3 and "admission stopped" in said[0]
 
 
+def test_who_stops_does_not_wait_for_a_shut_gate(clock: Time) -> None:
+    gate = shut_gate(CFG)
+    gate.stopping = True
+    with pytest.raises(VoidLimit):
+        admit(gate)
+    assert clock.slept == 0
+
+
 def test_no_round_goes_out_while_the_judges_do_not_answer(clock: Time) -> None:
     said: list[str] = []
     replies = iter([False, False, True])

@@ -23,6 +23,7 @@ class Anchored(FakeLearner):
     """Its anchor has weights below 0."""
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
+        self._maybe_die("anchor_weights")
         return Parcel(OBJECT_STORE, -1, 4, {"w": np.array([-1.0 - self.updates], np.float32)}), {}
 
 
@@ -32,6 +33,20 @@ class Told(ScriptedEngine):
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         super().load(weights, version, keep)
         Told.loaded.append((version, float(weights["w"][0])))
+
+
+def test_a_learner_that_dies_in_the_final_evaluation_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "engine", lambda *args: Told(fakes.script))
+    monkeypatch.setattr(local, "Learner", Anchored)
+    cfg = config(steps=2, eval__every=0, **GIVEN, **MOVING)
+    stage = Stage(cfg, tmp_path / "run")
+    FakeLearner.reset()
+    FakeLearner.fail_at = {f"{SOLVER}/anchor_weights": {1}}
+    stage.whole()
+    assert FakeLearner.calls[f"{SOLVER}/anchor_weights"] == 2 and stage.sink.steps("eval") == [0, 2]
+    FakeLearner.reset()
 
 
 @pytest.mark.covers("EP-09")

@@ -54,13 +54,14 @@ class Member:
 
     def __init__(self, fails: str = "") -> None:
         self.got: list[int] = []
-        self.fails = fails
+        self.fails, self.host = fails, "127.0.0.1"
         self.called: list[str] = []
 
     def place(self) -> Place:
-        return Place("127.0.0.1")
+        return Place(self.host)
 
     def join(self, *args: Any) -> None:
+        self.joined = args
         self._maybe("join")
 
     def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
@@ -145,6 +146,15 @@ def test_a_member_that_fails_is_said_and_the_version_is_fetched_then_the_group_i
     assert all(member.called[-1] == "leave" for member in members)
     assert made.publish().weights.kind == "broadcast" and [m.got[-1] for m in members] == [2, 2]
     assert [member.called.count("join") for member in members] == [2, 2]
+
+
+def test_a_player_that_came_back_elsewhere_joins_from_there(tmp_path: Path) -> None:
+    members = [Member(), Member("receive")]
+    made = table(tmp_path, members)
+    made.publish()
+    members[1].host = "10.0.0.2"
+    assert made.publish().weights.kind == "broadcast"
+    assert [member.joined[-1] for member in members] == ["127.0.0.1", "10.0.0.2"]
 
 
 def test_a_send_that_breaks_is_no_lost_learner_and_a_dead_learner_is(tmp_path: Path) -> None:

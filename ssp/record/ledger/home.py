@@ -63,9 +63,10 @@ class HomeLedger(Ledger):
             # Another machine went on (two may have, from one copy), or this disk was emptied.
             (mine, count), (theirs, newest) = _copies(file), _copies(self._target)
             fetched = self._target.is_file() and (mine != theirs or count < newest)
-        if fetched:
+        if fetched or (copied and not self._target.is_file()):  # a run of this name was deleted
             for left in file.parent.glob(f"*{file.name}*"):
                 left.unlink()
+        if fetched:
             with whole(file) as aside:
                 shutil.copyfile(self._target, aside)
         super().__init__(file)

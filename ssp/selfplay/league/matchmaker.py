@@ -183,7 +183,7 @@ class Matchmaker:
             for path in (self._folder.path / "members" / role).glob("v*"):
                 if path.name.removeprefix("v").isdecimal() and int(path.name.removeprefix("v")) not in named:
                     trash = path.rename(path.with_name(f".{path.name}.gone"))  # never half a folder under its name
-                    shutil.rmtree(trash)
+                    shutil.rmtree(trash, ignore_errors=True)
 
     def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[Result]:
         """What `payoff.count` will read of these games, the versions by the updates that made them."""

@@ -136,7 +136,7 @@ class Board:
         stamp = (status.st_ino, status.st_mtime_ns, written.st_mtime_ns, written.st_size)
         if stamp == self._stamp:
             return
-        if self._ledger is None or status.st_ino != self._stamp[0]:
+        if self._ledger is None or self._stamp[:1] != (status.st_ino,):
             self.close()  # the copy of a ledger that lies elsewhere is exchanged as a whole
             self._ledger = Ledger(self.run.ledger, readonly=True)
         games, episodes = self._ledger.of_games([id for id in self._ledger.judged() if id not in self._known])
