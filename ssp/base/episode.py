@@ -184,7 +184,7 @@ class Episode:
         numbers, shown = self.log.turns(), iter(self.documents)
         found: list[list[str]] = [[] for _ in range(int(numbers.max(initial=-1)) + 1)]
         for at, hits in zip(self.asked, self.hits, strict=True):
-            found[max(int(numbers[at - 1]), 0)] += [document.contents for document in islice(shown, hits)]
+            found[max(int(numbers[at - 1]), 0) if at else 0] += [document.contents for document in islice(shown, hits)]
         return found
 
     def void(self, fault: Fault) -> None:

@@ -87,7 +87,7 @@ def test_files_and_sets_must_go_together(tmp_path: Path) -> None:
 
 @pytest.mark.covers("SR-71")
 def test_our_own_rows_score_the_same_again(tmp_path: Path) -> None:
-    question = Question("1", "who ?", ("a1",), hops=2)
+    question = Question("1", "who ?", ("a1",), hops=2, rubric="names the year")
     rows = [
         evaluation.row_of(question, "a1"),
         evaluation.row_of(question, None, sample=1),

@@ -20,7 +20,20 @@ PIECES = [
         for slash in ("", "/")
     ),
     *("<tool_call>", "</tool_call>", "<tool_response>", "<observation>", "</observation>", "<original_evidence>"),
-    *("<|im_end|>", "<|im_start|>", "<|python_tag|>", "<eos>", "<|", "|>", "<|a b|>", "<|x|", "<||>"),
+    *(
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|python_tag|>",
+        "<eos>",
+        "<|",
+        "|>",
+        "<|a b|>",
+        "<|x|",
+        "<||>",
+        "</s>",
+        "<end_of_turn>",
+        "[INST]",
+    ),
     *("<", ">", "</", "<search", "search>", "<Search>", "< search>", "<sea<|im_end|>rch>", "<answer/>", "</ answer>"),
     *("a", "b c", " ", "\n", "\t\n ", "\u2028", "é", "答案", "🙂", "\u0000", "\u202e", "a\u0301", "\ufffd", "x" * 40),
     *("\\boxed{", "\\boxed{x}", "\\boxed{a{b}c}", "{", "}", "\\boxed", '["a", "b"]', "[1]", '["a", ""]', "[]", "null"),
@@ -61,9 +74,16 @@ def strings(seed: int) -> list[str]:
 # The oracle: character by character, where the parser uses patterns.
 
 
+WORDS = ("<s>", "</s>", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "[INST]", "[/INST]")
+
+
 def plain(text: str, end: str) -> str:
     out, at = [], 0
     while at < len(text):
+        if word := next((word for word in WORDS if text.startswith(word, at)), ""):
+            out.append(" ")
+            at += len(word)
+            continue
         close = text.find("|>", at + 2) if text.startswith("<|", at) else -1
         name = text[at + 2 : close] if close > 0 else ""
         if 0 < len(name) <= 64 and not any(c in "<>|" or c.isspace() for c in name):

@@ -41,6 +41,13 @@ def test_blocks_stay_whole_and_are_shuffled_by_the_seed() -> None:
     assert len({tuple(fit(episode, blocks, seed, False, ids) or ()) for seed in range(200)}) == 24
 
 
+def test_of_a_document_that_was_shown_cut_and_whole_the_whole_one_counts() -> None:
+    cut = Document(POTA.id, POTA.contents[:8])
+    for shown in ((POTA, VURE, cut), (cut, VURE, POTA)):
+        found = fit(proposal("a", documents=shown), [], 0, False, list)
+        assert found is not None and sorted(d.contents for d in found) == sorted([POTA.contents, VURE.contents])
+
+
 def test_over_the_limit_noise_goes_first_then_the_oldest() -> None:
     episode, blocks = proposal("a"), [[NOISE[0]], [NOISE[1], NOISE[2]]]
 

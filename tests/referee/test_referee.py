@@ -93,6 +93,14 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason() -> None:
         assert judge.check([proposal(**changed)], [("Pota", 2)], noise) == [rejected(id)], id
 
 
+def test_calls_of_other_tools_are_no_searches() -> None:
+    judge = behind(Line(lambda prompt: ""), evidence="none", rules=["no_search"])
+    for tools, verdict in ((["search", "search"], VALID), (["search", "lookup"], rejected("no_search"))):
+        asked = proposal(queries=["vure", "pota"], hits=[1, 1], documents=[POTA, VURE])
+        asked.tools = tools
+        assert judge.check([asked], [ASKED], noise) == [verdict]
+
+
 def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
     line = Line(lambda prompt: '<quote id="d1">pota seat vure</quote> <answer>Vure.</answer>')
     judge = behind(line, evidence="quoted", prompt_tokens=924)

@@ -144,6 +144,9 @@ def test_a_reward_may_pay_each_turn_by_what_it_showed(tmp_path: Path) -> None:
         "def odd(response, golds, turns):\n    return [0, 0, 0, float('nan')]\n"
     )
     assert in_turns().turns == [["text 0"], [], ["text 1", "text 2"], []]
+    early = in_turns()  # an agent that searches before it asks the policy
+    early.asked = [0, *early.asked[1:]]
+    assert early.turns == in_turns().turns
     role = RoleConfig(reward=f"{tmp_path / 'paid.py'}:paid")
     grade = graded(role, in_turns(), ["text 2"], Grade(True))
     assert grade.turns == (-0.1, 0.0, 0.9, 1.0) and grade.reward == pytest.approx(1.8)

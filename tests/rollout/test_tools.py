@@ -16,6 +16,7 @@ from scripts import LIMITS, SEARCH_R1, Books, limits, pieces, play, search
 
 from ssp.base.episode import Document, Outcome
 from ssp.base.errors import Fault, InputError
+from ssp.base.seeds import derive
 from ssp.game import protocols
 from ssp.game.protocols.calls import Call, Offer
 from ssp.game.protocols.renderer import Renderer
@@ -165,7 +166,10 @@ def test_a_block_that_is_played_again_calls_with_the_same_keys(code: str) -> Non
     keys.clear()
     for _ in range(2):
         play(turns, Books(), spoken(tools), tools=tools)
-    assert keys == ["g0/solver/0/0", "g0/solver/0/1"] * 2
+    assert keys == keys[:2] * 2 and [key.rpartition("/")[0] for key in keys[:2]] == ["g0/solver/0/0", "g0/solver/0/1"]
+    keys.clear()
+    play([['<double> {"word": "b"} </double>', "<answer> Paris </answer>"]], Books(), spoken(tools), tools=tools)
+    assert keys[0].startswith("g0/solver/0/0/") and keys[0] != f"g0/solver/0/0/{derive(0, 'double', 'a'):x}"
 
 
 @pytest.mark.covers("U13")

@@ -60,7 +60,7 @@ def _own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
                 row.fail("golden_answers", "a gold answer keeps a word after normalisation", data.show(golds))
             hops = row.count("hops", least=0) if row.has("hops") else 0
             id = row.key("id") if row.has("id") else str(row.index)
-            question = Question(id, row.label("question"), tuple(golds), hops)
+            question = Question(id, row.label("question"), tuple(golds), hops, rubric=row.label("rubric"))
             found.setdefault(name, []).append(_scored(row, question, f"{name}/{id}", seen))
         hold(len(seen) != before, "a file of predictions has at least one row", path, "check the file")
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ssp.base.episode import Grade
-from ssp.base.text import normalise, same
+from ssp.base.text import same
 from ssp.search.known import Known
 
 RULE = "rule"
@@ -74,4 +74,5 @@ class AnswerJudge:
             return Grade(False, by=RULE)
         if self._further is None:
             return Grade(False)
-        return item.question, tuple(item.golds), item.rubric, normalise(answer) or answer.strip()
+        words = " ".join(answer.casefold().split())
+        return item.question, tuple(item.golds), item.rubric, words.rstrip(" .,;:!?") or words

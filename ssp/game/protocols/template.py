@@ -39,8 +39,8 @@ FAMILIES = {
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 """End-of-turn and end-of-text strings of these families."""
 
-CONTROL = r"<\|[^<>|\s]{1,64}\|>"
-"""Pattern of the families' control strings, those of `ENDS` among them; no text of a document or a reply keeps one."""
+CONTROL = r"<[|｜][^<>|｜\s]{1,64}[|｜]>|</?s>|<(?:start|end)_of_turn>|<[be]os>|\[/?INST\]"
+"""Pattern of model families' control strings, those of `ENDS` among them; no text of a document or a reply keeps one."""
 
 _HOLE = re.compile(r"\{(system|user)\}")
 

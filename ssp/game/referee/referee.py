@@ -134,7 +134,10 @@ def fit(
     material that is too long: then noise goes first, a block at a time, and after it the oldest own documents.
     `together`: the own documents are one block too."""
     # What tools give under one id, as the windows of a document, are parts of it.
-    parts = {(d.id, d.contents if episode.tools else ""): d for d in episode.documents}
+    parts: dict[tuple[str, str], Document] = {}
+    for seen in episode.documents:  # of a document that was shown cut and whole the whole one, in its first place
+        key = (seen.id, seen.contents if episode.tools else "")
+        parts[key] = max(parts.get(key, seen), seen, key=lambda shown: len(shown.contents))
     own, others = list(parts.values()), list(noise)
     while own:
         blocks = [own] if together else [[document] for document in own]

@@ -59,7 +59,7 @@ def no_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Pro
 
 def no_search(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
     """Fewer than two searches showed a document (SSP)."""
-    return sum(hits > 0 for hits in episode.hits) < 2
+    return sum(tool == "search" and hits > 0 for (tool, _), hits in zip(episode.calls, episode.hits, strict=False)) < 2
 
 
 def repeated_query(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:

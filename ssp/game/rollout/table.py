@@ -168,7 +168,7 @@ class Table:
         return answers
 
     def _others(self, seat: Seat) -> list[Asked]:
-        """The seat's calls of other tools. Their keys are the same when the task is played again."""
+        """The seat's calls of other tools."""
         task, done = seat.task, len(seat.episode.queries)
         return [
             Asked(call, f"{task.game}/{task.role}/{task.seed}/{done + number}", seat.seen, seat.read_to)

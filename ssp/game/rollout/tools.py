@@ -24,6 +24,7 @@ from referencing import Registry
 from ssp.base.episode import Document, Mistake, ToolResult
 from ssp.base.errors import Fault, hold, holding
 from ssp.base.printable import printable
+from ssp.base.seeds import derive
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import TOOL, Call, Offer
 
@@ -76,13 +77,18 @@ class Tool:
 
 @dataclass(frozen=True)
 class Asked:
-    """A call of one episode. `key`: its idempotency key. `seen`: the documents that its searches found, by id; `read_to`:
-    how many characters of a document's text it has read."""
+    """A call of one episode. `place`: the episode's, and the call's number. `seen`: the documents that its searches found,
+    by id; `read_to`: how many characters of a document's text it has read."""
 
     call: Call
-    key: str
+    place: str
     seen: dict[str, Document]
     read_to: dict[str, int]
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same when the task is played again and makes the same call there."""
+        return f"{self.place}/{derive(0, self.call.tool, self.call.text):x}"
 
 
 @dataclass(frozen=True)
