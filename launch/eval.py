@@ -15,6 +15,7 @@ from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.capacity.memory import MB, find, threads
+from ssp.capacity.memory.engine import fitting
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
@@ -110,8 +111,6 @@ def _play(
 def _batch(cfg: Config, folder: Path) -> int:
     """Questions at once, by the memory that is free now; on a GPU a power of two, as its cache has rows."""
     import torch
-
-    from ssp.capacity.memory.engine import fitting
 
     gpu = cfg.solver.engine.kind == "torch" and devices.find(cfg.solver.engine.device).type == "cuda"
     free = torch.cuda.mem_get_info()[0] if gpu else devices.available_mb() * MB

@@ -5,18 +5,15 @@ version that drew each; `load` forgets every slot, so that no cache outlives its
 Refuses to know text, tags, roles, rewards.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from ssp.base.errors import Fault, InvariantError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class StopWords:

@@ -4,8 +4,6 @@ Log-probs are 0.0: a script is certain of what it says. The cost model: a step o
 running` seconds and gives each one token; at most `sequences` run at once, the others wait in the order in which they came.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import threading
@@ -14,13 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
+
+import numpy as np
 
 from ssp.base.errors import Fault, InvariantError
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step, drawn_by
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Script = Callable[[list[int], int, int], list[int]]
 """(ids of the slot so far, the slot's seed, turn from 0) → ids of the next turn; cut after the first stop id."""

@@ -4,8 +4,6 @@ A checkpoint folder appears whole or not at all (written aside, then renamed), i
 `AutoModelForCausalLM`, and a changed, missing or foreign file is refused by name before anything is taken (laws 6, 8).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping

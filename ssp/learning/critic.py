@@ -4,8 +4,6 @@ The head sees only the positions at which a model token is about to be written, 
 a gradient (law 1; Search-R1's critic trains on retrieved text). Values start at exactly 0.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -4,8 +4,6 @@ start model or an average that follows the policy (EMA-PG).
 Nothing is computed while `kl.coef` is 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

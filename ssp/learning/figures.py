@@ -4,8 +4,6 @@ Each is averaged over the tokens that were computed; a loss and a norm over the 
 the policy before the optimizer step that they belong to.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import time

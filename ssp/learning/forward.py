@@ -6,8 +6,6 @@ there (law 1); and at most `CELLS` logits of a model exist at a time. Needs a ca
 embedding applied to its last hidden state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -12,8 +12,6 @@ off it (forward). With `_paper` behind its name an estimator is that loss; else 
 surplus term, so that value and gradient are the true KL's at every k and for every set that does not depend on p.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ One optimizer step an update at most (a mini-batch, where these are set), and we
 gradient is not finite. It does not know which algorithm or loss it runs, versions, games and Ray.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from itertools import zip_longest

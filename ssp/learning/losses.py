@@ -5,8 +5,6 @@ split cannot change the result. Every row is whole in one call: losses and masks
 sequence is a row; an episode that was cut into several contexts is several.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Every rank has as many of them as the others, so that the collectives of sharded
 short row that counts for nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple

@@ -1,8 +1,6 @@
 """Which settings of how a role learns may stand together. What would train wrongly is refused; a setting that another
 one only makes idle mostly passes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields
 

@@ -6,8 +6,6 @@ KL's reference moves the folder `anchor/` (a policy in the same layout; of a sha
 folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there. Both
 give the bits of bm25s's "lucene"."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata
@@ -11,15 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ssp.base.errors import InputError, hold
-
-if TYPE_CHECKING:
-    from ssp.search.documents import MappedDocuments, Progress
+from ssp.search.documents import MappedDocuments, Progress
 
 TOKENISER = "nfkc-casefold-1"
 """Name of this function's behaviour; stored with an index, so that an index of another tokeniser is refused."""
@@ -98,7 +94,7 @@ def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[Run]:
         yield _run(ids, lengths, first)
 
 
-def _run(ids: array[int], sizes: array[int], first: int) -> Run:
+def _run(ids: "array[int]", sizes: "array[int]", first: int) -> Run:
     lengths = np.frombuffer(sizes, dtype=np.int32)
     keys = np.frombuffer(ids, dtype=np.int32).astype(np.int64) << 32
     keys |= np.repeat(np.arange(first, first + len(lengths)), lengths)

@@ -4,8 +4,6 @@ An alarm is raised once for as long as its cause lasts. A figure that is not fin
 passes none, and ends none. What is remembered to compare with is part of a checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

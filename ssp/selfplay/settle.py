@@ -3,8 +3,6 @@
 Promises that every episode of the round gets exactly one row, and that a void enters no batch.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every figure of a run, from figures.json (name, roles, unit, meaning, kind), and the Grafana dashboard of them all."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

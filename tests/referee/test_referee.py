@@ -94,7 +94,8 @@ def test_one_crafted_question_a_rule_is_rejected_with_its_reason() -> None:
 
 
 def test_calls_of_other_tools_are_no_searches() -> None:
-    judge = behind(Line(lambda prompt: ""), evidence="none", rules=["no_search"])
+    line = Line(lambda prompt: '<quote id="d1">pota seat vure</quote> <answer>Vure.</answer>')
+    judge = behind(line, evidence="quoted", rules=["no_search"])
     for tools, verdict in ((["search", "search"], VALID), (["search", "lookup"], rejected("no_search"))):
         asked = proposal(queries=["vure", "pota"], hits=[1, 1], documents=[POTA, VURE])
         asked.tools = tools

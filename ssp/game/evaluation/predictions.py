@@ -1,8 +1,6 @@
 """Predictions that another program made, as rows. Two forms: `{id, prediction}` beside a question file, and rows that bring
 `golden_answers` themselves (FlashRAG's, with `pred` or `output.pred`; our own, with `set`, `sample` and `cause`)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,12 +30,8 @@ def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]
         hold(inside, f"a folder of predictions holds {', '.join(_SUFFIXES)} files", path, "check the path")
         for file in inside:
             name = stem(file)
-            hold(
-                name not in files,
-                "files of predictions have different names",
-                f"{files.get(name)}, {file}",
-                "rename one",
-            )
+            rule, twice = "files of predictions have different names", f"{files.get(name)}, {file}"
+            hold(name not in files, rule, twice, "rename one")
             files[name] = file
     if not questions:
         return _own(files)

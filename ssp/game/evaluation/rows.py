@@ -1,7 +1,5 @@
 """One row of an evaluation: a question, a sample, what was handed in, and every score of it; their file."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,8 +1,6 @@
 """Summaries of rows: the periodic evaluation's figures, and the table's estimates with their intervals. The unit of
 every interval is the question; intervals depend on the seed and the rows only."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

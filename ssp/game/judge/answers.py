@@ -1,8 +1,6 @@
 """A batch of answers becomes a batch of decisions: by rule, by exact match, from memory, or by asking further. Only
 verdicts are remembered, never failures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -3,8 +3,6 @@ Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the
 status: a wrong key, model or request), `judge_format` (no reading of any try's reply), `judge_deadline` (not done within the
 time that the whole batch has). After `IN_A_ROW` failures the rest of a batch fails at once. No message holds the key."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """A chat endpoint is asked about answers that match no gold. No verdict: undecided with its cause, never wrong (law 2)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

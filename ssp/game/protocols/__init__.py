@@ -1,7 +1,5 @@
 """Tag protocols by id: `get("mini")`, or by file: `get("my/protocol.yaml")`."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

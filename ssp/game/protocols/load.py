@@ -1,7 +1,5 @@
 """From a YAML file to a `Protocol`: its fields, and `inherits: <id or file>` for a variation of another one."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

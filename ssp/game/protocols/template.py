@@ -1,7 +1,5 @@
 """How messages become one text: the layouts of model families, as data."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

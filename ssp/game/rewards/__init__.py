@@ -1,7 +1,5 @@
 """Rewards by name: `get("em")(response, golds)`. A reward reads the response only, and a void never gets here (law 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

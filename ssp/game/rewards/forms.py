@@ -1,8 +1,6 @@
 """Rewards that look at the form of the response: Search-R1's `format_em`, ReSearch's `research` and SSRL's `ssrl`. They
 read the response alone (seeds D12, D13); an end-of-turn token at its end breaks no form."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

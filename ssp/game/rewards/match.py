@@ -2,8 +2,6 @@
 golds. `em` and `sub_em` are Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's, `ssp` is SSP's. Each takes the answer
 that was handed in as `answer` where the caller knows it, and else reads the last `<answer>` block of the response."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

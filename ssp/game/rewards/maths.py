@@ -2,8 +2,6 @@
 answer may be a tower of powers that no computer finishes, and the library's own time-outs fail outside a main thread. So it
 runs in a process with a limit of processor time and memory (`maths_child`), and an answer that exceeds it is wrong."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The process that compares two mathematical expressions: a JSON line [gold, answer] in, a JSON line out."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

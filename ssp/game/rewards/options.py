@@ -1,7 +1,5 @@
 """A reward's options: which ones a function takes, whether given ones fit, and whether a number comes out."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import traceback

@@ -1,7 +1,5 @@
 """What a proposer earns for a valid question, from the solver's win rate on it; `invalid_reward` prices the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What one solver episode earns: the configured reward, applied to what the episode said."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,6 @@
 """The registry of advantage estimators. A further one is a class in `estimators` that has a name; a user's own is a
 class at a place."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ Void rows (law 2) neither get an advantage nor enter anyone's mean or spread; a 
 advantage 0 and is no step of time (law 1): observations are skipped, not counted.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The advantage estimators of the package: what a reward is compared with, and how that is spread over tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

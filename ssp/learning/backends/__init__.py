@@ -1,7 +1,5 @@
 """How a learner computes: one process in torch, or several ranks in DeepSpeed."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from ssp.config.role import LearnerConfig

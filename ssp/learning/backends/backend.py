@@ -3,8 +3,6 @@
 A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are always float32.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -5,8 +5,6 @@ DeepSpeed 0.19 that is not documented, hence the pinned range). Only as many ran
 its state on disk.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -3,8 +3,6 @@
 Sums and decisions are the same on every rank, and the deal is a pure function of the lengths (law 7).
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ Its turns are valid in any protocol and drawn from the episode's seed. Its answe
 by `ssp.learning.tiny.reward:letters`.
 """
 
-from __future__ import annotations
-
 import math
 
 from ssp.base.episode import PROPOSER

@@ -1,7 +1,5 @@
 """A reward that random words earn in different amounts, so that a miniature has something to learn from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The prompt is the documents as the protocol shows them, a blank line, the questi
 first right answer (after Search-R1's `nq_rag` data, in the words of our protocols).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any

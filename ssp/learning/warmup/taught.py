@@ -1,7 +1,5 @@
 """What a learner is asked for where it is taught from files: the part of its calls that knows no publication."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 

@@ -8,8 +8,6 @@ role. Prompts, observations, stops and masks are those of the rollout and of the
 engine speaks the turns there; a trace which play would not have ended with a final answer is refused by its line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

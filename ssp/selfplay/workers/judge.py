@@ -1,8 +1,6 @@
 """The judge: the referee's verifier and the answer judge behind one worker. Promises that its calls are pure: the same block
 gets the same verdicts and grades, whoever is asked."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

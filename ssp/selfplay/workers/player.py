@@ -2,8 +2,6 @@
 weights it was handed (a changed version reloads and resets every cache, except in flight), and that transcripts are on disk
 before the call returns. Refuses to know rewards, batches or other workers."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence
