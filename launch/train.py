@@ -73,7 +73,7 @@ def train(cfg: Config, config_name: str) -> int:
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
         with _explained():  # at once; a cluster that is joined is asked below
-            _warn(short(cfg, make(cfg, [machine.here()])))
+            _warn(short(scene.cfg, make(scene.cfg, [machine.here()])))
     from actors import metrics, placement
     from actors.program import needed_cpus
 
@@ -83,11 +83,11 @@ def train(cfg: Config, config_name: str) -> int:
         console.stop()
         return _what_is_left(folder)
 
-    dashboard = cluster.connect(cfg.ray, needed_cpus(cfg), gone, object_store(cfg))
+    dashboard = cluster.connect(cfg.ray, needed_cpus(scene.cfg), gone, object_store(scene.cfg))
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
         with _explained():
-            plan = placement.planned(cfg)
+            plan = placement.planned(scene.cfg)
         folder = runfolder.open_run(cfg, config_name)
         if (step := runfolder.step_of(cfg.resume)) is not None:
             go_back(folder, step)

@@ -18,7 +18,7 @@ from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
 from ssp.capacity.memory.processes import object_store
-from ssp.capacity.memory.shapes import find
+from ssp.capacity.memory.shapes import OWN, find
 from ssp.capacity.placement import machine, make, short
 from ssp.config.crews import learners
 from ssp.config.schema import Config
@@ -143,8 +143,8 @@ def needs(cfg: Config) -> Iterator[Check]:
     paths = [path for path in dict.fromkeys(map(str, files)) if path and not is_world(path)]
     named = {cfg.block(role).model: f"{role}.model" for role in cfg.roles}
     looks: dict[str, list[Callable[[], object]]] = {
-        "data": [partial(_there, path) for path in paths],
-        "models": [partial(models.folder, *one) for one in named.items() if one[0] != "coldstart"],
+        "data": [*(partial(_there, path) for path in paths), partial(corpora.suit, cfg, corpora.paths(cfg))],
+        "models": [partial(models.folder, *one) for one in named.items() if one[0] not in OWN],
     }
     if cfg.retriever.url or cfg.retriever.online.engine:
         looks["search server"] = [partial(corpora.check_remote, cfg)]

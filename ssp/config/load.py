@@ -61,6 +61,9 @@ def load(
     merged = merge(file, typed)
     for role in _ROLES:
         merged[role] = _inherit(role, file, typed)
+    if "preset" in (schedule := merged.get("schedule", {})):
+        with _named_errors(merged, str(path)):
+            schedule["preset"] = _typed(merged, str(path)).schedule.preset
     rules.expand_preset(merged)
     with _named_errors(merged, str(path)):  # interpolations are resolved
         cfg = cast(Config, OmegaConf.to_object(_typed(merged, str(path))))

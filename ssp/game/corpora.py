@@ -53,14 +53,22 @@ def elsewhere(cfg: Config, corpus: str) -> bool:
 def check(cfg: Config, names: Iterable[str] | None = None) -> None:
     """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key of
     the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no answer, no key."""
-    for path in dict.fromkeys(named(cfg, names).values()):
+    found = list(dict.fromkeys(named(cfg, names).values()))
+    for path in found:
+        if not path.is_dir():
+            read_corpus(path)
+    suit(cfg, found)
+    check_remote(cfg)
+
+
+def suit(cfg: Config, found: Iterable[Path]) -> None:
+    """InputError for an index folder that does not fit the settings, and for an encoder or a reranker that is not there; no
+    more than manifests is read."""
+    for path in found:
         fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
             encoder(path, cfg.retriever, load=False)
-        else:
-            read_corpus(path)
     reranker(cfg.retriever, load=False)
-    check_remote(cfg)
 
 
 def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
@@ -105,7 +113,8 @@ def encoders(cfg: Config) -> int:
 
 def paths(cfg: Config) -> list[Path]:
     """As the values of `named(cfg)`, each once, but nothing is made: a generated world is a path that is not there."""
-    return [Path(spec) for spec in dict.fromkeys(_specs(cfg).values()) if spec != NO_CORPUS]
+    specs = [spec for spec in dict.fromkeys(_specs(cfg).values()) if spec != NO_CORPUS]
+    return [Path(spec) if files.is_world(spec) else models.resolve(spec, "data.corpus") for spec in specs]
 
 
 def check_faiss(cfg: Config) -> None:

@@ -160,7 +160,7 @@ class Objective:
         """Let coefficient and anchor follow, once update `step` is done; its figures by their metric names."""
         update.figures.reduce(policy.ranks)
         summary = update.figures.summary()
-        self.divergence.after(summary, int(update.batch.valid.sum()), policy.local_tensors("model"), step)
+        self.divergence.after(summary, int(update.batch.episodes().valid.sum()), policy.local_tensors("model"), step)
         sizes = update.advantages[update.trained].abs()
         size = float(sizes.mean()) if len(sizes) else 0.0
         return {**summary, "lr": update.lr, "tokens": float(len(sizes)), "advantage/mean_abs": size}

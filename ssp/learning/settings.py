@@ -129,11 +129,16 @@ def _shared(cfg: Config) -> Checks:
     rule, models = "roles with policy=shared have one {}", f"{asks.model} and {answers.model}"
     yield asks.model != answers.model, rule.format("model"), models, "set defaults.model only"
     apart = ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
-    for name in (item.name for item in fields(LearnerConfig) if item.name not in apart):
+    names = {item.name: "learner" for item in fields(LearnerConfig) if item.name not in apart}
+    for name, block_of in {
+        **names,
+        "dtype": "engine",
+        "device": "engine",
+    }.items():  # the learner computes as its engine
         one, other = (getattr(block.learner, name) for block in (asks, answers))
         more = ", and with combine=true one learning rate" if name in RATE else ""
-        found = f"learner.{name}: {one} and {other}"
-        yield one != other, rule.format("learner") + more, found, f"set defaults.learner.{name} only"
+        found = f"{block_of}.{name}: {one} and {other}"
+        yield one != other, rule.format("learner") + more, found, f"set defaults.{block_of}.{name} only"
     bounds, both = cfg.schedule.max_staleness, rule.format("staleness bound: both train in the same step")
     found = f"proposer {bounds.proposer}, solver {bounds.solver}"
     yield bounds.proposer != bounds.solver, both, found, "set both schedule.max_staleness alike"

@@ -105,9 +105,11 @@ def test_ppo_without_a_kl_term_is_allowed_with_a_word() -> None:
 
 
 @pytest.mark.parametrize(("preset", "bounds"), [("sync", (0, 0)), ("one-step-off", (1, 1)), ("async", (4, 4))])
-def test_a_preset_only_sets_the_bounds(preset: str, bounds: tuple[int, int]) -> None:
-    cfg = load("quickstart", [f"schedule.preset={preset}", "proposer.loss=tis"])
-    assert (cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver) == bounds
+def test_a_preset_only_sets_the_bounds(preset: str, bounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRESET", preset)
+    for typed in (preset, "${oc.env:PRESET}"):
+        cfg = load("quickstart", [f"schedule.preset={typed}", "proposer.loss=tis"])
+        assert (cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver) == bounds
 
 
 def test_a_preset_and_other_bounds_contradict() -> None:

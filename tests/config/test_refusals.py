@@ -81,6 +81,8 @@ REFUSED = {
         (f"{SHARED} {DATASET}", "where nobody proposes"),
         (f"{SHARED} solver.model=other", "policy=shared have one model"),
         (f"{SHARED} solver.learner.lora.rank=4", "policy=shared have one learner"),
+        (f"{SHARED} proposer.engine.dtype=bfloat16", "engine.dtype: bfloat16 and float32"),
+        (f"{SHARED} proposer.engine.device=cpu", "engine.device: cpu and auto"),
         (f"{SHARED} proposer.learner.combine=true", "one learner"),
         (f"{SHARED} defaults.learner.combine=true", "with combine=true one learning rate"),
         (f"{SHARED} schedule.max_staleness.solver=1", "one staleness bound"),

@@ -85,6 +85,36 @@ def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: d
     assert {key: got.get(key) for key in settings} == settings
 
 
+@pytest.mark.parametrize(
+    ("typed", "system", "settings"),
+    [
+        (
+            "algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=false",
+            "ema-pg",
+            {"solver.algorithm": "dr_grpo"},
+        ),
+        ("algorithm.adv_estimator=gae algorithm.norm_adv_by_std_in_grpo=false", "ema-pg", {"solver.algorithm": "gae"}),
+        ("do_search=false max_turns=4", "search-r1", {"solver.limits.searches": 0}),
+        ("trainer.save_freq=-1", "search-r1", {"save.every": None}),
+        (
+            "actor_rollout_ref.actor.use_kl_loss=false algorithm.kl_ctrl.kl_coef=0.001",
+            "ssp",
+            {"defaults.kl.coef": 0.0},
+        ),
+        (
+            "actor_rollout_ref.rollout.val_kwargs.do_sample=false actor_rollout_ref.rollout.val_kwargs.temperature=1.0",
+            "ema-pg",
+            {"eval.temperature": 0.0},
+        ),
+    ],
+)
+def test_the_order_of_overrides_changes_no_meaning(typed: str, system: str, settings: dict[str, object]) -> None:
+    for words in (typed.split(), typed.split()[::-1]):
+        overrides = script.typed(words)
+        got = values.merged(values.rows(overrides, system, recipe(reading.recipe(system, overrides))))
+        assert {key: got.get(key) for key in settings} == settings
+
+
 SCRIPT = """#!/bin/bash
 touch {spy}
 export BASE=Qwen/Qwen2.5-3B  # the base

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -91,6 +93,16 @@ def test_tensors_of_another_policy_are_a_bug_and_change_nothing():
 def anchored(role):
     role.kl.coef, role.kl.ema_tau, role.kl.ema_every, role.learner.lr = 0.05, 0.5, 2, 1e-2
     return role
+
+
+def test_the_controller_counts_episodes(model_dir, make_batch, anchored, monkeypatch):
+    """Not the contexts of one that was cut."""
+    anchored.kl.target = 0.01
+    learner, batch, told = SoloLearner(model_dir, anchored), make_batch(4), []
+    monkeypatch.setattr(learner.divergence, "after", lambda summary, episodes, *rest: told.append(episodes))
+    learner.update(batch)
+    learner.update(replace(batch, source=torch.tensor([0, 1, 0, 1])))
+    assert told == [4, 2]
 
 
 @pytest.mark.covers("EP-10")

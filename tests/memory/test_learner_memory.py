@@ -23,13 +23,14 @@ from ssp.base.shape import Shape
 from ssp.capacity.memory import engine, learner
 from ssp.capacity.memory.needs import Need
 from ssp.capacity.memory.shapes import PUBLIC, Model, find
-from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig
+from ssp.config.role import LearnerConfig, LoraConfig, RoleConfig, StageConfig
 from ssp.engines.torch_engine import TorchEngine
 from ssp.learning import forward, lora
 from ssp.learning.backends import make
 from ssp.learning.backends.ranks import SOLO
 from ssp.learning.packing import prepare
 from ssp.learning.store import Policy
+from ssp.selfplay.settings import load
 from tests.blocks import made
 
 SMALL = {
@@ -134,6 +135,13 @@ def test_checkpointing_and_budget_cut_activations() -> None:
 
     assert took(token_budget=8192) * 2 == took() and took(checkpointing=True) < took() / 8
     assert took(token_budget=1) == took(token_budget=block.limits.total_tokens)  # an episode is never cut
+
+
+def test_a_longer_stage_counts() -> None:
+    model, block = find("Qwen/Qwen2.5-7B-Instruct"), load("gpu8").solver
+    longer = replace(block, limits=replace(block.limits, stages=(StageConfig(5, 0, 65_536),)))
+    here, there = (sum(need.bytes for need in learner._activations(model, [one], True)) for one in (block, longer))
+    assert there > 2 * here
 
 
 def test_stages_ranks_and_offload_by_hand() -> None:

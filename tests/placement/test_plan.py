@@ -150,13 +150,39 @@ def big(**changed: Any) -> Config:
         ("1x8x24", "GPU 0 of node 0 needs 26.7 GB, 3276 MB too much", "lower learner.token_budget"),
         ("1x8x80x300", "node 0 needs .* more than it has; the largest process is learner", "token_budget"),
         ("1x8x16", "KV cache for .* of one episode of 12288 tokens", "engine.tensor_parallel"),
+        ("1x8x80x2000,1x8x80x1", "node 1 needs .* more than it has; Ray's object store", "token_budget"),
     ],
 )
 @pytest.mark.covers("U4")
 def test_what_does_not_fit_says_what_is_missing_and_what_to_type(nodes: str, found: str, step: str) -> None:
+    cfg = big(transfer__kind="object_store") if "," in nodes else GPU8
     with pytest.raises(InputError, match=found) as refused:
-        make(GPU8, parse(nodes))
+        make(cfg, parse(nodes))
     assert step in str(refused.value)
+
+
+@pytest.mark.parametrize(("ranks", "fits"), [(2, True), (3, False), (4, True), (7, False)])
+def test_ranks_of_an_engine_part_the_models_heads(ranks: int, fits: bool) -> None:
+    """Qwen2.5-7B has 28 of queries, 4 of keys."""
+    cfg = load("gpu8", [f"defaults.engine.tensor_parallel={ranks}"])
+    if fits:
+        make(cfg, parse("1x64x80"))
+    else:
+        with pytest.raises(InputError, match=f"tensor_parallel={ranks}, which parts neither 28 heads nor 4 of keys"):
+            make(cfg, parse("1x64x80"))
+
+
+def test_what_is_not_here_is_named_and_what_only_waits_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = load("gpu8", ["retriever.reranker=no/where"])
+    said = " ".join(memory.notes(cfg))
+    assert "data/wiki-18-e5 is not here" in said and "no/where" in said
+    assert published(load("simulated", ["defaults.model=Qwen/Qwen2.5-7B-Instruct"])) == 0
+    (tmp_path / "corpus.jsonl").write_bytes(b" " * 10**8)
+    monkeypatch.setenv("SSP_HOME", str(tmp_path))
+    (row,) = [row for row in processes(load("quickstart", ["data.corpus=corpus.jsonl"])) if row.name == "retriever"]
+    assert row.on_host > 2 * 10**8, "a corpus counts from where it is read"
 
 
 @pytest.mark.covers("U4")

@@ -175,6 +175,17 @@ def test_it_prints_a_row_for_each_number_of_gpus(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == said
 
 
+def test_a_shared_base_with_whole_gpus_takes_no_turns() -> None:
+    whole = ["placement.engine_gpus=1", "placement.learner_gpus=1", "schedule.preset=one-step-off"]
+    split = own(load("gpu1", whole), FREE)
+    assert (split.shared, split.gpus) == (False, 3) and own(load("gpu1"), FREE).shared
+
+
+@pytest.mark.parametrize("nothing", ["tokens=0", "step_ms=0 sequence_ms=0 token_ms=0 search_s=0 judge_s=0 tokens=0"])
+def test_what_takes_no_time_is_planned_too(nothing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *SMALL, *(word for each in nothing.split() for word in ("--assume", each))]) == 0
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

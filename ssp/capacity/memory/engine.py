@@ -77,7 +77,7 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
         tokens = min(BATCHED, cfg.longest * cfg.sequences)
         work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab
-    one = 0 if shape is None else -(-shape.kv_numbers * cfg.longest * each // ranks)
+    one = 0 if shape is None else -(-shape.kv_numbers * cfg.longest * each // min(ranks, shape.kv_heads))
     cache = max(int(cfg.memory * gpu) - weights - beside - work, 0) if gpu else cpu_cache(shape, cfg, cfg.longest)
     needs = [
         Need("weights", weights, turn=True),
@@ -90,4 +90,9 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     if gpu:
         needs += [Need("graphs", GRAPHS, turn=True), Need("context", RESIDUE)]
     short = f"{size(cache)} of KV cache for {size(one)} of one episode of {cfg.longest} tokens"
+    if shape is not None and (shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads)):
+        cache, short = (
+            0,
+            f"engine.tensor_parallel={ranks}, which parts neither {shape.heads} heads nor {shape.kv_heads} of keys",
+        )
     return EngineNeeds(tuple(needs), short if cache < one else "")

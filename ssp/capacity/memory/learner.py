@@ -110,7 +110,7 @@ def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Itera
     if shape is None:
         return
     # An episode that is longer than the budget is a micro-batch of its own.
-    tokens = max(max(block.learner.token_budget, block.limits.total_tokens) for block in blocks)
+    tokens = max(max(block.learner.token_budget, block.limits.longest) for block in blocks)
     packed = learner.packing
     way = Way(stored(learner), width(learner.dtype), packed=packed, copies=packed and not gpu)
     passing = tokens * way.product * (2 * shape.mlp + 2 * shape.hidden)  # comes and goes in the widest layer

@@ -10,6 +10,7 @@ from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import room
 from ssp.game import corpora
+from ssp.game.world.files import is_world
 from ssp.search.index import store
 
 FLEET = "engine"
@@ -66,9 +67,11 @@ def episodes(cfg: Config, role: str) -> int:
 
 
 def notes(cfg: Config) -> list[str]:
-    """What is not known of models that are not here."""
-    names = dict.fromkeys(cfg.block(role).model for role in cfg.roles)
-    return [note for name in names if (note := find(name).note)]
+    """What is not known of models and corpora that are not here."""
+    names = dict.fromkeys([*(cfg.block(role).model for role in cfg.roles), *_encoded(cfg)])
+    lacks = [path for path in corpora.paths(cfg) if not path.exists() and not is_world(str(path))]
+    told = [f"{path} is not here: what it takes, and an encoder, come on top." for path in lacks]
+    return [*(note for name in names if (note := find(name).note)), *told]
 
 
 def base(kind: str, gpus: float = 0.0) -> list[Need]:
@@ -124,11 +127,15 @@ def shard(cfg: Config) -> tuple[Need, ...]:
 
 def _encoder(cfg: Config) -> tuple[Need, ...]:
     """The encoder of each dense corpus, and the cross-encoder."""
-    block = cfg.retriever
+    numbers, gpus = sum(find(model).parameters for model in dict.fromkeys(_encoded(cfg))), cfg.retriever.gpus
+    return (*base("policy", gpus), Need("weights", numbers * (2 if gpus else 4)))
+
+
+def _encoded(cfg: Config) -> list[str]:
     parts = [(path, part) for path in corpora.paths(cfg) if (part := corpora.dense(path))]
-    asked = [corpora.encoder_of(path, part) for path, part in parts] + [block.reranker] * bool(block.reranker)
-    numbers = sum(find(model).parameters for model in dict.fromkeys(asked))
-    return (*base("policy", block.gpus), Need("weights", numbers * (2 if block.gpus else 4)))
+    return [corpora.encoder_of(path, part) for path, part in parts] + [cfg.retriever.reranker] * bool(
+        cfg.retriever.reranker
+    )
 
 
 def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
@@ -156,7 +163,7 @@ def published(cfg: Config) -> int:
     total = 0
     for name, roles in crews.learners(cfg).items():
         block = cfg.block(name)
-        if block.policy != "frozen":
+        if block.policy != "frozen" and block.learner.kind != "simulated":  # which publishes one number
             model = find(block.model)
             versions = 2 + max(getattr(cfg.schedule.max_staleness, role) for role in roles)
             numbers = learner.trainable(model, block.learner) if shared else model.parameters

@@ -121,13 +121,14 @@ def _full_hosts(cfg: Config, plan: Plan) -> Iterator[tuple[bool, DoesNotFit]]:
         if not 0 < node.host < needed:
             continue
         there = [process for process in plan.processes if process.name in seated or not (at or process.gpus)]
-        process = max(there, key=lambda process: process.on_host)
-        found = (
-            f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than "
-            f"{'is free' if node.free else 'it has'}; the largest process is {process.name} ({size(process.on_host)})"
+        process = max(there, key=lambda process: process.on_host, default=None)
+        largest = (
+            f"the largest process is {process.name} ({size(process.on_host)})" if process else "Ray's object store"
         )
+        than = "is free" if node.free else "it has"
+        found = f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than {than}; {largest}"
         step = "set placement.solvers=1 placement.proposers=1, a smaller model, batch or learner.token_budget"
         step = f"close programs, or {step}" if node.free else step
-        parts = [(process.name, need.what, size(need.bytes)) for need in process.on_its_host]
+        parts = [(process.name, need.what, size(need.bytes)) for need in process.on_its_host] if process else []
         told = table(("process", "part", "on its host"), parts)
         yield node.free and not seated, DoesNotFit("what runs on a host fits its memory", found, step, told)

@@ -130,12 +130,14 @@ def own(cfg: Config, costs: Costs) -> Split:
     """What `placement.*` says."""
     counts = {role: players(cfg, role) for role in cfg.roles}
     ranks = {name: cfg.block(name).learner.ranks for name in learners(cfg)}
-    shared = cfg.placement.layout != "separate"
+    whole = cfg.placement.layout == "shared-base" and cfg.placement.engine_gpus >= 1  # learners have GPUs of their own
+    shared = cfg.placement.layout != "separate" and not whole
     played = {role: count * role_costs(cfg, role, costs).gpus for role, count in counts.items()}
-    if cfg.placement.layout == "shared-base":
+    if cfg.placement.layout == "shared-base" and shared:
         return Split(counts, ranks, max(*played.values(), *ranks.values()), cfg.placement.judges, True)
     taught = sum(ranks[name] for name in ranks if cfg.block(name).policy != "frozen")
-    gpus = max(sum(played.values()), taught) if shared else sum(played.values()) + taught
+    engines = played["solver"] if whole else sum(played.values())
+    gpus = max(engines, taught) if shared else engines + taught
     return Split(counts, ranks, gpus, cfg.placement.judges, shared)
 
 
@@ -162,7 +164,7 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
 
 def capped(mean: float, sigma: float, cap: float) -> float:
     """Mean of a lognormal with this mean and spread, cut at `cap`: E[min(X, cap)]."""
-    if sigma == 0:
+    if sigma == 0 or mean == 0:
         return min(mean, cap)
     z, below = (math.log(cap / mean) + sigma**2 / 2) / sigma, NormalDist().cdf
     return mean * below(z - sigma) + cap * (1 - below(z))

@@ -347,6 +347,7 @@ class _Rows(Sink):
         marks = zip(self._marks[first], self._marks[last], strict=True)
         (wall,), *spent = [[after - before for before, after in zip(*pair, strict=True)] for pair in marks]
         found = Measured(step=wall / (last - first), rounds=last - first)
+        wall = wall or 1e-9  # where all that was typed takes no time
         for (role, crew), (busy, tokens, searches, slots) in zip(self._players.items(), spent, strict=False):
             pace = crew.engines[0].decoding.pace
             found.bubble[role] = 1 - tokens * pace.full / wall / crew.size

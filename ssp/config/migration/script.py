@@ -226,7 +226,7 @@ class Facts:
     @property
     def kl_in_reward(self) -> bool:
         """Whether it is a part of the reward."""
-        return self.get("algorithm.use_kl_in_reward", not self.kl_in_loss) is True
+        return self.get("algorithm.use_kl_in_reward", self.system == "search-r1" and not self.kl_in_loss) is True
 
 
 def is_number(value: Any) -> TypeGuard[float]:

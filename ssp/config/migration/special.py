@@ -192,6 +192,9 @@ NUMBERS: dict[str, Special] = {
     "reward_model.structure_format_score": _format("structure"),
     "rllm.agent.max_steps": lambda value, facts: {"defaults.limits.searches": value - 1},
     "trainer.n_gpus_per_node": _nodes,
+    "trainer.save_freq": lambda value, facts: (
+        {"save.every": value} if value > 0 else "never there; the recipe's save.every stays"
+    ),
     "trainer.total_epochs": _epochs,
 }
 """Keys whose value is a number; another one is a matter for a person."""
@@ -208,6 +211,11 @@ SPECIAL: dict[str, Special] = {
     **{f"{FILTER}.{name}": _refill(FILTER, 0) for name in ("enable", "max_num_gen_batches")},
     **{f"{SAMPLING}.{name}": _refill(SAMPLING, 20) for name in ("enable", "max_num_gen_batches")},
     "algorithm.apply_kl_after_advantage": _after,
+    "algorithm.norm_adv_by_std_in_grpo": lambda value, facts: (
+        RECIPES
+        if value or facts.get("algorithm.adv_estimator", "grpo") != "grpo"
+        else {"defaults.algorithm": "dr_grpo"}
+    ),
     "algorithm.kl_penalty": _of_reward(_kind),
     "algorithm.use_future_kl_as_reward": _after,
     "algorithm.use_kl_in_reward": lambda value, facts: (

@@ -37,8 +37,13 @@ def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) ->
 
 
 def merged(made: Sequence[Row]) -> Settings:
-    """All settings, the last of a repeated key."""
-    return {key: value for row in made for key, value in row.settings.items()}
+    """All settings, the last of a repeated key; a switch goes before what says the same thing as a value."""
+
+    def switch(row: Row) -> bool:
+        found = migration.find(row.key)
+        return found is not None and isinstance(found.how, dict) and "when" in found.how
+
+    return {key: value for row in sorted(made, key=switch) for key, value in row.settings.items()}
 
 
 def _row(override: Override, facts: Facts) -> Row:

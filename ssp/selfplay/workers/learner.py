@@ -41,7 +41,8 @@ class Learner(Publisher):
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
         protocol = protocols.get(cfg.protocol).id
         self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
-        self._inner = learner.Learner(Path(model_dir), blocks, protocol, cfg.steps, self._ranks)
+        late = max((cfg.block(other).warmup_steps for other in cfg.roles if other not in blocks), default=0)
+        self._inner = learner.Learner(Path(model_dir), blocks, protocol, cfg.steps - late, self._ranks)
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the adapter's, under peft's."""
@@ -99,7 +100,9 @@ class Learner(Publisher):
     def _learn(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         started = time.perf_counter()
         stats = self._inner.update(batches)
-        self._inner.backend.zero()  # what follows, a publication or an engine's turn, finds that memory free
+        critics = [one.critic for one in self._inner.objectives.values() if one.critic is not None]
+        for backend in (self._inner.backend, *(critic.backend for critic in critics)):
+            backend.zero()  # what follows, a publication or an engine's turn, finds that memory free
         for found in stats.values():
             found["busy"] = time.perf_counter() - started
         return stats
