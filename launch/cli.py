@@ -38,6 +38,8 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = No
     input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # what is no text is refused where it is read
+        sys.stdin.reconfigure(errors="surrogateescape")
     try:
         code = command(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()

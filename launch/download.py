@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.set_verbosity_error()  # its warnings show addresses, which may be signed
     if not sys.stderr.isatty():
         disable_progress_bars()
-    hub.download(item, folder, args.unpack)
+    hub.download(item, folder, args.unpack, say)
     say(f"{args.name}: {folder}")
     return 0
 

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     judge = None if cfg.judge.kind == "exact" else build.judge(cfg)
     if judge is not None:
         judge.check()
-    console, kept = Terminal(), Kept(None, "")
+    console, kept = Terminal(soft_wrap=True), Kept(None, "")
     if args.predictions:
         asked = {one.name: _questions(cfg, one, True, None) for one in _sets(args.data, None, "")}
         rows = predictions.read(args.predictions, asked)
@@ -52,15 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = {name: _judged(judge, found, cfg.judge.scores) for name, found in rows.items()}
     ks = args.k or ([1, args.samples] if args.samples > 1 else [])
     lines = {name: evaluation.lines(name, found, cfg.seed, ks) for name, found in rows.items()}
-    evaltable.show(console, lines, rows, cfg.retriever.topk)
-    if args.out:
+    if args.out:  # the files first: who reads the table may go away
         evaluation.write_rows(args.out, rows)
         if kept.path:
             kept.path.unlink(missing_ok=True)
-        console.print(f"rows: {args.out}", soft_wrap=True)
     if args.summary:
         evaltable.write(args.summary, lines)
-        console.print(f"summary: {args.summary}", soft_wrap=True)
+    evaltable.show(console, lines, rows, cfg.retriever.topk)
+    for what in ("out", "summary"):
+        if file := getattr(args, what):
+            console.print(f"{'rows' if what == 'out' else what}: {file}")
     return 0 if all(any(row.scored for row in found) for found in rows.values()) else 1
 
 

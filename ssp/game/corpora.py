@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ssp.base import models
 from ssp.base.errors import Fault, InputError, hold, holding
@@ -14,14 +14,13 @@ from ssp.base.files import digest
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
-from ssp.search.encoders.encoder import CrossEncoder, TextEncoder
 from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
 from ssp.search.online.engines import PAGES, VARY, engine
 from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
-from ssp.search.shard import Shard, in_memory
+from ssp.search.shard import Encoder, Reranker, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
 
 if TYPE_CHECKING:
@@ -136,21 +135,27 @@ def encoder_of(path: Path, part: DensePart) -> str:
     return str(own) if own.is_dir() else part.encoder.model
 
 
-def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> TextEncoder | None:
+def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> Encoder | None:
     """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked
     for. InputError when its folder is not here."""
     if (part := dense(path)) is None:
         return None
     folder = models.folder(encoder_of(path, part), "an index's encoder")
-    return TextEncoder(folder, part.encoder, *_computes(cfg)) if load else None
+    return _encoders().TextEncoder(folder, part.encoder, *_computes(cfg)) if load else None
 
 
-def reranker(cfg: RetrieverConfig, load: bool = True) -> CrossEncoder | None:
+def reranker(cfg: RetrieverConfig, load: bool = True) -> Reranker | None:
     """The configured cross-encoder, if there is one. InputError when its folder is not here."""
     if not cfg.reranker:
         return None
     folder = models.folder(cfg.reranker, "retriever.reranker")
-    return CrossEncoder(folder, *_computes(cfg)) if load else None
+    return _encoders().CrossEncoder(folder, *_computes(cfg)) if load else None
+
+
+def _encoders() -> Any:
+    from ssp.search.encoders import encoder  # brings torch
+
+    return encoder
 
 
 def _computes(cfg: RetrieverConfig) -> tuple[str, str]:

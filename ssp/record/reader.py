@@ -100,13 +100,18 @@ def _read(path: Path, written: int) -> list[Episode]:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance). An
-    unfinished last line is left out; a broken line elsewhere, or a missing file, raises InputError."""
+    """The lines of a metrics.jsonl, sorted by step (roles in order of appearance). Where steps of a role begin anew, as on
+    a resume, the later lines count, and none of what lay behind the step that was gone back to. An unfinished last line
+    is left out; a broken line elsewhere, or a missing file, raises InputError."""
     path = Path(path)
     hold(path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder")
     lines = [line_of(path, text) for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]]
-    latest = {(int(line["step"]), str(line["role"])): line for line in lines}
-    return sorted(latest.values(), key=lambda line: int(line["step"]))
+    latest, lowest = list[dict[str, Any]](), dict[str, int]()
+    for line in reversed(lines):
+        if line["step"] < lowest.get(line["role"], line["step"] + 1):
+            lowest[line["role"]] = line["step"]
+            latest.append(line)
+    return sorted(reversed(latest), key=lambda line: int(line["step"]))
 
 
 def line_of(path: Path, text: str) -> dict[str, Any]:

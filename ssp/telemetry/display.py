@@ -41,10 +41,11 @@ class Display:
         self.event, self.span, self.stop = console.event, self._timeline.span, console.stop
         self._first: dict[str, tuple[int, float]] = {}
         self._last: dict[str, tuple[int, float]] = {}
+        self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
+            self._count(line)
         self._pending: dict[str, float] = {}
-        self._voids: Counter[str] = Counter()
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`."""
@@ -72,7 +73,7 @@ class Display:
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """What the console shows of a game's row."""
         names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
-        self._voids.update({name[5:]: int(count) for name, count in values.items() if name.startswith("void/")})
+        self._count(values)
         return {
             "step": float(step),
             "tokens_per_second": values["tokens_per_second"],
@@ -80,6 +81,11 @@ class Display:
             "voids": float(self._voids.total()),
             **{key: values[name] for key, name in names.items() if name in values},
         }
+
+    def _count(self, values: Mapping[str, Any]) -> None:
+        self._voids.update(
+            {name[5:]: int(n) for name, n in values.items() if name.startswith("void/") and n is not None}
+        )
 
     def finish(self) -> None:
         """The final table: what changed from the run's first to its last figure; no start for what was measured once."""

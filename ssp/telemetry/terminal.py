@@ -48,12 +48,15 @@ def bar(**settings: Any) -> Progress:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
-    """A table without lines: columns of numbers lie to the right and keep their width, text folds."""
+    """A table without lines: the first column and those of numbers, which lie to the right, keep their width; text folds."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     made = Table(box=None, padding=(0, 1), header_style="bold", title=title or None, title_justify="left")
     for at, heading in enumerate(headings):
         numbers = all(row[at].plain[:1] in "+-.0123456789" for row in cells)
-        made.add_column(heading, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+        longest = max(len(line) for text in (heading, *(row[at].plain for row in cells)) for line in text.split("\n"))
+        kept = longest if numbers or at == 0 else min(8, longest)  # no digit, and no name of a row, is cut off
+        side: Any = "right" if numbers else "left"
+        made.add_column(heading, overflow="fold", justify=side, no_wrap=kept == longest, min_width=kept)
     for row in cells:
         made.add_row(*row)
     return made

@@ -33,7 +33,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from ssp.search.dense import FaissIndex, FlatIndex, faiss  # noqa: E402
-from ssp.search.encoders.encoder import TextEncoder, detect  # noqa: E402
+from ssp.search.encoders.encoder import TextEncoder  # noqa: E402
+from ssp.search.encoders.families import detect  # noqa: E402
 from ssp.search.hits import NO_ROW, Hits, Knobs  # noqa: E402
 from ssp.search.index.vectors import CONSTRUCTION  # noqa: E402
 

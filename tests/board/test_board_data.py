@@ -199,6 +199,7 @@ def test_details_are_the_transcripts_in_segments(stage: fakes.Stage) -> None:
     assert kinds >= {"prompt", "search", "evidence", "final"}
     few = details(board, [record.id], games=1)[record.id]["plays"]
     assert [play["kind"] for play in few] == ["proposed", "replayed"], "how it was asked goes with it"
+    assert [play["number"] for play in few] == [1, len(record.plays)]
 
 
 def test_pieces_of_a_transcript() -> None:

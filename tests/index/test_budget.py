@@ -6,14 +6,14 @@ import pytest
 
 from ssp.base import devices
 from ssp.base.errors import InputError
-from ssp.search.index import budget
+from ssp.search.index import store
 
 
 def test_what_fits_is_let_through_and_the_rest_is_refused(monkeypatch):
-    monkeypatch.setattr(budget, "available_mb", lambda: 4000)
-    budget.check({"dense": 4000})
+    monkeypatch.setattr(store, "available_mb", lambda: 4000)
+    store.check_memory({"dense": 4000})
     with pytest.raises(InputError, match=r"4,200 MB \(dense 3,500, encoder 700\), and 4,000 MB may be used"):
-        budget.check({"dense": 3500, "encoder": 700})
+        store.check_memory({"dense": 3500, "encoder": 700})
 
 
 def test_the_free_memory_is_bounded_by_the_groups_around_the_process(tmp_path, monkeypatch):

@@ -177,7 +177,7 @@ def test_the_manifest_names_what_decides_the_answers(made, tmp_path):
 def test_what_is_loaded_fits_the_memory_and_vectors_are_read_at_the_start(made, monkeypatch):
     index = made / "index"
     with monkeypatch.context() as patched:
-        patched.setattr(store.budget, "available_mb", lambda: 10)
+        patched.setattr(store, "available_mb", lambda: 10)
         with pytest.raises(InputError, match=r"\(process 300.*10 MB may be used"):
             store.open_shard(index)
     assert [*store.needs(store.read_manifest(index), 2)] == ["process", "words", "bm25"], "vectors are mapped"

@@ -128,6 +128,12 @@ def test_everything_arrives(run, server: Hub, tmp_path: Path):
     assert {auth for *_, auth in server.seen} == {f"Bearer {SENTINEL}"}, "the token goes to the hub"
 
 
+def test_names_from_the_hub_are_printed_cleaned(run, server: Hub, tmp_path: Path):
+    server.files = {"a\x1b]0;owned\x07\u202e.txt": b"x"}
+    _, said = run()
+    assert "owned" in said and not {"\x1b", "\x07", "\u202e"} & {*said}
+
+
 def test_what_is_there_is_not_fetched_again(run, server: Hub, tmp_path: Path):
     run()
     server.seen.clear()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -30,6 +33,7 @@ from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.player import Player
+from ssp.telemetry.terminal import Terminal, table
 
 TINY = ["steps=1", "solver.limits.turn_tokens=6"]
 
@@ -263,6 +267,21 @@ def test_ask_takes_questions_from_the_input(
     assert ask.main(["--policy", str(scripted), *TINY]) == 0
     shown = capsys.readouterr()
     assert shown.out.count("answer: none") == 2 and "London" in shown.err
+
+
+def test_a_byte_that_is_no_text_ends_no_other_question(scripted: Path) -> None:
+    typed = [sys.executable, "-m", "launch.main", "ask", "--policy", str(scripted), *TINY]
+    given = b"pota \xff ?\n" + first_question().encode() + b"\n"
+    env = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    ended = subprocess.run(typed, input=given, capture_output=True, env=env, cwd=Path(__file__).parents[2])
+    assert b"valid Unicode" in ended.stderr and b"Traceback" not in ended.stderr and ended.stdout.count(b"answer") == 1
+
+
+def test_no_digit_of_a_table_is_cut_off() -> None:
+    out = io.StringIO()
+    rows = [["a rather long name of a set", *["100.0 ±12.5"] * 9], ["b", *["14267"] * 9]]
+    Terminal(file=out, width=40, soft_wrap=True).print(table(("set", *(f"score {i}" for i in range(9))), rows))
+    assert out.getvalue().count("100.0 ±12.5") == out.getvalue().count("14267") == 9 and "b" in out.getvalue()
 
 
 def test_ask_refuses_words_that_the_policy_does_not_know(policy: Path) -> None:

@@ -60,7 +60,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self.answer({}, 200 if asked > 2 else 503)
         else:
-            self.answer({"data": [{"id": "served " + model}]})
+            locked = os.environ.get("FAKE_VLLM") == "locked"
+            self.answer({"data": [{"id": "served " + model}]}, 401 if locked else 200)
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -132,6 +133,23 @@ def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, mo
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("key", [["--api-key", "SENTINEL"], ["--api-key=SENTINEL"]])
+def test_a_key_on_the_command_line_is_refused_before_anything_shows_it(
+    key: list[str], log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="a key is in the environment"):
+        serve.main(["--judge", "m", "--port", "0", "--", *key])
+    said = capsys.readouterr()
+    assert "SENTINEL" not in said.out + said.err and not log.exists()
+
+
+def test_a_server_that_wants_another_key_is_said_at_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_VLLM", "locked")
+    with pytest.raises(SspError, match="v1/models answers 401"):
+        serve.main(["--judge", "m", "--port", "0"])
+    until("its helper has ended", lambda: not alive(called(log)["helper"]), 10.0)
 
 
 @pytest.mark.covers("SP-07")

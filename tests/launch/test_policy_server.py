@@ -109,7 +109,9 @@ ASKED = [{"role": "user", "content": "who ?"}]
         ({"messages": ASKED, "tools": [], "logit_bias": {}}, "logit_bias, tools"),
         ({"messages": ASKED, "temperature": 3}, "temperature is 0 or from"),
         ({"messages": ASKED, "temperature": 1e-9}, "temperature is 0 or from"),
-        ({"messages": ASKED, "seed": "x"}, "seed whole"),
+        *(({"messages": ASKED, "seed": seed}, "seed whole") for seed in ("x", [], True, 1.0)),
+        ({"messages": ASKED, "temperature": True}, "temperature is 0 or from"),
+        ({"messages": ASKED, "n": True}, "n is 1"),
     ],
 )
 def test_what_cannot_be_done_is_refused(body: Any, rule: str) -> None:

@@ -62,11 +62,12 @@ def test_one_line_a_step_and_a_table_from_first_to_last(tmp_path: Path) -> None:
 def test_a_resumed_run_knows_the_accuracy_and_the_start_of_the_first(tmp_path: Path) -> None:
     first, _ = display(tmp_path / "run")
     first.write(0, "eval", {"eval/accuracy": 0.25})
-    step(first, 1)
+    step(first, 1, **{"void/retriever_down": 7.0})
     first.close()
     again, out = display(tmp_path / "run")
     again.restart(1)
     step(again, 2)
+    assert "voids 7 " in out.getvalue(), "all so far"
     again.write(2, "eval", {"eval/accuracy": 0.5})
     again.finish()
     again.close()

@@ -4,13 +4,16 @@ A byte-level tokenizer (tags and stop strings in several tokens, Qwen's and Llam
 tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words drawn at random.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.utils import logging
 
 from ssp.base import cache
 from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome
@@ -21,16 +24,14 @@ from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.world import World
+from ssp.game.world.tokenizer import save
 from ssp.game.world.vocabulary import NAMES, RELATIONS
+from ssp.learning.batch import collate
+from ssp.learning.learner import Learner
 from ssp.learning.tiny.actor import WORDS, handing_in, result, searching
 from ssp.learning.warmup.loop import recipe
 from ssp.record.manifest import seal, sound
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-
-MODEL = "tiny"
-"""Value of `<role>.model` for this policy."""
 VERSION = 7
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
@@ -65,13 +66,6 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
 
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
     """Random weights, and practice by the learner that trains every other policy too."""
-    from transformers import Qwen2Config
-    from transformers.utils import logging
-
-    from ssp.game.world.tokenizer import save
-    from ssp.learning.batch import collate
-    from ssp.learning.learner import Learner
-
     logging.disable_progress_bar()
     world = World(derive(0, "tiny") % 1000)
     tokens = tokenizer(protocol, world)
@@ -104,9 +98,6 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
 def random_model(config: Qwen2Config, spread: float, seed: Sequence[Any]) -> Qwen2ForCausalLM:
     """A float32 model of that shape: matrices are normal with deviation `spread`, drawn from `seed`; biases are 0 and the
     scales of norms 1."""
-    import torch
-    from transformers import Qwen2ForCausalLM
-
     model = Qwen2ForCausalLM(config).float()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -120,9 +111,6 @@ def random_model(config: Qwen2Config, spread: float, seed: Sequence[Any]) -> Qwe
 
 def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     """Byte-level BPE over the protocol's prompts, the documents of `world` and tool calls."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()

@@ -1,26 +1,20 @@
 """Text to vectors, and a query with each document to a score: the same (1e-5 in float32) alone or in any batch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+import transformers
 
 from ssp.base.episode import Document
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
-from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder, detect
+from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder
+from ssp.search.encoders.forward import Batch, Forward, clean
 from ssp.search.hits import Vectors
-
-if TYPE_CHECKING:
-    import torch
-
-    from ssp.search.encoders.forward import Batch, Forward
-
-__all__ = ["EncoderSpec", "TextEncoder", "detect"]
 
 _SIDES = {"DPRQuestionEncoder": "queries", "DPRContextEncoder": "passages"}
 
@@ -31,15 +25,13 @@ class TextEncoder:
     folder of the question encoder takes queries only, one of the context encoder passages only."""
 
     def __init__(self, folder: Path, spec: EncoderSpec, dtype: str = "float32", device: str = "cpu") -> None:
-        from ssp.search.encoders.forward import Forward
-
         hold(not spec.projection, "an encoder has no Dense modules", spec.model, "use another encoder")
         if spec.pooling not in POOLINGS:
             raise InputError("a pooling is known", spec.pooling, f"set --pooling to one of {', '.join(POOLINGS)}")
         body = body_folder(folder)
         kind, self._side = _kind(read_json(body / "config.json"), spec)
         self.spec = spec
-        self._forward: Forward = Forward(body, kind, dtype, device, () if spec.pooling == "pooler" else ("pooler.",))
+        self._forward = Forward(body, kind, dtype, device, () if spec.pooling == "pooler" else ("pooler.",))
         self._start = int(getattr(self._forward.model.config, "decoder_start_token_id", None) or 0)
         self._queries = self._forward.tokenizer(spec.max_length)
         self._passages = self._forward.tokenizer(spec.passage_length)
@@ -58,8 +50,6 @@ class TextEncoder:
     def _encode(
         self, texts: Sequence[str], side: str, prefix: str, tokenizer: Any, length: int
     ) -> tuple[Vectors, dict[str, float]]:
-        from ssp.search.encoders.forward import clean
-
         rule = f"{side} are encoded by DPR's other model"
         hold(self._side in ("", side), rule, f"{self.spec.model} takes {self._side}", "name that folder")
         begun = time.perf_counter()
@@ -68,8 +58,6 @@ class TextEncoder:
         return self._run(encodings), {"tokenise": tokenised - begun, "encode": time.perf_counter() - tokenised}
 
     def _run(self, encodings: Sequence[Any]) -> Vectors:
-        import torch
-
         vectors = np.zeros((len(encodings), getattr(self, "dim", 0)), dtype=np.float32)
         with torch.inference_mode():
             for batch in self._forward.batches(encodings):
@@ -81,8 +69,6 @@ class TextEncoder:
 
     def _pooled(self, batch: Batch) -> torch.Tensor:
         """`[n, dim] float32` of one batch, on its device."""
-        import torch
-
         how = self.spec.pooling
         if how == "decoder":
             start = torch.full_like(batch.ids[:, :1], self._start)
@@ -105,8 +91,6 @@ class TextEncoder:
 
 def _kind(config: dict[str, Any], spec: EncoderSpec) -> tuple[Any, str]:
     """The class that loads the model, and the texts that it is for ("" = both)."""
-    import transformers
-
     for name in config.get("architectures") or ():
         if name in _SIDES:
             return getattr(transformers, name), _SIDES[name]
@@ -127,11 +111,7 @@ class CrossEncoder:
     def __init__(
         self, folder: Path, dtype: str = "float32", device: str = "cpu", batch: int = 32, max_length: int = 512
     ) -> None:
-        from transformers import AutoModelForSequenceClassification
-
-        from ssp.search.encoders.forward import Forward
-
-        self._forward = Forward(Path(folder), AutoModelForSequenceClassification, dtype, device)
+        self._forward = Forward(Path(folder), transformers.AutoModelForSequenceClassification, dtype, device)
         self._batch, self._length = batch, max_length
         self._outputs = int(self._forward.model.config.num_labels)
         rule = "a cross-encoder has one output, or two of which the second is relevant"
@@ -140,16 +120,12 @@ class CrossEncoder:
 
     def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
         """One score a document, higher is better, in the order of `documents`."""
-        from ssp.search.encoders.forward import clean
-
         texts = [(query, d.contents) for query, own in zip(queries, documents, strict=True) for d in own]
         pairs = [tuple(clean(text, self._length) for text in pair) for pair in texts]
         scores = iter(self._run(self._pairs.encode_batch_fast(pairs)))
         return [[next(scores) for _ in own] for own in documents]
 
     def _run(self, encodings: Sequence[Any]) -> list[float]:
-        import torch
-
         scores = np.zeros(len(encodings), dtype=np.float32)
         with torch.inference_mode():
             for batch in self._forward.batches(encodings, self._batch):

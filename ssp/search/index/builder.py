@@ -19,7 +19,7 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import sync, whole
 from ssp.search import documents, postings
 from ssp.search.documents import MappedDocuments, Progress
-from ssp.search.encoders.encoder import EncoderSpec, TextEncoder
+from ssp.search.encoders.families import EncoderSpec
 from ssp.search.index import store
 from ssp.search.index.store import DensePart, Manifest
 from ssp.search.shard import BM25, DENSE
@@ -90,6 +90,8 @@ def build_index(
         from ssp.search.index import vectors
 
         if encode is None:
+            from ssp.search.encoders.encoder import TextEncoder
+
             assert plan.folder is not None and plan.encoder is not None
             encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
             encode, dim = encoder.encode_passages, encoder.dim

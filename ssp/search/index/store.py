@@ -16,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ssp.base import cache
+from ssp.base.devices import available_mb
 from ssp.base.errors import InputError, hold
 from ssp.base.files import sync
 from ssp.record.manifest import own_digest
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
 from ssp.search.documents import MappedDocuments
 from ssp.search.encoders.families import EncoderSpec
-from ssp.search.index import budget
-from ssp.search.index.budget import MB
 from ssp.search.postings import TOKENISER
 from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
 
@@ -38,7 +37,7 @@ FLAT = "Flat"
 """The factory of exact search."""
 _Progress = Callable[[int, int], None]
 """Bytes read, bytes in all."""
-PROCESS_MB = 300
+MB, PROCESS_MB = 2**20, 300
 """A Python process with faiss, numpy and Ray in it."""
 
 
@@ -196,7 +195,7 @@ def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) ->
     folder, manifest = Path(folder), read_manifest(folder)
     first, last = shard_rows(manifest.rows, i, n)
     check_parts(folder, manifest, n)
-    budget.check(needs(manifest, n, gpu))
+    check_memory(needs(manifest, n, gpu))
     verify(folder, manifest, manifest.needed)
     offsets = array(folder, OFFSETS, np.int64, (manifest.rows + 1,))
     if offsets[-1] > (folder / DOCUMENTS).stat().st_size:
@@ -227,6 +226,15 @@ def needs(manifest: Manifest, n: int, gpu: bool = False) -> dict[str, float]:
         found["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
         found |= {"bm25": mb(*WORDS[:2]) / n + mb(WORDS[2])} if n > 1 else {}
     return found | ({"vectors": mb(*manifest.vectors) / n} if gpu else {})
+
+
+def check_memory(loaded: Mapping[str, float]) -> None:
+    """InputError when what a process loads (name → MB) is more than `available_mb`."""
+    free, needed = available_mb(), sum(loaded.values())
+    parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
+    found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
+    step = "take more retriever.shards, or a smaller index (--faiss IVF4096,SQ8)"
+    hold(needed <= free, "what a process loads fits its memory", found, step)
 
 
 def check_parts(folder: Path, manifest: Manifest, n: int) -> None:

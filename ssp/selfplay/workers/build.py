@@ -33,8 +33,7 @@ from ssp.game.protocols.calls import TOOL
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee import guide as guides
 from ssp.game.rollout import Search, Settings, agents, rollout, servers, tools
-from ssp.learning import coldstart
-from ssp.learning.tiny import policy as tiny
+from ssp.learning import coldstart, tiny
 from ssp.learning.tiny.actor import Actor
 from ssp.record import runfolder
 from ssp.record.manifest import check_files, protocol_of
@@ -117,8 +116,10 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
         folder = coldstart.ARTEFACT
         check_files(folder, whole=True)
     elif block.model == tiny.MODEL:
+        from ssp.learning.tiny import policy  # brings torch
+
         recalls = block.search.kind != "retriever"
-        folder = tiny.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
+        folder = policy.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
     else:
         folder = models.folder(block.model, f"{role}.model")
     check_protocol(folder, cfg.protocol)

@@ -221,7 +221,11 @@ def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[
         record.id: {
             **{name: getattr(record, name) for name in ("id", "question", "target", "difficulty", "history")},
             "games": len(record.plays),
-            "plays": [shown(PROPOSER, one) for one in record.plays if one.game in newest[record.id]],
+            "plays": [
+                {**shown(PROPOSER, one), "number": number}
+                for number, one in enumerate(record.plays, 1)
+                if one.game in newest[record.id]
+            ],
             "attempts": [shown(SOLVER, one) for one in record.attempts if one.game in newest[record.id]],
         }
         for record in records

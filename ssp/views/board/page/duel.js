@@ -52,7 +52,7 @@ class Duel {
     this.tried = tried;
     const choose = found.plays.length < 2 ? null : h("select", { "aria-label": "Game", onchange: event => { this.play = Number(event.target.value); this.attempt = 0; this.draw(); } },
       found.plays.map((one, at) => h("option", { value: String(at), selected: at === this.play },
-        `game ${found.games - found.plays.length + at + 1} of ${found.games}: ${one.kind}${one.proposer_version === null ? "" : ` by v${one.proposer_version}`}, ${one.win_rate === null ? one.rule || one.verdict : `${percent(one.win_rate)} right`}`)));
+        `game ${one.number} of ${found.games}: ${one.kind}${one.proposer_version === null ? "" : ` by v${one.proposer_version}`}, ${one.win_rate === null ? one.rule || one.verdict : `${percent(one.win_rate)} right`}`)));
     const facts = [["verdict", play.verdict === "valid" ? "valid" : `${play.verdict}: ${play.rule}`, play.verdict === "valid" ? "right" : play.verdict === "void" ? "void" : "wrong"],
       ["right", play.win_rate === null ? "–" : `${Math.round(play.win_rate * play.scored)} of ${play.scored}`, ""],
       ["difficulty over all games", fixed(2)(found.difficulty), ""], ["proposer's searches", String(play.searches), ""], ["id", found.id, ""]];
