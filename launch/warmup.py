@@ -107,7 +107,7 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     InputError for what it cannot do."""
     role = SOLVER if taught == ALL else taught
     # The other role learns nothing meanwhile, so that it shares no cores.
-    blocks: dict[str, Any] = {name: replace(cfg.block(name), policy="frozen") for name in ROLES}
+    blocks: dict[str, Any] = {name: replace(cfg.block(name), policy="frozen", warmup_steps=0) for name in ROLES}
     hold(cfg.warmup.data, "a warm start learns from warmup.data", "none is set", "type warmup.data=traces.jsonl")
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
@@ -119,7 +119,8 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
     saves.begun()  # InputError for that of another course
     whole, there = (sum(file.stat().st_size for file in files) for files in (folder.iterdir(), saves.files()))
-    wide = 1 if models.read_json(folder / "config.json").get("dtype") == "float32" else 2
+    shape = models.read_json(folder / "config.json")
+    wide = 1 if shape.get("dtype", shape.get("torch_dtype")) == "float32" else 2
     runfolder.check_space(out, whole * (2 if own.learner.lora.rank else COPIES * wide) - there)
     return Course(replace(cfg, steps=steps, **blocks), role, folder.absolute(), episodes, saves)
 

@@ -63,7 +63,10 @@ def load(
         merged[role] = _inherit(role, file, typed)
     if "preset" in (schedule := merged.get("schedule", {})):
         with _named_errors(merged, str(path)):
-            schedule["preset"] = _typed(merged, str(path)).schedule.preset
+            typed_of = _typed(merged, str(path)).schedule
+            schedule["preset"] = typed_of.preset
+            for role in schedule.get("max_staleness", {}):
+                schedule["max_staleness"][role] = getattr(typed_of.max_staleness, role)
     rules.expand_preset(merged)
     with _named_errors(merged, str(path)):  # interpolations are resolved
         cfg = cast(Config, OmegaConf.to_object(_typed(merged, str(path))))

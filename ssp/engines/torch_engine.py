@@ -140,8 +140,9 @@ class TorchEngine:
         gone = set(slots) & set(self._futures)
         if gone:
             self._turns.drop(gone)
+            begun = gone - {turn.slot for turn in self._new}
             self._new = [turn for turn in self._new if turn.slot not in gone]
-            for slot in gone & set(self.rows.row):
+            for slot in begun & set(self.rows.row):
                 self.rows.blank(slot)  # its keys may be no numbers, which a later row's mask does not hide
             for slot in gone:
                 self._fail(slot, Fault("aborted", "the turn was aborted"))

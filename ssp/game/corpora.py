@@ -111,7 +111,7 @@ def encoders(cfg: Config) -> int:
 
 
 def paths(cfg: Config) -> list[Path]:
-    """As the values of `named(cfg)`, each once, but nothing is made: a generated world is a path that is not there."""
+    """The corpora of a run, each once, where it reads them; nothing is made: a world is a path that is not there."""
     specs = [spec for spec in dict.fromkeys(_specs(cfg).values()) if spec != NO_CORPUS]
     return [Path(spec) if files.is_world(spec) else models.resolve(spec, "data.corpus") for spec in specs]
 

@@ -2,6 +2,7 @@
 unless it is trusted, and a transcript is the one that the ledger names."""
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -100,18 +101,18 @@ def _read(path: Path, written: int) -> list[Episode]:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, sorted by step (roles in order of appearance). Where steps of a role begin anew, as on
+    """The lines of a metrics.jsonl, sorted by step (roles in order of appearance). Where steps begin anew, as on
     a resume, the later lines count, and none of what lay behind the step that was gone back to. An unfinished last line
     is left out; a broken line elsewhere, or a missing file, raises InputError."""
     path = Path(path)
     hold(path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder")
     lines = [line_of(path, text) for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]]
-    latest, lowest = list[dict[str, Any]](), dict[str, int]()
-    for line in reversed(lines):
-        if line["step"] < lowest.get(line["role"], line["step"] + 1):
-            lowest[line["role"]] = line["step"]
-            latest.append(line)
-    return sorted(reversed(latest), key=lambda line: int(line["step"]))
+    latest, newest = dict[tuple[int, str], dict[str, Any]](), math.inf
+    for line in reversed(lines):  # a round begins with the game's line
+        if line["step"] < newest:
+            latest.setdefault((line["step"], line["role"]), line)
+            newest = line["step"] if line["role"] == "game" else newest
+    return sorted(reversed(latest.values()), key=lambda line: int(line["step"]))
 
 
 def line_of(path: Path, text: str) -> dict[str, Any]:

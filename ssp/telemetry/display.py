@@ -44,11 +44,14 @@ class Display:
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
-            self._count(line)
+        self._earlier = [*self._log.earlier]
         self._pending: dict[str, float] = {}
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`."""
+        for line in self._earlier:  # of what a process before this one has played
+            self._count(line if line["step"] <= step else {})
+        self._earlier = []
         self._log.restart(step)
         self._console.start(self._steps, step, self.activity.now)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -47,16 +48,23 @@ def bar(**settings: Any) -> Progress:
     return Progress(*columns, console=Terminal(stderr=True), transient=True, **settings)
 
 
+NAME = 40
+"""Cells of a row's name that keep their width."""
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
     """A table without lines: the first column and those of numbers, which lie to the right, keep their width; text folds."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     made = Table(box=None, padding=(0, 1), header_style="bold", title=title or None, title_justify="left")
     for at, heading in enumerate(headings):
         numbers = all(row[at].plain[:1] in "+-.0123456789" for row in cells)
-        longest = max(len(line) for text in (heading, *(row[at].plain for row in cells)) for line in text.split("\n"))
-        kept = longest if numbers or at == 0 else min(8, longest)  # no digit, and no name of a row, is cut off
+        longest = max(
+            cell_len(line) for text in (heading, *(row[at].plain for row in cells)) for line in text.split("\n")
+        )
+        whole = numbers or (at == 0 and longest <= NAME)  # no digit, and no name of a row, is cut off
+        kept = longest if whole else min(8, longest)
         side: Any = "right" if numbers else "left"
-        made.add_column(heading, overflow="fold", justify=side, no_wrap=kept == longest, min_width=kept)
+        made.add_column(heading, overflow="fold", justify=side, no_wrap=whole, min_width=kept)
     for row in cells:
         made.add_row(*row)
     return made

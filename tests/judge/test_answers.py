@@ -60,9 +60,24 @@ def test_identical_items_of_a_batch_are_asked_once() -> None:
 
 def test_answers_that_differ_in_a_sign_or_a_letter_are_two() -> None:
     asked = Asked()
-    given = ["A", "the", "a.", "A ", "1.5", "15", "-1.5", "vitamin A", "vitamin", "Vitamin  a!", "...", "?"]
+    given = [
+        "A",
+        "the",
+        "A.",
+        "A ",
+        "1.5",
+        "15",
+        "-1.5",
+        "vitamin A",
+        "vitamin",
+        "vitamin  A!",
+        "10 mW",
+        "10 MW",
+        "...",
+        "?",
+    ]
     AnswerJudge(asked, 99).decide([item(answer) for answer in given])
-    assert asked.batches == [["A", "the", "1.5", "15", "-1.5", "vitamin A", "vitamin", "...", "?"]]
+    assert asked.batches == [["A", "the", "1.5", "15", "-1.5", "vitamin A", "vitamin", "10 mW", "10 MW", "...", "?"]]
 
 
 @pytest.mark.covers("RS-12")

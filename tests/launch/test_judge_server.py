@@ -135,7 +135,7 @@ def test_a_server_is_started_announced_when_healthy_used_and_ended(log: Path, mo
         process.wait()
 
 
-@pytest.mark.parametrize("key", [["--api-key", "SENTINEL"], ["--api-key=SENTINEL"]])
+@pytest.mark.parametrize("key", [["--api-key", "SENTINEL"], ["--api-key=SENTINEL"], ["--api_key=SENTINEL"]])
 def test_a_key_on_the_command_line_is_refused_before_anything_shows_it(
     key: list[str], log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

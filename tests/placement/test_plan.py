@@ -168,7 +168,7 @@ def test_ranks_of_an_engine_part_the_models_heads(ranks: int, fits: bool) -> Non
     if fits:
         make(cfg, parse("1x64x80"))
     else:
-        with pytest.raises(InputError, match=f"tensor_parallel={ranks}, which parts neither 28 heads nor 4 of keys"):
+        with pytest.raises(InputError, match=f"Found: {ranks}, with 28 heads and 4 of keys"):
             make(cfg, parse("1x64x80"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from launch.main import main
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.errors import InvariantError
+from ssp.base.errors import InputError, InvariantError
 from ssp.capacity.plan.costs import Costs, Split, capped, choose, own, work
 from ssp.capacity.plan.simulate import Measured, run_jumping, simulate
 from ssp.config.schema import Config
@@ -175,10 +175,11 @@ def test_it_prints_a_row_for_each_number_of_gpus(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == said
 
 
-def test_a_shared_base_with_whole_gpus_takes_no_turns() -> None:
+def test_a_shared_base_with_whole_gpus_is_not_planned_as_one_that_takes_turns() -> None:
     whole = ["placement.engine_gpus=1", "placement.learner_gpus=1", "schedule.preset=one-step-off"]
-    split = own(load("gpu1", whole), FREE)
-    assert (split.shared, split.gpus) == (False, 3) and own(load("gpu1"), FREE).shared
+    with pytest.raises(InputError, match="shared-base where engine and learners share GPUs"):
+        own(load("gpu1", whole), FREE)
+    assert own(load("gpu1"), FREE).shared
 
 
 @pytest.mark.parametrize("nothing", ["tokens=0", "step_ms=0 sequence_ms=0 token_ms=0 search_s=0 judge_s=0 tokens=0"])

@@ -74,7 +74,19 @@ def strings(seed: int) -> list[str]:
 # The oracle: character by character, where the parser uses patterns.
 
 
-WORDS = ("<s>", "</s>", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "[INST]", "[/INST]")
+WORDS = (
+    "<s>",
+    "</s>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<bos>",
+    "<eos>",
+    "[INST]",
+    "[/INST]",
+    "<<SYS>>",
+    "<</SYS>>",
+    "[TOOL_CALLS]",
+)
 
 
 def plain(text: str, end: str) -> str:

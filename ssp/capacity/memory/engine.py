@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 
+from ssp.base.errors import hold
 from ssp.capacity.memory.learner import FLOAT32, width
 from ssp.capacity.memory.needs import GB, Need, size
 from ssp.capacity.memory.shapes import Model
@@ -74,6 +75,10 @@ def _full(model: Model, role: RoleConfig) -> int:
 def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
     cfg, ranks, each, shape = role.engine, role.engine.tensor_parallel, width(role.engine.dtype), model.shape
     weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
+    parted = shape is None or not (shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads))
+    rule = "engine.tensor_parallel divides a model's heads, and those of keys or is a multiple of them"
+    found = shape and f"{ranks}, with {shape.heads} heads and {shape.kv_heads} of keys"
+    hold(parted, rule, found, "set another engine.tensor_parallel")
     if shape is not None:  # activations of one step, and the sampler's float32 logits of every sequence in three copies
         tokens = min(BATCHED, cfg.longest * cfg.sequences)
         work = tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each + 3 * 4 * cfg.sequences * shape.vocab
@@ -90,9 +95,4 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     if gpu:
         needs += [Need("graphs", GRAPHS, turn=True), Need("context", RESIDUE)]
     short = f"{size(cache)} of KV cache for {size(one)} of one episode of {cfg.longest} tokens"
-    if shape is not None and (shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads)):
-        cache, short = (
-            0,
-            f"engine.tensor_parallel={ranks}, which parts neither {shape.heads} heads nor {shape.kv_heads} of keys",
-        )
     return EngineNeeds(tuple(needs), short if cache < one else "")

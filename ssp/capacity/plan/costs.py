@@ -130,14 +130,18 @@ def own(cfg: Config, costs: Costs) -> Split:
     """What `placement.*` says."""
     counts = {role: players(cfg, role) for role in cfg.roles}
     ranks = {name: cfg.block(name).learner.ranks for name in learners(cfg)}
-    whole = cfg.placement.layout == "shared-base" and cfg.placement.engine_gpus >= 1  # learners have GPUs of their own
-    shared = cfg.placement.layout != "separate" and not whole
+    shared = cfg.placement.layout != "separate"
+    rule, step = (
+        "ssp plan knows shared-base where engine and learners share GPUs",
+        "plan it as placement.layout=separate",
+    )
+    apart = cfg.placement.layout == "shared-base" and cfg.placement.engine_gpus >= 1
+    hold(not apart, rule, f"placement.engine_gpus={cfg.placement.engine_gpus:g}", step)
     played = {role: count * role_costs(cfg, role, costs).gpus for role, count in counts.items()}
-    if cfg.placement.layout == "shared-base" and shared:
+    if cfg.placement.layout == "shared-base":
         return Split(counts, ranks, max(*played.values(), *ranks.values()), cfg.placement.judges, True)
     taught = sum(ranks[name] for name in ranks if cfg.block(name).policy != "frozen")
-    engines = played["solver"] if whole else sum(played.values())
-    gpus = max(engines, taught) if shared else engines + taught
+    gpus = max(sum(played.values()), taught) if shared else sum(played.values()) + taught
     return Split(counts, ranks, gpus, cfg.placement.judges, shared)
 
 

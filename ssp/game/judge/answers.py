@@ -72,5 +72,5 @@ class AnswerJudge:
             return Grade(False, by=RULE)
         if self._further is None:
             return Grade(False)
-        words = " ".join(answer.casefold().split())
+        words = " ".join(answer.split())
         return item.question, tuple(item.golds), item.rubric, words.rstrip(" .,;:!?") or words

@@ -37,7 +37,7 @@ FAMILIES = {
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
 """End-of-turn and end-of-text strings of these families."""
 
-CONTROL = r"<[|｜][^<>|｜\s]{1,64}[|｜]>|</?s>|<(?:start|end)_of_turn>|<[be]os>|\[/?INST\]"
+CONTROL = r"<[|｜][^<>|｜\s]{1,64}[|｜]>|</?s>|<(?:start|end)_of_turn>|<[be]os>|<</?SYS>>|\[(?:/?INST|TOOL_CALLS)\]"
 """Pattern of model families' control strings, those of `ENDS` among them; no text of a document or a reply keeps one."""
 
 _HOLE = re.compile(r"\{(system|user)\}")

@@ -137,6 +137,7 @@ class Saves:
     def begun(self) -> tuple[int, list[Measured]] | None:
         """Updates that the warm start in the folder has made, and what was measured before the first and after each
         epoch; None where there is no folder. InputError: another one's."""
+        self._last = time.monotonic()
         if self._aside("old").exists() and not self.out.exists():  # of a process that was killed between two renamings
             self._aside("old").rename(self.out)
         if not self.out.exists():

@@ -118,5 +118,7 @@ def answered(cfg: Config) -> dict[tuple[str, str], Question]:
     """(question, first answer) → what the file behind `cfg`, or behind the run whose bank it is given, says of it; empty
     where none is."""
     if (before := before_this(cfg)) is not None:
-        return answered(RunReader(before).cfg) if before.config.is_file() else {}
+        with suppress(InputError):  # what it was given may be gone: then a target is its one answer
+            return answered(RunReader(before).cfg) if before.config.is_file() else {}
+        return {}
     return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}

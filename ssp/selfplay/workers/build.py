@@ -109,8 +109,9 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     block = cfg.block(role)
     if run is not None and cfg.warmup.data and role in warmed(cfg):
         split = role == PROPOSER and run.proposer_start.exists()
-        rule, found = f"{run.proposer_start} is of a policy of its own", f"layout={cfg.placement.layout}, or shared"
-        hold(apart(cfg) or not split, rule, found, "set the placement.layout that the run began with")
+        rule, found = "a proposer", f"policy={cfg.proposer.policy}, layout={cfg.placement.layout}, {run.proposer_start}"
+        rule += " that learned from traces of its own has weights of its own"
+        hold(apart(cfg) or not split, rule, found, "set policy and placement.layout as the run began")
         folder = run.proposer_start if split else run.start
     elif block.model == COLDSTART:
         folder = coldstart.ARTEFACT

@@ -41,8 +41,9 @@ class Learner(Publisher):
         blocks = {name: cfg.block(name) for name in learners(cfg)[role]}
         protocol = protocols.get(cfg.protocol).id
         self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
+        last = max(min(cfg.steps, block.freeze_after or cfg.steps) for block in blocks.values())
         late = max((cfg.block(other).warmup_steps for other in cfg.roles if other not in blocks), default=0)
-        self._inner = learner.Learner(Path(model_dir), blocks, protocol, cfg.steps - late, self._ranks)
+        self._inner = learner.Learner(Path(model_dir), blocks, protocol, last - late, self._ranks)
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the adapter's, under peft's."""

@@ -11,6 +11,7 @@ from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode, Grade, Outcome, St
 from ssp.base.tokenlog import Kind
 from ssp.config import own
 from ssp.config.schema import Config
+from ssp.data.readers import Question
 from ssp.game import protocols
 from ssp.game import rewards as known
 from ssp.game.judge import same
@@ -106,6 +107,16 @@ def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Result:
     return compared("text", episode.text[begin:], now[begin:], at)
 
 
+_READ: list[tuple[Config, dict[tuple[str, str], Question]]] = []
+
+
+def _known(cfg: Config) -> dict[tuple[str, str], Question]:
+    """`answered`, read once for the episodes of a run."""
+    if not _READ or _READ[0][0] is not cfg:
+        _READ[:] = [(cfg, answered(cfg))]
+    return _READ[0][1]
+
+
 def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
     """What the episode earns now; two values when that depends on a judge's word that is not on record."""
     if episode.role == PROPOSER:
@@ -117,7 +128,7 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
         return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer, facts)]
     if episode.final is None:
         return [cfg.solver.invalid_reward]
-    row = answered(cfg).get((game["question"], game["target"]))
+    row = _known(cfg).get((game["question"], game["target"]))
     golds = (game["target"],) if row is None else row.answers
     right = same(episode.final, golds)
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
