@@ -1,4 +1,3 @@
 """Ray actors: one thin actor a file, around the workers of `ssp.selfplay`.
 
-Owns life cycle, placement, faults and the cluster's metrics. Refuses to know algorithms.
-"""
+Owns life cycle, placement, faults and the cluster's metrics. Refuses to know algorithms."""

@@ -1,7 +1,6 @@
 """Ray itself: join the cluster that the environment names, or start one on this machine, which listens on loopback only.
 
-Ends only what it started (never `ray stop`, which kills by name), and this process when Ray is gone (`actors.servers`).
-"""
+Ends only what it started (never `ray stop`, which kills by name), and this process when Ray is gone (`actors.servers`)."""
 
 import logging
 import math

@@ -1,8 +1,7 @@
 """Search from inside a player, over the retriever actors of its run, and the start, joining and leaving of these.
 
 A search gives the answer of the whole index, or one that says which share of it was searched, or a Fault (law 2). Players
-find replicas by their names (`actors.members`).
-"""
+find replicas by their names (`actors.members`)."""
 
 import time
 from collections.abc import Mapping, Sequence

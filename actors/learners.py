@@ -1,8 +1,7 @@
 """The crew of a learner: one actor, or with DeepSpeed one a rank, called together.
 
 A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or fails where the others do not, all are ended
-and made anew at the next call, without state, which the caller hears as a `Fault`.
-"""
+and made anew at the next call, without state, which the caller hears as a `Fault`."""
 
 import asyncio
 import time

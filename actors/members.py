@@ -1,8 +1,7 @@
 """The replicas of retriever actors as one process sees them: found by name, asked, hedged, waited for.
 
 Replicas may join and leave while a run lasts; whoever asks looks now and then who is there. A lost call is made again,
-elsewhere if it can be, until its deadline; an actor that hangs is killed, so that it restarts.
-"""
+elsewhere if it can be, until its deadline; an actor that hangs is killed, so that it restarts."""
 
 import random
 import re

@@ -1,7 +1,6 @@
 """The run's figures as Ray metrics: series `ssp_...`, named and tagged as `ssp.telemetry.figures` says.
 
-Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints).
-"""
+Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints)."""
 
 import asyncio
 from contextlib import suppress

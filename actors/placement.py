@@ -1,8 +1,7 @@
 """A placement plan (`ssp.capacity.placement`) on a Ray cluster: what nodes there are, and the placement groups of a run.
 
 Actors go to the GPUs that the plan says (a node that is gone is replaced by another one with room); what the cluster lacks
-is named. A plan without GPUs makes no group: actors ask Ray for CPUs only.
-"""
+is named. A plan without GPUs makes no group: actors ask Ray for CPUs only."""
 
 import time
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Retriever shards and encoders as Ray actors: one part of every corpus of the run, and the models over queries.
 
-Requests that many players and lanes send at once are merged.
-"""
+Requests that many players and lanes send at once are merged."""
 
 import threading
 import time

@@ -1,8 +1,7 @@
 """Ray's own servers, seen from a process that uses them: one that ends, and a start that nobody answers.
 
 A call into Ray waits for minutes then, deaf to exceptions and to Ctrl-C, so this process is ended: one paragraph within
-seconds, exit code 1. Looks at processes of this machine and asks nobody.
-"""
+seconds, exit code 1. Looks at processes of this machine and asks nobody."""
 
 import os
 import sys

@@ -1,8 +1,7 @@
 """The ledger and the queues as Ray actors, whose processes stay small.
 
 The ledger is the one writer of the run's SQLite file and runs where the coordinator runs, whose disk has it; its calls are
-idempotent. A queue restarts empty: whoever got no acknowledgement puts its block again.
-"""
+idempotent. A queue restarts empty: whoever got no acknowledgement puts its block again."""
 
 import ray
 

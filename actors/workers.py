@@ -1,8 +1,7 @@
 """What computes, as Ray actors: players, judges, learners.
 
 A player and a judge hold no state between calls. A learner's state is lost with its process, so its death takes the run
-back to the last checkpoint.
-"""
+back to the last checkpoint."""
 
 import socket
 from dataclasses import replace

@@ -1,7 +1,6 @@
 """Entry points: one command a file, plus the set-up scripts.
 
-Owns how things are started. Refuses to know anything else.
-"""
+Owns how things are started. Refuses to know anything else."""
 
 import os
 

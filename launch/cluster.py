@@ -3,8 +3,7 @@
 Owns a node's part from its start to its end. Rank 0 starts Ray's head, waits for the others, trains as `ssp train` does
 and ends the cluster; every other rank joins and stays until then. Reads top to bottom. Promises that the nodes may start
 in any order, that the head lets in only nodes with its token, code and settings, and that nothing which a node started
-outlives it. Refuses to bring code, tokens or data to a node.
-"""
+outlives it. Refuses to bring code, tokens or data to a node."""
 
 import math
 import os

@@ -1,8 +1,7 @@
 """`ssp serve --judge MODEL`: vLLM's OpenAI-compatible server as the judge, for those who have none.
 
 The address is printed only once the model answers there; the key reaches the child through its environment, never a command
-line; nothing is left running when this command ends.
-"""
+line; nothing is left running when this command ends."""
 
 import importlib.util
 import os

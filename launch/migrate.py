@@ -2,8 +2,7 @@
 
 Owns the command line, the table and the config's file. Promises that the script is only read, that each of its keys has a
 row, and that what is written loads: nothing is written otherwise, and no file is replaced. Refuses to know what a value
-means (`ssp.config.migration.values`).
-"""
+means (`ssp.config.migration.values`)."""
 
 import sys
 from collections.abc import Mapping, Sequence

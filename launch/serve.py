@@ -1,7 +1,6 @@
 """`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search` and `/batch_search`.
 
-A corpus is searched exactly as training searches it; SIGTERM and Ctrl-C finish what is under way.
-"""
+A corpus is searched exactly as training searches it; SIGTERM and Ctrl-C finish what is under way."""
 
 import argparse
 import math

@@ -2,8 +2,7 @@
 same for `ssp train`, whose run starts from it.
 
 All is checked before anything starts; the folder is whole at every moment; Ctrl-C and SIGTERM leave the policy as it is by
-then, from which the same command goes on.
-"""
+then, from which the same command goes on."""
 
 import asyncio
 import math

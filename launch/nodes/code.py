@@ -1,7 +1,6 @@
 """What this node would run: a print of its code, versions and settings, and what differs from another node's.
 
-Owns the list of what must be equal. Promises that a difference is named. Refuses to know how prints travel.
-"""
+Owns the list of what must be equal. Promises that a difference is named. Refuses to know how prints travel."""
 
 import hashlib
 import platform

@@ -4,8 +4,7 @@ that has the token, and at the end, of which Ray tells nobody.
 Owns who is there: a rank is one living connection, of JSON objects. Promises that a node is let in only with the head's
 token, code and settings, and a head believed only with the node's token; that the order of starting does not matter; that
 the head waits for all ranks with a deadline, and a rank which died may come back at any time; that every node hears how
-the run ended, and a head that is gone without goodbye is an error. Refuses to know what a node starts.
-"""
+the run ended, and a head that is gone without goodbye is an error. Refuses to know what a node starts."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Owns their start, their folder and their end. Promises that they end with this process, however it ends (a keeper kills
 them by process id), and that what an earlier command left is cleared away at the next start: each process carries its
-launcher's mark in its environment, and a launcher that is gone owns nothing. Refuses `ray stop`, which kills by name.
-"""
+launcher's mark in its environment, and a launcher that is gone owns nothing. Refuses `ray stop`, which kills by name."""
 
 import hashlib
 import os

@@ -4,8 +4,7 @@ Owns reading, merging and the messages about keys and types. Promises this order
 `defaults`, the file's role block, `defaults.x=` on the command line, `proposer.x=` or `solver.x=` on the command line;
 so what is typed beats what is written, and a role beats its defaults in the same place. Options go with the reward that
 they stand beside: who names another reward leaves them behind.
-Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`).
-"""
+Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`)."""
 
 import difflib
 import functools
@@ -47,8 +46,7 @@ def load(
     `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
     which nothing is executed or sent: its places of code and keys' addresses are sealed, interpolations refused, settings
     that are gone left out. Raises InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and
-    values that contradict each other.
-    """
+    values that contradict each other."""
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
     if not trusted:

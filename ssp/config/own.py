@@ -3,8 +3,7 @@
 Owns the one way in which rewards, estimators and losses from outside the package are named, found and recorded. Promises
 that a place which leads nowhere is an `InputError` with the reason, that a file is read once a process, and that workers
 find it wherever they run: `locate` makes files absolute. Code that was sealed, because the configuration of a run that is
-looked at names it, is never found. Refuses to know what the code is for.
-"""
+looked at names it, is never found. Refuses to know what the code is for."""
 
 import functools
 import hashlib

@@ -1,8 +1,7 @@
 """One role's half of the configuration: its policy, how it plays, how it learns.
 
 Owns names, types and defaults of the role blocks, which `proposer`, `solver` and `defaults` share. Refuses to judge
-combinations (`ssp.config.rules`).
-"""
+combinations (`ssp.config.rules`)."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class EngineConfig:
     For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take; on a CPU its KV
     cache holds `sequences` of the greatest length, within a sixteenth of the machine's memory. `sequences`: most that
     run at once (simulated too).
-    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment variable SSP_ENGINE_KEY.
-    """
+    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment variable SSP_ENGINE_KEY."""
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
     dtype: str = choice("float32", "float32 bfloat16")

@@ -1,7 +1,6 @@
 """Values alone, whatever stands beside them: known names, ranges, presets. What may stand together is each wing's own.
 
-Promises that all that is refused is said at once, and that a rule which speaks of a refused value is left out.
-"""
+Promises that all that is refused is said at once, and that a rule which speaks of a refused value is left out."""
 
 import copy
 import math

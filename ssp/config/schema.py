@@ -1,8 +1,7 @@
 """The configuration, typed: every key that a user may set, with its default and unit.
 
 Owns names, types and defaults. Promises that a resolved `Config` is plain data (no interpolation left).
-Refuses to read files and to judge values.
-"""
+Refuses to read files and to judge values."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -86,8 +85,7 @@ class HealthConfig:
     `drift`: nats a token that what earned more loses of its likelihood before it is learned, as the mean of `patience`
     updates.
     `collapse`: the solver's reward, or a role's number of searches, falls to this share of its best running mean.
-    `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times).
-    """
+    `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times)."""
 
     on_collapse: str = choice("stop", "warn stop rollback")
     patience: ClassVar[int] = 5

@@ -1,7 +1,6 @@
 """Downloads from the Hugging Face hub into a folder of their own. The hub's client moves the bytes; since it keeps no
 partial file between processes, that one is ours. A file has its final name only when its checksum is right, and no
-message holds a token, a header or what a server sent.
-"""
+message holds a token, a header or what a server sent."""
 
 import contextlib
 import fcntl

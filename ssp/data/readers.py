@@ -1,6 +1,5 @@
 """Readers of the files that users bring: corpora, targets, questions with their answers. A bad row is refused with file,
-place and column, and so is a gold answer that normalises to nothing, which every empty answer would match.
-"""
+place and column, and so is a gold answer that normalises to nothing, which every empty answer would match."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -117,8 +116,7 @@ def read_questions(
     Search-R1 and SSP evaluation rows (`reward_model.ground_truth.target`; the question is the `question` column, else
     what follows the last "Question:" of the user prompt), FlashRAG (`golden_answers`), plain (`answers` or `answer`).
     `source` and `split` are those of rows that name none. Files that share `seen` share no id. With a list `dropped`,
-    gold answers that normalise to nothing are left out and named there, and so are rows that keep none.
-    """
+    gold answers that normalise to nothing are left out and named there, and so are rows that keep none."""
     seen = {} if seen is None else seen
     found = [_question(row, source, split, seen, dropped) for row in rows(path)]
     return _not_empty(path, [question for question in found if question is not None])

@@ -1,6 +1,5 @@
 """Rows of data files (jsonl, also .gz and .zst, and parquet) and typed access to their columns. A bad one is an InputError
-that names the file, the line (from 1) or the parquet row (from 0), and the column.
-"""
+that names the file, the line (from 1) or the parquet row (from 0), and the column."""
 
 from __future__ import annotations
 

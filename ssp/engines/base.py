@@ -2,8 +2,7 @@
 
 Promises, for every implementation: a generation carries exactly the ids that were sampled, their log-probs, and the
 version that drew each; `load` forgets every slot, so that no cache outlives its version (law 1), except in flight.
-Refuses to know text, tags, roles, rewards.
-"""
+Refuses to know text, tags, roles, rewards."""
 
 import itertools
 from collections.abc import Callable, Container, Sequence

@@ -3,8 +3,7 @@ scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything else is 
 
 Promises the same function as the stock model (to float32 rounding), on a CPU or a GPU: every tensor of a forward is made on
 the decoder's device. Rewrites, exact in real numbers: norm weights and 1/sqrt(head_dim) are multiplied into what comes
-behind them, and without norms of queries and keys "rotate half" is a second projection.
-"""
+behind them, and without norms of queries and keys "rotate half" is a second projection."""
 
 from __future__ import annotations
 

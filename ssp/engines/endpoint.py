@@ -2,8 +2,7 @@
 
 Promises token in, token out (law 1): a server that does not say which ids it sampled is refused at the start. A server's
 failure is a Fault `engine_down`, a request that it refuses and an answer that is not the contract `engine_refused`; the key
-leaves in the Authorization header only. It loads no weights, so it evaluates and never trains.
-"""
+leaves in the Authorization header only. It loads no weights, so it evaluates and never trains."""
 
 import json
 import math

@@ -2,8 +2,7 @@
 
 transformers and the library gguf read the file. This module refuses what they would read as another model than the one that
 was packed, and promises that the folder is there whole or not at all. Weights become bfloat16: it rounds off far less than
-4 or 8 bits have lost, engine and learner compute in it where the processor can, and it takes half the place.
-"""
+4 or 8 bits have lost, engine and learner compute in it where the processor can, and it takes half the place."""
 
 import contextlib
 import io

@@ -2,8 +2,7 @@
 
 A token of SmolLM2-135M is about 650 kernels, which a host starts in 12 ms and a GPU computes in a fraction of that.
 Promises the hidden states of `Decoder.decode` for rows 0 .. n-1, and to write nothing but their places in the cache and the
-first place of its last row, which is nobody's: a size has more rows than are decoded.
-"""
+first place of its last row, which is nobody's: a size has more rows than are decoded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """A thread that alone touches something: it works in rounds, and does what others order between two rounds.
 
 Promises that whoever waits for an answer gets one: the result, the error, or the Fault that ended the thread; after that
-nothing is done any more.
-"""
+nothing is done any more."""
 
 import queue
 import threading

@@ -1,8 +1,7 @@
 """The rows of the embedded engine's cache: which slot has which, how far it is filled, what it still owes.
 
 Promises that a row's keys and values are its slot's ids and nothing else's, and that a prompt which several slots share is
-read once by each version (`prefix`).
-"""
+read once by each version (`prefix`)."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -2,8 +2,7 @@
 
 In lock step a call takes its turns in and runs until none is left: the same bits for the same calls. Free-running, a thread
 of its own runs as long as there is a turn, and takes orders between two tokens: which turns share a forward depends on when
-they come, so results are equal up to rounding, and not the same bits twice (law 7).
-"""
+they come, so results are equal up to rounding, and not the same bits twice (law 7)."""
 
 import itertools
 import math

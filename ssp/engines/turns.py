@@ -2,8 +2,7 @@
 
 The decode batch is rows 0 .. n-1 of the cache, so that the hot loop reads views, never copies. Promises exact log-probs of
 what was drawn, the version that drew each token, that a row which finished leaves the batch as soon as moving it pays, and
-that the host waits for a GPU once a token: what it must know of all rows comes in one transfer.
-"""
+that the host waits for a GPU once a token: what it must know of all rows comes in one transfer."""
 
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,8 +1,7 @@
 """From episodes to tensors, and from one batch to mini-batches and micro-batches.
 
 A token's mask and behaviour log-prob come from the episode's log unchanged (law 1), a void row has reward NaN and valid
-False (law 2), and the split is a pure function of the lengths (law 7).
-"""
+False (law 2), and the split is a pure function of the lengths (law 7)."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ class Batch:
     long [N] or None: the row of the episode that each row continues, its own number for an episode's first row, which
     come first (None: no row continues another); token_rewards and values float [N, T] or None: what a learner adds for
     its estimator; baseline_rewards float32 [N] or None: what the greedy answer to the same question earned; advantages
-    [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it.
-    """
+    [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it."""
 
     ids: Tensor
     mask: Tensor
@@ -70,8 +68,7 @@ def collate(
     continuations, which is trained with one advantage, has all on the last token of its first row.
 
     InvariantError: unequal lengths, no rows, an outcome not known yet, a void with a value, a value missing, or a log
-    that starts with a model token (nothing precedes it, so it has no log-prob).
-    """
+    that starts with a model token (nothing precedes it, so it has no log-prob)."""
     n = len(episodes)
     given = [column for column in (rewards, groups, baselines) if column is not None]
     if n == 0 or any(len(column) != n for column in given):
@@ -143,8 +140,7 @@ def micro_batches(row_lengths: Tensor, rows: Tensor, token_budget: int, packing:
 
     Rows are sorted by length (ties by index), so that a micro-batch has little padding. With `packing` there is none:
     rows stay in order, so that those of one prompt stay together, in the fewest parts and these as equal as can be.
-    A row longer than the budget is a micro-batch of its own.
-    """
+    A row longer than the budget is a micro-batch of its own."""
     if packing:
         return _even_parts(row_lengths[rows].tolist(), rows, token_budget)
     order = rows[torch.sort(row_lengths[rows], stable=True).indices]

@@ -1,8 +1,7 @@
 """Model folders and checkpoints: the Hugging Face layout, `ssp.json`, and what a learner adds to go on from it.
 
 A checkpoint folder appears whole or not at all (written aside, then renamed), its model part loads with
-`AutoModelForCausalLM`, and a changed, missing or foreign file is refused by name before anything is taken (laws 6, 8).
-"""
+`AutoModelForCausalLM`, and a changed, missing or foreign file is refused by name before anything is taken (laws 6, 8)."""
 
 import os
 import shutil
@@ -63,8 +62,7 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
     """Write a checkpoint to `folder`: every rank's `fill` writes its part aside, then all is renamed at once.
 
     `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder` exists: versions are never
-    used twice. On any failure the unfinished folder is removed and the error goes on.
-    """
+    used twice. On any failure the unfinished folder is removed and the error goes on."""
 
     def begin() -> Path:
         if folder.exists():

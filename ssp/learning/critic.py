@@ -1,8 +1,7 @@
 """The value model of GAE: a copy of the start model with one linear value head, and its optimizer.
 
 The head sees only the positions at which a model token is about to be written, so that no other position has a value or
-a gradient (law 1; Search-R1's critic trains on retrieved text). Values start at exactly 0.
-"""
+a gradient (law 1; Search-R1's critic trains on retrieved text). Values start at exactly 0."""
 
 from pathlib import Path
 
@@ -50,8 +49,7 @@ class Critic:
 
         G is `batch.targets`, advantage + V_old, and V_old is `batch.values`. Source: the clipped value loss of PPO's
         code (Schulman et al. 2017), as verl computes it. InvariantError, with nothing changed, when loss or gradient is
-        not finite.
-        """
+        not finite."""
         rows = rows[trained[rows].any(dim=1)]
         if not len(rows):
             return

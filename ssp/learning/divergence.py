@@ -1,8 +1,7 @@
 """The KL of one role's policy to its reference: where it acts, its coefficient, and the reference itself, which is the
 start model or an average that follows the policy (EMA-PG).
 
-Nothing is computed while `kl.coef` is 0.
-"""
+Nothing is computed while `kl.coef` is 0."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -89,8 +88,7 @@ class Divergence:
     def penalty(self, policy: Backend, batch: Batch, trained: Tensor, figures: Figures) -> Tensor | None:
         """float32 [N, T]: coefficient times KL of each trained token, by the log-probs that it was sampled with.
 
-        None without KL, or where it is in the loss. Kinds that need whole distributions do not work here.
-        """
+        None without KL, or where it is in the loss. Kinds that need whole distributions do not work here."""
         if self.reference is None or self.in_loss:
             return None
         reference = measured(trained, policy, batch.ids, self._temperature, of_reference=True)

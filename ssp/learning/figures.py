@@ -1,8 +1,7 @@
 """The figures of one update, summed over its micro-batches, and how much of the machine it uses.
 
 Each is averaged over the tokens that were computed; a loss and a norm over the optimizer steps. All of them describe
-the policy before the optimizer step that they belong to.
-"""
+the policy before the optimizer step that they belong to."""
 
 import functools
 import math
@@ -32,8 +31,7 @@ class Figures:
     `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed; of the whole step, so every rank
     knows them. `work`: operations, see `Work`. `sums`: see `SUMS`; `low`, `high`, `dual`: tokens that were clipped
     because their ratio was small; large, with an advantage of at least 0; large, with a negative one. `masked`: tokens
-    that a correction took out; `right`, `wrong`: with an advantage above, below 0.
-    """
+    that a correction took out; `right`, `wrong`: with an advantage above, below 0."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -138,8 +136,7 @@ class Work:
 
     A matrix product of an [a, b] weight costs 2ab a token forward, as much for the gradient of its input, and as much
     again for its own where it is trained (Kaplan et al. 2020, arXiv 2001.08361, section 2.1: 6N). Causal attention
-    costs 2 width L^2 a layer and sequence of L tokens forward, and twice that backward.
-    """
+    costs 2 width L^2 a layer and sequence of L tokens forward, and twice that backward."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         output, config = model.get_output_embeddings(), model.config

@@ -3,8 +3,7 @@
 The one forward pass that training uses, padded or packed (`ssp.learning.packing`). Only positions which predict a model
 token reach the vocabulary projection or the value head: every other position has no logits, hence exactly zero gradient
 there (law 1); and at most `CELLS` logits of a model exist at a time. Needs a causal model whose logits are its output
-embedding applied to its last hidden state.
-"""
+embedding applied to its last hidden state."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,8 +25,7 @@ Compare = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 class Scores(NamedTuple):
     """Of the M masked tokens, row by row: `logprobs` [M] with gradient, `entropy` [M] in nats, `kl` [M] with gradient.
 
-    `entropy` has a gradient only when asked for; `kl` is empty without a reference.
-    """
+    `entropy` has a gradient only when asked for; `kl` is empty without a reference."""
 
     logprobs: Tensor
     entropy: Tensor
@@ -58,8 +56,7 @@ def score(
     """Score the tokens of `ids` (long [B, T], right-padded) where `mask` (bool [B, T]) is true.
 
     Logits are divided by `temperature`, as the sampling engine does; 0 (greedy) counts as 1. `compare`: the KL to the model
-    `reference`, with the log-probs of the sampled tokens when drawn (`behaviour` [M], None: importance weights are 1).
-    """
+    `reference`, with the log-probs of the sampled tokens when drawn (`behaviour` [M], None: importance weights are 1)."""
     sampled = ids[:, 1:][mask[:, 1:]]
     line = lay_out(ids, mask) if packs(model) else None
     hidden = states(model, ids, mask, line)

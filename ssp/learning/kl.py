@@ -9,8 +9,7 @@ Those over whole next-token distributions (log-softmax), exact, or exact on k to
 from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient. Source: EMA-PG. The published top-k loss
 has the right value but not the right gradient: it differs by +grad of pi's mass on the top k (reverse) or of pi's mass
 off it (forward). With `_paper` behind its name an estimator is that loss; else it drops the
-surplus term, so that value and gradient are the true KL's at every k and for every set that does not depend on p.
-"""
+surplus term, so that value and gradient are the true KL's at every k and for every set that does not depend on p."""
 
 from collections.abc import Callable
 from functools import partial
@@ -87,8 +86,7 @@ def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor |
     """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary.
 
     Of these three: policy [M, V] log-probs with gradient, reference [M, V], sampled long [M], behaviour [M] (None: the
-    policy itself drew p, so s is 1), `k` tokens that are computed exactly (of `full`, all) → [M].
-    """
+    policy itself drew p, so s is 1), `k` tokens that are computed exactly (of `full`, all) → [M]."""
     return (policy.exp() * (policy - reference.detach())).sum(dim=-1)
 
 
@@ -97,8 +95,7 @@ def topk_reverse(
 ) -> Tensor:
     """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top k.
 
-    `paper`: without the first sg. Any q that does not depend on p serves.
-    """
+    `paper`: without the first sg. Any q that does not depend on p serves."""
     top = policy.detach().topk(min(k, policy.shape[-1]), dim=-1).indices
     chosen = policy.gather(-1, top)
     gap = chosen - reference.detach().gather(-1, top)
@@ -112,8 +109,7 @@ def topk_forward(
 ) -> Tensor:
     """sum_{j in q} ref(j) (log ref(j) - log pi(j)) + s 1[p not in q] sg(w) log w, q the reference's top k.
 
-    w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top.
-    """
+    w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top."""
     reference = reference.detach()
     top = reference.topk(min(k, reference.shape[-1]), dim=-1).indices
     chosen = reference.gather(-1, top)
@@ -159,7 +155,6 @@ def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> fl
     """The coefficient after an update on so many episodes whose mean KL a token (nats) was `measured`: the same while
     `target` is 0, else steered to it: beta ← beta (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon).
 
-    Source: Ziegler et al. 2019 (arXiv 1909.08593), section 2.2.
-    """
+    Source: Ziegler et al. 2019 (arXiv 1909.08593), section 2.2."""
     error = min(max(measured / config.target - 1.0, -0.2), 0.2) if config.target else 0.0
     return coef * (1.0 + error * episodes / config.horizon)

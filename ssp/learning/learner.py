@@ -1,8 +1,7 @@
 """A learner: batches in, optimizer steps, figures out.
 
 One optimizer step an update at most (a mini-batch, where these are set), and weights untouched by a step whose loss or
-gradient is not finite. It does not know which algorithm or loss it runs, versions, games and Ray.
-"""
+gradient is not finite. It does not know which algorithm or loss it runs, versions, games and Ray."""
 
 import time
 from collections.abc import Mapping
@@ -27,8 +26,7 @@ class Learner(Stored):
         Roles that share take their optimizer steps one after the other, or, with `learner.combine`, together, on the
         sum of their gradients. A mini-batch without any signal is measured but makes no optimizer step. InvariantError:
         a loss or gradient that is not finite (weights, optimizer and counter are then as before, but for earlier
-        mini-batches). OutOfMemory: a micro-batch does not fit.
-        """
+        mini-batches). OutOfMemory: a micro-batch does not fit."""
         started = time.perf_counter()
         names = [role for role in self.objectives if role in batches]
         updates: dict[str, Update] = {}

@@ -1,8 +1,7 @@
 """Low-rank adapters (LoRA) on a policy, through peft: put on, left out, merged, written and read.
 
 A fresh adapter changes nothing and is the same on every rank; published weights carry Hugging Face names with the
-adapter merged in float32. Source: Hu et al. 2021 (arXiv 2106.09685).
-"""
+adapter merged in float32. Source: Hu et al. 2021 (arXiv 2106.09685)."""
 
 from __future__ import annotations
 

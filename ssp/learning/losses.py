@@ -2,8 +2,7 @@
 
 A loss gives values a token, not a mean: weights (`token_weights`) are a matter of the whole batch, so the micro-batch
 split cannot change the result. Every row is whole in one call: losses and masks over sequences average over a row. A
-sequence is a row; an episode that was cut into several contexts is several.
-"""
+sequence is a row; an episode that was cut into several contexts is several."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ class Tokens:
 
     `logprobs` (with gradient) of the policy in training and `behaviour` of the policy that sampled, both at the
     sampling temperature; `rows`, the row that each token belongs to, `turns` the policy's turn; `proximal`: log-probs of the
-    policy in training as the update began, None where it is still that one.
-    """
+    policy in training as the update began, None where it is still that one."""
 
     logprobs: Tensor
     behaviour: Tensor
@@ -51,8 +49,7 @@ class Tokens:
 class LossOptions:
     """`clip_low`, `clip_high`: the ratio is kept in [1 - low, 1 + high]. `tis_cap`: largest importance weight.
 
-    `clip_dual`: largest ratio that a negative advantage is multiplied with, 0 = no such bound.
-    """
+    `clip_dual`: largest ratio that a negative advantage is multiplied with, 0 = no such bound."""
 
     clip_low: float = 0.2
     clip_high: float = 0.28
@@ -73,8 +70,7 @@ def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """max(-A r, -A clip(r, 1 - low, 1 + high)), and where A < 0 at most -A dual.
 
     Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds: DAPO (arXiv 2503.14476); dual clip: Ye et
-    al. 2020 (arXiv 1912.09729).
-    """
+    al. 2020 (arXiv 1912.09729)."""
     return _clipped(tokens.ratio(), tokens.advantages, options)
 
 
@@ -82,8 +78,7 @@ def gspo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """`ppo_clip` with one ratio a sequence: s = exp(mean of the sequence's log r), the geometric mean of its ratios.
 
     A token has s_t = sg(s) pi_t / sg(pi_t): the value s, and a gradient through its own log-prob. Source: Zheng et al.
-    2025 (arXiv 2507.18071), GSPO and, for s_t, its GSPO-token; the paper's bounds are 3e-4 and 4e-4.
-    """
+    2025 (arXiv 2507.18071), GSPO and, for s_t, its GSPO-token; the paper's bounds are 3e-4 and 4e-4."""
     mean = _row_mean(tokens.logprobs.detach() - tokens.behaviour, tokens.rows)
     own = tokens.logprobs - tokens.logprobs.detach()
     return _clipped(_exp(mean) * torch.exp(own), tokens.advantages, options)
@@ -92,8 +87,7 @@ def gspo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
 def cispo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """-sg(clip(r, 1 - low, 1 + high)) A log pi: the weight is bounded, and no token loses its gradient.
 
-    Source: MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1 here).
-    """
+    Source: MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1 here)."""
     ratio = tokens.ratio().detach()
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
     return -kept * tokens.advantages * tokens.logprobs, kept != ratio
@@ -103,8 +97,7 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox / pi_behaviour), cap `tis_cap`.
 
     Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq. 5; the cap is that
-    of `tis`, whose gradient it has in an update's first optimizer step.
-    """
+    of `tis`, whose gradient it has in an update's first optimizer step."""
     weight = tokens.start_ratio()
     loss, clipped = _clipped(_exp(tokens.logprobs - tokens.start()), tokens.advantages, options)
     return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
@@ -123,8 +116,7 @@ def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tup
     By `Tokens.start_ratio`: mask token: tokens whose ratio is outside [low, high]; sequence: all tokens of a row whose
     ratios have a geometric mean outside. What leaves the loss stays in the denominators (`token_weights`), as
     published. Source: IcePop, Ling Team 2025 (arXiv 2510.18855), whose M(k) min(...) is `decoupled` under the token
-    mask; sequences: Liu et al. 2025, "When Speed Kills Stability", by the geometric mean of GSPO.
-    """
+    mask; sequences: Liu et al. 2025, "When Speed Kills Stability", by the geometric mean of GSPO."""
     if correction.mask == "none":
         return loss, torch.zeros_like(loss, dtype=torch.bool)
     ratio = tokens.start_ratio()
@@ -139,8 +131,7 @@ def llds(tokens: Tokens) -> Tensor:
 
     A term beside any loss: what was not worse than the rest keeps its likelihood. Source: Deng et al. 2025 (arXiv
     2512.04220), LLDS with the gate by actions, which are turns here; without `turns` the gate is by rows, the paper's
-    other form. Theirs is a mean over the preserved tokens; here they weigh as in the loss.
-    """
+    other form. Theirs is a mean over the preserved tokens; here they weigh as in the loss."""
     fell = torch.where(tokens.advantages >= 0, tokens.behaviour - tokens.logprobs, 0.0)
     less_likely = _row_mean(fell.detach(), tokens.rows if tokens.turns is None else tokens.turns) > 0
     return torch.where(less_likely, fell.clamp(min=0.0), 0.0)
@@ -150,8 +141,7 @@ def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
     """What one token of each episode weighs in the loss, float64 [E]; `counts` [E]: trained tokens of each episode.
 
     token-mean: 1 / all tokens (DAPO). sequence-mean: the mean of the episodes' own means (GRPO). fixed-length: 1 /
-    (episodes * `length`) (Dr. GRPO, arXiv 2503.20783). An episode without trained tokens counts nowhere.
-    """
+    (episodes * `length`) (Dr. GRPO, arXiv 2503.20783). An episode without trained tokens counts nowhere."""
     counts = counts.double()
     episodes = (counts > 0).sum().clamp(min=1)
     if aggregate == "token-mean":

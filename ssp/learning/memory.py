@@ -1,8 +1,7 @@
 """What one rank computes at a time: its share of some rows, in micro-batches that fit into memory.
 
 Every rank has as many of them as the others, so that the collectives of sharded models match: one with fewer repeats a
-short row that counts for nothing.
-"""
+short row that counts for nothing."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,7 @@
 The gradient does not depend on the split into micro-batches and ranks; only model tokens of valid rows have one (law 1).
 
 Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of those whose
-advantage is 0 (no compute without KL or entropy). What must not count, as groups without spread, the caller drops.
-"""
+advantage is 0 (no compute without KL or entropy). What must not count, as groups without spread, the caller drops."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ from ssp.learning.memory import measured
 class Update:
     """One update of one role: its batch with advantages, and which tokens it trains (bool [N, T]).
 
-    `proximal` float32 [N, T]: log-probs of the policy as it is when the update begins; None where it is still that one.
-    """
+    `proximal` float32 [N, T]: log-probs of the policy as it is when the update begins; None where it is still that one."""
 
     objective: Objective
     batch: Batch
@@ -173,8 +171,7 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022); advantage: A_t ← A_t -
     penalty_t after it; future: A_t ← A_t - the sum of penalty_t and all later ones of the row (both EMA-PG's); loss: it
     is not looked at. An estimator with a critic is whitened over the batch's model tokens in between, as Search-R1 and
-    verl do; its targets are not.
-    """
+    verl do; its targets are not."""
     trained = batch.mask & batch.valid[:, None]
     if penalty is not None and place == "reward":
         batch = replace(batch, token_rewards=token_rewards(batch) - penalty)

@@ -2,8 +2,7 @@
 
 It calls the modules of a Hugging Face model (so adapters, hooks of sharded parameters and autocast work) but not its
 attention. No token sees another row's tokens; rows which begin with the same prompt compute it once; the last layer's
-MLP runs only where a state is asked for; the states are those of the padded forward up to rounding.
-"""
+MLP runs only where a state is asked for; the states are those of the padded forward up to rounding."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ class Segments:
 
     `runs`: (how many, own tokens, tokens seen), for consecutive pieces of equal sizes. `seen` long [K]: the places of
     the tokens that each piece's last token sees, piece by piece; None where all are their own in order. `own`, `ends`:
-    cumulative counts of own and of seen tokens, int32 [pieces + 1].
-    """
+    cumulative counts of own and of seen tokens, int32 [pieces + 1]."""
 
     runs: tuple[tuple[int, int, int], ...]
     seen: Tensor | None
@@ -74,8 +72,7 @@ class Line:
 def enable_packing(model: PreTrainedModel) -> None:
     """Make `ssp.learning.forward` lay this model's rows side by side. A body without its head (a critic's) will do.
 
-    Its body then also computes a `Line`: `body(line=...)` → [M, H]. InputError for a model that it cannot do this for.
-    """
+    Its body then also computes a `Line`: `body(line=...)` → [M, H]. InputError for a model that it cannot do this for."""
     config = model.config.get_text_config()
     odd = ("attention_dropout", "use_sliding_window")
     found = {"model_type": config.model_type, **{name: getattr(config, name, False) for name in odd}}
@@ -208,8 +205,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
 
     On a GPU in half precision one call of `varlen_attn`; else `scaled_dot_product_attention` for each run of pieces of
-    equal size, on a CPU in float32, in which its kernel is faster.
-    """
+    equal size, on a CPU in float32, in which its kernel is faster."""
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF
     if fast:
@@ -253,8 +249,7 @@ def in_one_call(query: Tensor, key: Tensor, value: Tensor, segments: Segments, s
 def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n * own, heads, D].
 
-    The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in front.
-    """
+    The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in front."""
     (_, own, heads, dim), total = query.shape, key.shape[1]
     if own < total:
         query = F.pad(query, (0, 0, 0, 0, total - own, 0))

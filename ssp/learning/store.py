@@ -3,8 +3,7 @@
 Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend keeps it
 (`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and `critic/`, where the
 KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file a rank), and with LoRA the
-folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7).
-"""
+folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -69,8 +68,7 @@ class Stored:
     `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when a role's
     `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role, in the order of their steps; roles
     that share have the same `learner` block. `steps`: updates in all, for a schedule that falls. `ranks`: the processes
-    that make every call together, each with the same arguments; rank 0 gives weights and writes files.
-    """
+    that make every call together, each with the same arguments; rank 0 gives weights and writes files."""
 
     def __init__(
         self,
@@ -149,8 +147,7 @@ class Stored:
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
 
-        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout.
-        """
+        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout."""
         folder = Path(folder)
         record = self.ranks.agree(lambda: self._checked(folder))
         if self.config.lora.rank and not self.backend.shards:

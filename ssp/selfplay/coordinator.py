@@ -4,8 +4,7 @@
 alternate: there is no second code path for synchronous training. Promises that rounds are handed over and trained in order,
 and that every episode ends in one final ledger state. Who follows a run (league, replay pool, curriculum, junk watch,
 report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm ends a run between rounds, nothing
-else that they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward is made.
-"""
+else that they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward is made."""
 
 import asyncio
 import time

@@ -1,7 +1,6 @@
 """Held-out evaluation of the solver during a run, on the same crew and rollout code as training (law 8).
 
-Promises the same questions and draws at every evaluation of a run, each asked once.
-"""
+Promises the same questions and draws at every evaluation of a run, each asked once."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace

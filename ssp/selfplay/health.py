@@ -1,8 +1,7 @@
 """Health of a run: what each role's figures may not do (`health.*`), the signs of a collapse, and questions that are junk.
 
 An alarm is raised once for as long as its cause lasts. A figure that is not finite passes every limit; one that is not there
-passes none, and ends none. What is remembered to compare with is part of a checkpoint.
-"""
+passes none, and ends none. What is remembered to compare with is part of a checkpoint."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -101,8 +101,7 @@ class Game:
     A replayed question has no proposer episode and a negative `number`; `asked_by`: the version that wrote it, also of a
     past one. `golds`: all right answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `hints`: what
     the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline. `grades`: by attempt
-    id. `frozen`: the role that a past version plays, from which nobody learns (`ssp.selfplay.league.matchmaker`).
-    """
+    id. `frozen`: the role that a past version plays, from which nobody learns (`ssp.selfplay.league.matchmaker`)."""
 
     id: str
     number: int

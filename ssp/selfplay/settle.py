@@ -1,7 +1,6 @@
 """From graded games to ledger rows and training batches: outcomes, rewards, drops (laws 2 and 3).
 
-Promises that every episode of the round gets exactly one row, and that a void enters no batch.
-"""
+Promises that every episode of the round gets exactly one row, and that a void enters no batch."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,8 +6,7 @@ a checkpoint no batch of rows is handed out twice or skipped.
 
 `dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same gradient
 without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty slots are
-refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every ten rounds.
-"""
+refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every ten rounds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace

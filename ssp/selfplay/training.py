@@ -1,8 +1,7 @@
 """One learner step as the coordinator sees it: staleness, update, publication, commit. Refuses to know the algorithm.
 
 Promises that nothing older than its bound is trained (swept out of the queue, checked again in the batch), that `trained`
-is written only after the update returned, and that roles which share a policy get one update and one publication a round.
-"""
+is written only after the update returned, and that roles which share a policy get one update and one publication a round."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,7 @@
 
 Promises strictly increasing numbers over the life of a run folder, that a version is the newest only once it is on its way,
 that a way which failed is said before a parcel by the object store is taken (law 6), and that a publication which nobody can
-give any more is a LearnerLost.
-"""
+give any more is a LearnerLost."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

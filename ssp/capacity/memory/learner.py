@@ -5,8 +5,7 @@ Sources: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3.1: AdamW holds 12
 Hu et al. 2021 (arXiv 2106.09685): adapters alone have gradients and states.
 Korthikanti et al. 2022 (arXiv 2205.05198), equation 1, for what a forward pass keeps for the backward pass under attention
 without a score matrix: here without dropout, with a gated MLP, grouped keys, and RMSNorms that keep a float32 copy of their
-input (measured in tests against the tensors that autograd saves).
-"""
+input (measured in tests against the tensors that autograd saves)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

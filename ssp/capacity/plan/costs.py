@@ -2,8 +2,7 @@
 all kinds of workers would need the same time. A run without a model is priced by its own settings; memory is not looked at.
 
 Sources: a decode step reads all weights once, and of each sequence its keys and values; training takes 6 floating-point
-operations a parameter and token (Kaplan et al. 2020, arXiv 2001.08361), 8 with checkpointed activations.
-"""
+operations a parameter and token (Kaplan et al. 2020, arXiv 2001.08361), 8 with checkpointed activations."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 What a call would take is waited for, what it would say is made up; players decode by the arithmetic of simulated engines
 (`ssp.engines.simulated`) the lengths that such engines would draw. Figures are of the rounds in the middle: the first, in
-which everything fills up, and the last, in which it runs empty, are left out.
-"""
+which everything fills up, and the last, in which it runs empty, are left out."""
 
 import asyncio
 import copy

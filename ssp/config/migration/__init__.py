@@ -3,8 +3,7 @@
 Owns the table and what follows from it: which key of ours one of theirs is, which settings their variables make. Promises
 that a variable counts only where neither the config's file nor the command line sets the key, or another one that decides
 the same, that each variable which is seen is told in one line, and that no line holds a value. Refuses to know the schema
-(tests look every key up in it), to read configs, and to print.
-"""
+(tests look every key up in it), to read configs, and to print."""
 
 import functools
 import json

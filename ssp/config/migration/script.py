@@ -2,8 +2,7 @@
 
 Owns the little of bash that such scripts use: assignments, `$X`, `${X}`, `${X:-default}`, `if [ a == b ]`, continued
 lines and comments. Promises that the text is only read: nothing in it runs, and no variable comes from the environment; a
-value that needs more than this is None. Whose script it is, its keys tell.
-"""
+value that needs more than this is None. Whose script it is, its keys tell."""
 
 import re
 import shlex

@@ -1,8 +1,7 @@
 """Values of theirs that need more than a word: put together from several keys, or used only beside another one.
 
 Owns one function a key: (value, all that the script says) → settings of ours, or a sentence why there are none ("": a person
-has to decide). Keys of `defaults` stand for the role that plays. Refuses to know how rows are printed.
-"""
+has to decide). Keys of `defaults` stand for the role that plays. Refuses to know how rows are printed."""
 
 from collections.abc import Callable
 from typing import Any

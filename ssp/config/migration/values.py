@@ -1,8 +1,7 @@
 """What a value of theirs is here: each override of a launch script as settings of ours, or why it has none.
 
 Owns the meaning of values. Promises a row for every override, in its order, and settings for `solver` where no proposer
-plays. Refuses to read scripts and configs, and to guess: a value that it does not know is said to need a person.
-"""
+plays. Refuses to read scripts and configs, and to guess: a value that it does not know is said to need a person."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

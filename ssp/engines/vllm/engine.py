@@ -3,8 +3,7 @@
 Promises token in, token out; a version on every token; that nothing computed by one version's weights is found by another's
 (caches carry the load's number as salt, and `load` empties them); that adapters of roles on one base have slots, versions
 and caches of their own (`faces`); and that a failure of vLLM is a Fault of the turns that it hit, never a value.
-Equal to the other engines in distribution only: its draws depend on the batch (law 7). Refuses to know text.
-"""
+Equal to the other engines in distribution only: its draws depend on the batch (law 7). Refuses to know text."""
 
 from __future__ import annotations
 

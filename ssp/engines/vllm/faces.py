@@ -2,8 +2,7 @@
 
 Promises that each face is an engine like any other, for a thread of its own; that a new adapter replaces the old one as a
 whole, while other faces' turns go on; and that what is not an adapter of this base, as configured, is refused (vLLM would
-take a missing tensor for zeros). Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685).
-"""
+take a missing tensor for zeros). Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685)."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future

@@ -1,8 +1,7 @@
 """How a vLLM engine is made: the environment it needs, its arguments for a CPU or GPUs, what it refuses.
 
 Promises token in, token out (no tokenizer is read), log-probs of the distribution that is sampled from, one token a step,
-and sockets on loopback only. The GPU half was written from vLLM 0.32's sources and has not been run.
-"""
+and sockets on loopback only. The GPU half was written from vLLM 0.32's sources and has not been run."""
 
 import importlib.util
 import os

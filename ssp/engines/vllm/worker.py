@@ -1,8 +1,7 @@
 """What runs inside vLLM's worker, whose process may be another one: reload weights, measure memory.
 
 Promises that after `reload` every layer computes with the new weights, a tied output head too. Refuses to know requests and
-versions. Each function's `wrapper` is vLLM's worker wrapper, as `collective_rpc` passes it.
-"""
+versions. Each function's `wrapper` is vLLM's worker wrapper, as `collective_rpc` passes it."""
 
 import json
 import tempfile

@@ -1,8 +1,7 @@
 """The guide: how good a valid question is as a question, in [0, 1], by which its proposer's reward is multiplied
 (`proposer.reward_options.guide`). A proposer that is only paid for what its solver cannot answer drifts to what is odd.
 
-Source: Guided self-play, arXiv 2604.20209 (SGS), which scores a problem's relatedness and elegance.
-"""
+Source: Guided self-play, arXiv 2604.20209 (SGS), which scores a problem's relatedness and elegance."""
 
 from __future__ import annotations
 

@@ -30,8 +30,7 @@ def format_em(
         no            yes      no      final
         no            no       -       0
 
-    The answer is the last `<answer>` block outside `<information>`. InputError for a gold that normalises to nothing.
-    """
+    The answer is the last `<answer>` block outside `<information>`. InputError for a gold that normalises to nothing."""
     right = em(response, golds, handed_in(response, SEARCH_R1))
     formed = _FORM.fullmatch(without_end(response)) is not None
     if right:

@@ -1,8 +1,7 @@
 """An agent of a user's own plays in the loop's place: a function, or a program, that talks to an OpenAI-compatible endpoint
 (`player.py`). This process serves it on loopback, with a path and a key for each episode.
 
-What the agent's code does wrong is a fault of ours, which voids its episode (law 2); limits are the policy's.
-"""
+What the agent's code does wrong is a fault of ours, which voids its episode (law 2); limits are the policy's."""
 
 from __future__ import annotations
 

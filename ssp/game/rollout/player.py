@@ -2,8 +2,7 @@
 
 What the agent has generated is logged as the ids that were sampled (law 1). A request whose messages go on from those of the
 one before is the same context: what is new is appended, and not trained. Another request, of an agent that has rewritten its
-history, begins a new context, in which what is sampled there is trained.
-"""
+history, begins a new context, in which what is sampled there is trained."""
 
 import asyncio
 import itertools

@@ -1,8 +1,7 @@
 """Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official package.
 
 A server is untrusted: its names and schemas are checked once, its descriptions and results cut and cleaned, it gets none of
-this process's environment but what a program needs to start (PATH, HOME), its stderr goes nowhere, and it ends with us.
-"""
+this process's environment but what a program needs to start (PATH, HOME), its stderr goes nowhere, and it ends with us."""
 
 import asyncio
 import logging

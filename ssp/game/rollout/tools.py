@@ -2,8 +2,7 @@
 
 What a policy asks wrongly (arguments that its schema refuses, what a function names as its caller's mistake) it is told, and
 no reward changes by it. What fails on our side (a function that raises, a deadline, a server that is gone, a result that is
-no text) is a Fault, so that the episode is void. Results are cut, and cleaned as documents are.
-"""
+no text) is a Fault, so that the episode is void. Results are cut, and cleaned as documents are."""
 
 import asyncio
 import inspect

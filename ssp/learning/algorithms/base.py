@@ -1,8 +1,7 @@
 """What an advantage estimator is, and the steps that several of them share.
 
 Void rows (law 2) neither get an advantage nor enter anyone's mean or spread; a position which is not a model token has
-advantage 0 and is no step of time (law 1): observations are skipped, not counted.
-"""
+advantage 0 and is no step of time (law 1): observations are skipped, not counted."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -30,8 +29,7 @@ class Algorithm(ABC):
     `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself: `needs_values`, it
     reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone in its group is left out;
     `baseline`, what a reward is measured against, and where that is "group" a group of equal rewards is left out too;
-    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same.
-    """
+    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same."""
 
     name = baseline = ""
     needs_values = needs_group = by_turn = False
@@ -45,8 +43,7 @@ class Algorithm(ABC):
     def advantages(self, batch: Batch) -> Tensor:
         """float32 [N, T]: advantage on model tokens of valid rows, exactly 0 elsewhere.
 
-        InvariantError when a valid row has a reward that is not finite, or when a field that it needs is missing.
-        """
+        InvariantError when a valid row has a reward that is not finite, or when a field that it needs is missing."""
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart, as plain JSON data."""
@@ -71,8 +68,7 @@ def token_rewards(batch: Batch) -> Tensor:
     """What each token earned, float64 [N, T], 0 off the model tokens of valid rows.
 
     Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else (SR-33).
-    InvariantError when a valid row has a reward that is not finite.
-    """
+    InvariantError when a valid row has a reward that is not finite."""
     on = batch.mask.bool() & batch.valid.bool()[:, None]
     given = getattr(batch, "token_rewards", None)
     if given is None:
@@ -90,8 +86,7 @@ def ends(on: Tensor) -> Tensor:
 def episode_rewards(batch: Batch) -> Tensor:
     """What each row earned in all, float64 [N]: its `rewards`, or the sum of its `token_rewards` where these are given.
 
-    Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite.
-    """
+    Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite."""
     if getattr(batch, "token_rewards", None) is not None:
         return token_rewards(batch).sum(dim=1)
     _finite(batch.rewards[batch.valid.bool()])
@@ -113,8 +108,7 @@ def standardise(rewards: Tensor, valid: Tensor, groups: Tensor, spread: bool = T
 
     Exactly 0 for void entries and for a group whose rewards are all equal: it does not tell better from worse. So is a
     group with one valid entry, but `lone` gives a group that never had another one mean 0 and standard deviation 1.
-    Rewards of void entries may be NaN; they are never read.
-    """
+    Rewards of void entries may be NaN; they are never read."""
     scored = valid.bool()
     values = rewards[scored].double()
     _, group, count = torch.unique(groups[scored], return_inverse=True, return_counts=True)

@@ -14,8 +14,7 @@ class Grpo(Algorithm):
     """A = (r - group mean) / (group std + 1e-6), the same on every model token of the episode.
 
     Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation, the
-    epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with.
-    """
+    epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with."""
 
     name, needs_group, baseline = "grpo", True, "group"
     spread = True
@@ -30,8 +29,7 @@ class DrGrpo(Grpo):
     """A = r - group mean: without the division, which favours questions of little spread.
 
     Source: Liu et al. 2025 (arXiv 2503.20783); its other half is `aggregate=fixed-length`. EMA-PG's switch
-    `norm_adv_by_std_in_grpo=False`.
-    """
+    `norm_adv_by_std_in_grpo=False`."""
 
     name, spread = "dr_grpo", False
 
@@ -41,8 +39,7 @@ class GrpoTurns(Grpo):
     from turn k on; an attempt with fewer turns counts with its last one. `Grpo` itself where only last turns earn.
 
     Source: the sum over later steps is that of Shao et al. 2024 (arXiv 2402.03300), section 4.1.3, process supervision,
-    which divides by the spread of single steps; one baseline a turn is Zeng et al. 2025 (arXiv 2505.11821).
-    """
+    which divides by the spread of single steps; one baseline a turn is Zeng et al. 2025 (arXiv 2505.11821)."""
 
     name, by_turn = "grpo_turns", True
 
@@ -63,8 +60,7 @@ class GrpoTurns(Grpo):
 class Rloo(Algorithm):
     """A_i = r_i - mean of the group's other rewards = (r_i - group mean) n / (n - 1).
 
-    Source: Ahmadian et al. 2024 (arXiv 2402.14740), after Kool et al. 2019.
-    """
+    Source: Ahmadian et al. 2024 (arXiv 2402.14740), after Kool et al. 2019."""
 
     name, needs_group, baseline = "rloo", True, "group"
 
@@ -119,8 +115,7 @@ class ReinforceRunning(Algorithm):
 class ReinforcePP(Algorithm):
     """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over them.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`.
-    """
+    Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`."""
 
     name, baseline = "reinforce_pp", "batch"
 
@@ -138,8 +133,7 @@ class ReinforcePPBaseline(ReinforcePP):
     """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a
     group of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's.
-    """
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's."""
 
     name, needs_group = "reinforce_pp_baseline", True
 
@@ -153,8 +147,7 @@ class ReinforcePPBaseline(ReinforcePP):
 class Remax(Algorithm):
     """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer earned.
 
-    Source: Li et al. 2024 (arXiv 2310.10505).
-    """
+    Source: Li et al. 2024 (arXiv 2310.10505)."""
 
     name, baseline = "remax", "greedy"
 
@@ -170,8 +163,7 @@ class Rae(Algorithm):
     """A_i = r_i - b, then b = 0.95 b + 0.05 r_i, through the valid rows in batch order; b is 0 before the first.
 
     Source: SPIRAL, Liu et al. 2025 (arXiv 2506.24119), role-conditioned advantage estimation, with its decay.
-    Stateful: each call moves the baseline.
-    """
+    Stateful: each call moves the baseline."""
 
     name, baseline = "rae", "running"
     decay = 0.95
@@ -192,8 +184,7 @@ class Rae(Algorithm):
 class Gae(Algorithm):
     """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the last.
 
-    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written.
-    """
+    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written."""
 
     name, needs_values, baseline = "gae", True, "values"
 

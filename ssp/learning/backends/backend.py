@@ -1,7 +1,6 @@
 """What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one process.
 
-A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are always float32.
-"""
+A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are always float32."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,8 +31,7 @@ class Backend:
     method but `layout` is collective.
 
     `device`: where the weights are (`engine.device`). `shards`: `write` writes the weights too, every rank its own
-    part. `parted`: a rank keeps only a part of each weight.
-    """
+    part. `parted`: a rank keeps only a part of each weight."""
 
     shards = parted = False
 
@@ -64,8 +62,7 @@ class Backend:
     def step(self, lr: float) -> float:
         """One clipped optimizer step on the gradients' sum over the ranks; its norm before clipping.
 
-        Not finite: nothing has changed, and the gradient is forgotten.
-        """
+        Not finite: nothing has changed, and the gradient is forgotten."""
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
         if not math.isfinite(norm):

@@ -2,8 +2,7 @@
 
 DeepSpeed is kept from compiling anything: torch's own AdamW, and its C++ for shared memory switched off (a switch of
 DeepSpeed 0.19 that is not documented, hence the pinned range). Only as many ranks of the same stage and type can read
-its state on disk.
-"""
+its state on disk."""
 
 import logging
 import os

@@ -1,7 +1,6 @@
 """The processes that share one learner's updates, the few things that they must agree on, and how rows are dealt out.
 
-Sums and decisions are the same on every rank, and the deal is a pure function of the lengths (law 7).
-"""
+Sums and decisions are the same on every rank, and the deal is a pure function of the lengths (law 7)."""
 
 import os
 import socket
@@ -68,8 +67,7 @@ SOLO = Ranks()
 def join(rank: int, world: int, address: tuple[str, int], seconds: float, listener: socket.socket | None) -> Ranks:
     """Form the group whose rank 0 listens at `address`, with the socket that it opened; returns when all are there.
 
-    A collective that takes longer than `seconds`, or whose peer died, raises.
-    """
+    A collective that takes longer than `seconds`, or whose peer died, raises."""
     host, port = address
     if host == LOOPBACK:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # gloo listens too, and else at the address of the machine's name

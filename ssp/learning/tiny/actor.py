@@ -1,8 +1,7 @@
 """A policy without a model: it searches and hands in what the protocol asks for, in as many tokens as it is told.
 
 Its turns are valid in any protocol and drawn from the episode's seed. Its answers are words at random, so a run pays it
-by `ssp.learning.tiny.reward:letters`.
-"""
+by `ssp.learning.tiny.reward:letters`."""
 
 import math
 
@@ -29,8 +28,7 @@ def turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap
     is no mean (a turn is as short as it can be). The last turn hands in, the others search, as often as the range says.
 
     >>> turns(100, 0.0, 7, (2, 2), 80)
-    [80, 80, 80]
-    """
+    [80, 80, 80]"""
     draws = generator(seed, "actor")
     count = 1 + int(draws.integers(searches[0], searches[1] + 1))
     if not tokens:

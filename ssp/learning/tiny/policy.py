@@ -1,8 +1,7 @@
 """A tiny policy for any protocol: random weights, then a few seconds of practice in the protocol's form.
 
 A byte-level tokenizer (tags and stop strings in several tokens, Qwen's and Llama's special tokens, a chat template with
-tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words drawn at random.
-"""
+tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words drawn at random."""
 
 import hashlib
 import json
@@ -57,8 +56,7 @@ CHAT_TEMPLATE = (
 def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path:
     """The folder of the tiny policy of `protocol` under `root/tiny`; made there when it is not yet.
 
-    `template`: the roles' layout; `recalls`: whether it writes its own information (self-search).
-    """
+    `template`: the roles' layout; `recalls`: whether it writes its own information (self-search)."""
     what = json.dumps([VERSION, repr(protocol), template, recalls])
     entry = root / "tiny" / f"{protocol.id}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
     return entry if sound(entry) else cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)

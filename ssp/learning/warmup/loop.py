@@ -5,8 +5,7 @@ REINFORCE without a baseline on episodes that all earn 1 is maximum likelihood o
 learner needs no other loss (masks, packing, DeepSpeed, adapters as in training). Held-out episodes are measured before
 and after each epoch, never learned; where they have not become likelier since the epoch before, that one's policy is
 the result. One seed gives one order. An unfinished folder is a checkpoint whose `ssp.json` has the entry `warmup`; a
-later process goes on from it with the same data and settings alone.
-"""
+later process goes on from it with the same data and settings alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Questions with the documents that a search server found for them, as traces of a warm start: RAG prompt data.
 
 The prompt is the documents as the protocol shows them, a blank line, the question; the policy's one turn hands in the
-first right answer (after Search-R1's `nq_rag` data, in the words of our protocols).
-"""
+first right answer (after Search-R1's `nq_rag` data, in the words of our protocols)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +32,7 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
     """The documents of each question, from replies of `POST /retrieve`: {"result": [[document, ...], ...]}, one list a
     question, the files one after the other. A document is {"id", "contents"}, or with its score {"document", "score"}.
 
-    InputError naming the file, the row (from 0) and what is wrong with it.
-    """
+    InputError naming the file, the row (from 0) and what is wrong with it."""
     replies = []
     for path in paths:
         try:
@@ -52,8 +50,7 @@ def traces(
 ) -> list[dict[str, Any]]:
     """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` documents that were found for it.
 
-    InputError: more or fewer results than questions, a question with none, an answer that `protocol` cannot hand in.
-    """
+    InputError: more or fewer results than questions, a question with none, an answer that `protocol` cannot hand in."""
     rule = "--found holds one result for each question, in their order"
     hold(len(questions) == len(found), rule, f"{len(found):,} for {len(questions):,} questions", "ask for all of them")
     rows, role = [], protocol.role(SOLVER)

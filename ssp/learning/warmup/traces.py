@@ -5,8 +5,7 @@ A trace is one JSON object a line, {"role": "solver" (default) or "proposer", "f
 {"id", "contents"} (title line, text). A verifier's is {"role": "verifier" or "quoting", "fields": {"question": ...},
 "documents": [what it reads], "turns": [its answer]}. A proposer's with "alone": true is for a policy that plays no other
 role. Prompts, observations, stops and masks are those of the rollout and of the referee (law 8), because a scripted
-engine speaks the turns there; a trace which play would not have ended with a final answer is refused by its line.
-"""
+engine speaks the turns there; a trace which play would not have ended with a final answer is refused by its line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,8 +63,7 @@ def episodes(traces: Sequence[Trace], renderer: Renderer, limits: LimitsConfig, 
     of the role, of a verifier `verifies`.
 
     InputError naming the line of a trace that has other results than queries, invalid turns, text after the end of a
-    turn, or no final answer within `limits`.
-    """
+    turn, or no final answer within `limits`."""
     verifier = bool(traces) and traces[0].role in VERIFIERS
     renderer = speaks(renderer, traces[0].role) if verifier else renderer
     spoken = [[_turn(renderer, trace.role, text) for text in trace.turns] for trace in traces]
@@ -170,8 +168,7 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
     """The good episodes of the roles of `renderers` in the run `folder`, as they were played (rejection-sampling
     fine-tuning), in order of their ids; outcome scored.
 
-    InputError: no run, none that is good, or transcripts of another tokenizer.
-    """
+    InputError: no run, none that is good, or transcripts of another tokenizer."""
     from ssp.record.reader import RunReader  # here, because it imports pyarrow
 
     run = RunFolder(folder)

@@ -1,7 +1,6 @@
 """What workers are asked for: players, judges, learners. Each Protocol's methods are the calls (`ssp.base.crew`).
 
-Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and itself here.
-"""
+Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and itself here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

@@ -2,8 +2,7 @@
 
 Promises that nobody plays on shared GPUs while a learner computes there, that two learners compute one after the other,
 that turns are given in the order of asking (nobody starves), and that engines wake only to play. A turn is one call of a
-crew, which has its own deadline, so every wait ends.
-"""
+crew, which has its own deadline, so every wait ends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -2,8 +2,7 @@
 
 Live or from a run's files: the same records in the same order, by game, so the same figures; one that a round cannot have is
 not there. Of a round that was played again the last time counts, and rounds beyond what was played then are gone. Of a
-league's games only the newest versions' work is seen: no question of a past proposer, no rate of a past solver.
-"""
+league's games only the newest versions' work is seen: no question of a past proposer, no rate of a past solver."""
 
 import math
 from collections import Counter, defaultdict, deque

@@ -2,8 +2,7 @@
 
 Its own rate falls when questions become harder, and the run's solver rises above it on the same ones when it becomes better.
 Rollout, corpus, search, judge and attempts are the run's (law 8), draws depend on the seed and the question alone, voids are
-in no rate, and the ledger is not touched. Intervals count questions.
-"""
+in no rate, and the ledger is not touched. Intervals count questions."""
 
 import json
 import math

@@ -1,8 +1,7 @@
 """The league of a run: pools of both roles, what is known of them, and the next opponent.
 
 An opponent is the newest version or a member of the pool, stays a member until its round is `done`, and is the same when
-asked again. The state is bounded: of games, those of members and the newest `RECENT` versions (the ledger has all).
-"""
+asked again. The state is bounded: of games, those of members and the newest `RECENT` versions (the ledger has all)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,7 @@
 A game has one past side at most. A past proposer writes questions for the solver alone. A past solver grades questions in
 place of the newest, one for all that share a baseline (law 4); the newest tries the same questions in games of their own, by
 the same draws, which only it learns from. Who does not learn meets the newest. Members are counted by the update that made
-them, which a restart does not change.
-"""
+them, which a restart does not change."""
 
 import shutil
 from collections import Counter, defaultdict

@@ -1,8 +1,7 @@
 """The payoff table: how often each solver version was right on the questions of each proposer version.
 
 Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones (`design_effect`). A game
-without a valid question, whose weights changed, or without a graded attempt with a token is no result (law 2).
-"""
+without a valid question, whose weights changed, or without a graded attempt with a token is no result (law 2)."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping

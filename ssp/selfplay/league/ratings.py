@@ -1,8 +1,7 @@
 """The strength of every version, with its uncertainty: P(solver i right on proposer j) = sigma(s_i - p_j).
 
 The fit is the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian around it (Laplace). Who
-never met the same opponents is compared by the prior alone, which the error shows. Cycles fit no single number a version.
-"""
+never met the same opponents is compared by the prior alone, which the error shows. Cycles fit no single number a version."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -54,8 +53,7 @@ def fit(
     """Ratings of all versions in `table`, and of `also` (role → versions), which may have played nobody.
 
     `prior`: standard deviation of each strength, in logits. `walk`: None takes strengths as independent; a number links a
-    version to the one before it (difference N(0, walk² x how many lie between), as in Coulom's Whole-History Rating).
-    """
+    version to the one before it (difference N(0, walk² x how many lie between), as in Coulom's Whole-History Rating)."""
     more = also or {}
     names = [(role, v) for role in (SOLVER, PROPOSER) for v in sorted({*table.versions(role), *more.get(role, ())})]
     players = {name: at for at, name in enumerate(names)}

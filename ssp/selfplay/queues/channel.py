@@ -2,8 +2,7 @@
 
 `take(key)` returns the blocks of `key` once they were put, whatever happened to the queue in between (they are put again).
 Waiting for the queue has a deadline; waiting for blocks that nobody has put yet has none: whoever makes them fails, and
-cancels the taker, or closes the channel.
-"""
+cancels the taker, or closes the channel."""
 
 import asyncio
 import sys

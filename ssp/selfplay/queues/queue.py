@@ -2,8 +2,7 @@
 
 A put without room changes nothing, and a known id is never queued twice. What is leased is its taker's until that is
 acknowledged: a call repeated after a lost reply gives the same tickets, and nobody else gets them. Those who wait for room
-get it in the order in which they came, however small a later put is; a call whose time is up takes and leaves nothing.
-"""
+get it in the order in which they came, however small a later put is; a call whose time is up takes and leaves nothing."""
 
 import asyncio
 import sys
