@@ -2,7 +2,6 @@
 unless it is trusted, and a transcript is the one that the ledger names."""
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -100,19 +99,23 @@ def _read(path: Path, written: int) -> list[Episode]:
     return episodes.read(path)
 
 
+BACK = "back"
+"""Role of a line that says: the run goes on behind this step, and what stands before is of no later one."""
+
+
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, sorted by step (roles in order of appearance). Where steps begin anew, as on
-    a resume, the later lines count, and none of what lay behind the step that was gone back to. An unfinished last line
-    is left out; a broken line elsewhere, or a missing file, raises InputError."""
+    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance); none
+    of later steps than one that the run went back to (a line of the role `BACK`). An unfinished last line is left
+    out; a broken line elsewhere, or a missing file, raises InputError."""
     path = Path(path)
     hold(path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder")
-    lines = [line_of(path, text) for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]]
-    latest, newest = dict[tuple[int, str], dict[str, Any]](), math.inf
-    for line in reversed(lines):  # a round begins with the game's line
-        if line["step"] < newest:
-            latest.setdefault((line["step"], line["role"]), line)
-            newest = line["step"] if line["role"] == "game" else newest
-    return sorted(reversed(latest.values()), key=lambda line: int(line["step"]))
+    latest = dict[tuple[int, str], dict[str, Any]]()
+    for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        line = line_of(path, text)
+        latest[line["step"], line["role"]] = line
+        if line["role"] == BACK:
+            latest = {key: kept for key, kept in latest.items() if key[0] <= line["step"] and key[1] != BACK}
+    return sorted(latest.values(), key=lambda line: int(line["step"]))
 
 
 def line_of(path: Path, text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import InvariantError
-from ssp.record.reader import read_metrics
+from ssp.record.reader import BACK, read_metrics
 
 Sink = Callable[[int, str, dict[str, float]], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""
@@ -36,8 +36,9 @@ class RunLog:
         self._sinks = sinks
 
     def restart(self, step: int) -> None:
-        """Play (re)starts after `step`: what TensorBoard has of later steps is void, and comes again."""
+        """Play (re)starts after `step`: what is there of later steps is void, and comes again."""
         if self._newest > step:
+            self._file.write(json.dumps({"step": step, "role": BACK, "time": time.time()}) + "\n")
             self._board.close()
             self._board = self._open_board(purge_step=step + 1)
             self._newest = step

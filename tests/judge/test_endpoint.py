@@ -98,7 +98,7 @@ def test_the_cache_saves_the_second_request() -> None:
     with serving(lambda said, n: by_answer(said)) as server:
         asked = build.judge(Config(judge=settings(server)))
         for _ in range(3):
-            assert [d.right for d in asked.decide([item("yes"), item("Yes!"), item("no")])] == [True, True, False]
+            assert [d.right for d in asked.decide([item("yes"), item("yes!"), item("no")])] == [True, True, False]
         assert server.requests == 2
 
 

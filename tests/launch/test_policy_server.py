@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -117,6 +117,24 @@ ASKED = [{"role": "user", "content": "who ?"}]
 def test_what_cannot_be_done_is_refused(body: Any, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         policyserver.question(body)
+
+
+def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes: dict[str, Any] = {}
+
+    class Server:
+        def custom_route(self, path: str, methods: list[str]) -> Any:
+            return lambda function: routes.setdefault(path, function)
+
+    class Half:
+        async def stream(self) -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.sleep(60)
+
+    monkeypatch.setattr(policyserver, "BODY_SECONDS", 0.05)
+    policyserver._routes(cast(Any, Server()), cast(Any, None), "m")
+    reply = asyncio.run(routes["/v1/chat/completions"](Half()))
+    assert reply.status_code == 408 and "arrives within 0.05 s" in reply.body.decode()
 
 
 def test_a_request_may_name_temperature_and_seed() -> None:

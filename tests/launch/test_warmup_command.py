@@ -206,7 +206,7 @@ def test_what_a_run_still_owes_is_taken_or_refused(data: Path, tmp_path: Path) -
     own.unlink()
     with pytest.raises(InputError, match="jsonl file of traces"):
         warmup.due(cfg, run)
-    with pytest.raises(InputError, match=r"start-proposer is of a policy of its own. Found: layout=separate"):
+    with pytest.raises(InputError, match=r"has weights of its own. Found: policy=shared, layout=separate"):
         warmup.due(load("quickstart", [*CHEAP, f"warmup.data={data}", "defaults.policy=shared"]), run)
     (run.start / "ssp.json").write_text(json.dumps({**record, "protocol_version": 99}))
     with pytest.raises(InputError, match="version"):
@@ -239,8 +239,15 @@ def test_room_is_asked_for_float32_less_what_is_there(
     (model / "config.json").write_text(json.dumps({**config, "dtype": dtype}))
     record = json.loads((model / "ssp.json").read_text())
     (model / "ssp.json").write_text(json.dumps({**record, "sha256": {}}))
-    (tmp_path / ".warm.ssp-epoch-1").mkdir()
     monkeypatch.setattr(runfolder, "check_space", lambda out, needed: asked.append(needed))
-    cfg = load("quickstart", [f"defaults.model={model}", f"warmup.data={data}"])
-    warmup.prepare(cfg, warmup.ALL, tmp_path / "warm")
-    assert asked == [copies * sum(file.stat().st_size for file in model.iterdir())]
+    settings = [f"defaults.model={model}", f"warmup.data={data}", "solver.warmup_steps=4", "learner.schedule=cosine"]
+    cfg = load("quickstart", [one.replace("learner.", "defaults.learner.") for one in settings])
+    course = warmup.prepare(cfg, warmup.PROPOSER, tmp_path / "warm")
+    assert course.cfg.solver.warmup_steps == 0, "the course is the learner's whole schedule"
+    course.saves.out.mkdir()
+    (course.saves.out / "optimizer.pt").write_bytes(b" " * 1000)
+    entry = {"what": course.saves._what, "heldout": []}
+    (course.saves.out / "ssp.json").write_text(json.dumps({"step": 1, "warmup": entry}))
+    warmup.prepare(cfg, warmup.PROPOSER, tmp_path / "warm")
+    whole = copies * sum(file.stat().st_size for file in model.iterdir())
+    assert asked == [whole, whole - sum(file.stat().st_size for file in course.saves.out.iterdir())]

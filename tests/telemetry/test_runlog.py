@@ -83,12 +83,42 @@ def test_a_resumed_run_supersedes_and_a_half_line_is_gone(tmp_path):
         file.write('{"step": 4, "ro')
     assert [line["step"] for line in read_metrics(path)] == [1, 2, 3]
     again = RunLog(tmp_path)
+    again.restart(1)
     again.write(2, "game", {"x": 20})
     again.write(2, "solver", {"y": 1})
     again.close()
     wanted = [(1, "game", 1.0), (2, "game", 20.0), (2, "solver", None)]  # step 3 is of what was given up
     assert [(line["step"], line["role"], line.get("x")) for line in read_metrics(path)] == wanted
-    assert len(path.read_text().splitlines()) == 5
+    assert len(path.read_text().splitlines()) == 6
+
+
+def test_of_a_branch_that_was_gone_back_from_nothing_is_read(tmp_path):
+    """Of no role: its last evaluation is not the run's."""
+    log = RunLog(tmp_path)
+    for step in range(25):
+        for role in ("game", "solver") if step else ():
+            log.write(step, role, {"x": step})
+        if step % 10 == 0:
+            log.write(step, "eval", {"y": step})
+    log.close()
+    again = RunLog(tmp_path)
+    again.restart(7)
+    for step in (8, 9):
+        again.write(step, "game", {"x": -step})
+    again.close()
+    read = read_metrics(tmp_path / "metrics.jsonl")
+    assert [line["step"] for line in read if line["role"] == "eval"] == [0]
+    assert [line["x"] for line in read if line["role"] == "game"] == [*range(1, 8), -8, -9]
+    assert [line["step"] for line in read if line["role"] == "solver"] == [*range(1, 8)]
+
+
+def test_rounds_under_way_at_once_are_all_read(tmp_path):
+    """The solver's learner may be ahead, and what it is asked is written before the rounds are."""
+    log, order = RunLog(tmp_path), [(0, "eval"), (1, "game"), (3, "eval"), (2, "game"), (2, "solver"), (3, "game")]
+    for step, role in order:
+        log.write(step, role, {"x": step})
+    log.close()
+    assert len(read_metrics(tmp_path / "metrics.jsonl")) == len(order)
 
 
 def test_a_broken_line_in_the_middle_is_refused(tmp_path):

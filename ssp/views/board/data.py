@@ -12,7 +12,7 @@ from ssp.game import protocols
 from ssp.game.protocols import Protocol
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.rows import EpisodeRow, GameRow
-from ssp.record.reader import RunReader, line_of
+from ssp.record.reader import BACK, RunReader, line_of
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.curriculum.yardstick import read_told
@@ -119,6 +119,8 @@ class Board:
     def _figures(self) -> None:
         for text in self._metrics.lines():
             line = line_of(self.run.metrics, text)
+            if line["role"] == BACK:
+                continue
             step, role, time = line.pop("step"), line.pop("role"), float(line.pop("time", 0.0))
             line.pop("not_finite", None)
             names = self._names[role]
