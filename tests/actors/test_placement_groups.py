@@ -128,12 +128,16 @@ def test_engines_and_learners_share_gpus_that_an_engine_is_told(three_nodes: Non
         groups.end()
 
 
+EIGHT = "Qwen/Qwen2.5-32B-Instruct"
+"""A model that eight GPUs part: 40 heads, 8 of keys."""
+
+
 def test_what_the_cluster_lacks_is_named(three_nodes: None) -> None:
     with pytest.raises(InputError, match="6 GPUs on 3 nodes, 8 are asked for"):
         placement.planned(config(proposers=4))
     with pytest.raises(InputError, match="the largest node has 4.*tensor_parallel"):
         cfg = config()
-        cfg.solver.engine.tensor_parallel = 8
+        cfg.solver.model, cfg.solver.engine.tensor_parallel = EIGHT, 8
         placement.planned(cfg)
     with pytest.raises(InputError, match=r"no nvidia-smi\. Next: say it: placement\.nodes"):
         placement.planned(config(nodes=""))
@@ -145,7 +149,7 @@ def test_a_group_that_never_comes_is_named_and_removed(three_nodes: None) -> Non
     cfg.ray.start_timeout = 3
     there = sorted(placement.nodes(cfg), key=lambda node: -node.gpus)
     believed = [Node(there[0].name, 8, 80 * GB), *there[1:]]
-    cfg.solver.engine.tensor_parallel = 8
+    cfg.solver.model, cfg.solver.engine.tensor_parallel = EIGHT, 8
     cfg.solver.policy = "frozen"
     with pytest.raises(InputError, match=r"broken-solver-0 wants GPU 8 .*GPU 4"):
         placement.Groups(make(cfg, [*believed, Node(there[1].name, 2, 80 * GB)]), cfg, "broken")
