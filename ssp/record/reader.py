@@ -100,21 +100,21 @@ def _read(path: Path, written: int) -> list[Episode]:
 
 
 BACK = "back"
-"""Role of a line that says: the run goes on behind this step, and what stands before is of no later one."""
+"""Key of the first line after a run went back to the step that it says: what stands before is of no later one."""
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance); none
-    of later steps than one that the run went back to (a line of the role `BACK`). An unfinished last line is left
-    out; a broken line elsewhere, or a missing file, raises InputError."""
+    of later steps than one that the run went back to before the line (`BACK`). An unfinished last line is left out; a
+    broken line elsewhere, or a missing file, raises InputError."""
     path = Path(path)
     hold(path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder")
     latest = dict[tuple[int, str], dict[str, Any]]()
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
         line = line_of(path, text)
+        if (back := line.pop(BACK, None)) is not None:
+            latest = {key: kept for key, kept in latest.items() if key[0] <= back}
         latest[line["step"], line["role"]] = line
-        if line["role"] == BACK:
-            latest = {key: kept for key, kept in latest.items() if key[0] <= line["step"] and key[1] != BACK}
     return sorted(latest.values(), key=lambda line: int(line["step"]))
 
 
@@ -124,4 +124,5 @@ def line_of(path: Path, text: str) -> dict[str, Any]:
     broken = (ValueError, KeyError, TypeError, RecursionError)
     with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
         line: dict[str, Any] = json.loads(text)
-        return {**line, "step": int(line["step"]), "role": str(line["role"])}
+        back = {BACK: int(line[BACK])} if BACK in line else {}
+        return {**line, "step": int(line["step"]), "role": str(line["role"]), **back}

@@ -239,9 +239,7 @@ class RunFolder:
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
             gone += [path for path in self.versions(role.name)[:-keep] if path not in named]
             for trash in role.glob(".*.gone"):
-                shutil.rmtree(
-                    trash, ignore_errors=True
-                )  # a network's disk keeps what is open; the next save tries again
+                shutil.rmtree(trash, ignore_errors=True)  # what is open stays on NFS; the next save tries again
         for path in gone:
             # Renamed first: a kill in between leaves no folder that looks like a whole checkpoint.
             trash = path.with_name(f".{path.name}.gone")

@@ -49,8 +49,9 @@ class Display:
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`."""
-        for line in self._earlier:  # of what a process before this one has played
-            self._count(line if line["step"] <= step else {})
+        for line in self._earlier:  # of processes before this one
+            if line["step"] <= step:
+                self._count(line)
         self._earlier = []
         self._log.restart(step)
         self._console.start(self._steps, step, self.activity.now)

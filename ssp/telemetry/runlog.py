@@ -16,7 +16,7 @@ from ssp.record.reader import BACK, read_metrics
 Sink = Callable[[int, str, dict[str, float]], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""
 
-_OWN = ("step", "role", "time", "not_finite")
+_OWN = ("step", "role", "time", "not_finite", BACK)
 
 
 class RunLog:
@@ -34,11 +34,12 @@ class RunLog:
         self._folder = folder / "tensorboard"
         self._board = self._open_board()
         self._sinks = sinks
+        self._back: dict[str, int] = {}
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`: what is there of later steps is void, and comes again."""
         if self._newest > step:
-            self._file.write(json.dumps({"step": step, "role": BACK, "time": time.time()}) + "\n")
+            self._back = {BACK: step}
             self._board.close()
             self._board = self._open_board(purge_step=step + 1)
             self._newest = step
@@ -50,7 +51,8 @@ class RunLog:
         figures = {name: float(value) for name, value in values.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
         line: dict[str, Any] = {"step": int(step), "role": role, "time": time.time()}
-        line.update({name: finite.get(name) for name in figures})
+        line.update({name: finite.get(name) for name in figures} | self._back)
+        self._back = {}
         if len(finite) < len(figures):
             line["not_finite"] = sorted(set(figures) - set(finite))
         self._file.write(json.dumps(line, allow_nan=False) + "\n")

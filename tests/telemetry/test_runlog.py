@@ -89,7 +89,7 @@ def test_a_resumed_run_supersedes_and_a_half_line_is_gone(tmp_path):
     again.close()
     wanted = [(1, "game", 1.0), (2, "game", 20.0), (2, "solver", None)]  # step 3 is of what was given up
     assert [(line["step"], line["role"], line.get("x")) for line in read_metrics(path)] == wanted
-    assert len(path.read_text().splitlines()) == 6
+    assert len(path.read_text().splitlines()) == 5
 
 
 def test_of_a_branch_that_was_gone_back_from_nothing_is_read(tmp_path):
@@ -110,6 +110,7 @@ def test_of_a_branch_that_was_gone_back_from_nothing_is_read(tmp_path):
     assert [line["step"] for line in read if line["role"] == "eval"] == [0]
     assert [line["x"] for line in read if line["role"] == "game"] == [*range(1, 8), -8, -9]
     assert [line["step"] for line in read if line["role"] == "solver"] == [*range(1, 8)]
+    assert not any("back" in line for line in read), "no figure"
 
 
 def test_rounds_under_way_at_once_are_all_read(tmp_path):

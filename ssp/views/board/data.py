@@ -119,10 +119,9 @@ class Board:
     def _figures(self) -> None:
         for text in self._metrics.lines():
             line = line_of(self.run.metrics, text)
-            if line["role"] == BACK:
-                continue
             step, role, time = line.pop("step"), line.pop("role"), float(line.pop("time", 0.0))
-            line.pop("not_finite", None)
+            for name in ("not_finite", BACK):
+                line.pop(name, None)
             names = self._names[role]
             names += [name for name in line if name not in names]
             self._set("names", role, list(names))
