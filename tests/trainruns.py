@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
@@ -16,7 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,15 @@ def until(what: str, check: Callable[[], Any], seconds: float = PATIENCE, every:
     raise AssertionError(f"not within {seconds:.0f} s: {what}")
 
 
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(span: int = 1) -> int:
+    """The first of `span` neighbouring loopback ports that nobody uses now. They lie below those that the kernel gives away
+    by itself (32768 on) and above those of Ray's workers: nobody comes upon them by chance before the test does."""
+    while True:
+        first = random.randint(20_000, 32_000)
+        with ExitStack() as probes, suppress(OSError):
+            for port in range(first, first + span):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 def alive(pid: int) -> bool:

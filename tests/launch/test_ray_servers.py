@@ -132,7 +132,7 @@ def test_a_server_that_dies_while_ray_starts_ends_the_run_at_once(tmp_path: Path
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_ssp_cluster_says_the_same(tmp_path: Path) -> None:
-    env = {**HERE, "NNODES": "1", "MASTER_PORT": str(free_port())}
+    env = {**HERE, "NNODES": "1", "MASTER_PORT": str(free_port(2))}
     with run(
         tmp_path / "cluster", LONG, "save.every=1", *FEW, env=env, config="simulated", module="launch.cluster"
     ) as made:

@@ -126,7 +126,7 @@ def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
 @pytest.mark.covers("RS-10", "SR-12")
 def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The other rank starts first, and ends with the head."""
-    alone = {"NNODES": "1", "MASTER_PORT": str(free_port())}
+    alone = {"NNODES": "1", "MASTER_PORT": str(free_port(2))}
     with run(tmp_path / "one", "placement.solvers=2", "steps=2", env=alone, module="launch.cluster") as one:
         one.ends_well()
         until("no process of the run is left", lambda: not marked(one.mark), 60.0)
