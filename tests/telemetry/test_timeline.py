@@ -44,12 +44,12 @@ def test_a_closed_timeline_is_json_and_its_spans_have_track_start_and_length(tmp
 WRITER = """
 import sys, time
 from ssp.telemetry.timeline import Timeline
-line = Timeline(sys.argv[1])
+line, now = Timeline(sys.argv[1]), time.perf_counter()
 for number in range(2000):
-    line.span("solver-0", f"n{number}", 0.0, 1.0)
+    line.span("solver-0", f"n{number}", now - 1.0, now)
 print("written", flush=True)
 for number in range(10**9):
-    line.span("solver-0", "m", 0.0, 1.0)
+    line.span("solver-0", "m", now - 1.0, now)
 """
 
 
@@ -66,7 +66,7 @@ def test_a_killed_writer_leaves_a_readable_file_and_the_next_one_goes_on(tmp_pat
     assert len(trace(path)["solver-0"]) == len(before)
     for run in range(2):  # after the kill, then after an end
         line = Timeline(path)
-        line.span("solver-0", f"again-{run}", 0.0, 1.0)
+        line.span("solver-0", f"again-{run}", time.perf_counter(), time.perf_counter())
         line.close()
     assert [event["name"] for event in spans(path)] == [e["name"] for e in before] + ["again-0", "again-1"]
     assert len({event["tid"] for event in spans(path)}) == 1
