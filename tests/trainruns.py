@@ -53,7 +53,7 @@ def free_port(span: int = 1) -> int:
     """The first of `span` neighbouring loopback ports that nobody uses now. They lie below those that the kernel gives away
     by itself (32768 on) and above those of Ray's workers: nobody comes upon them by chance before the test does."""
     while True:
-        first = random.randint(20_000, 32_000)
+        first = random.SystemRandom().randint(20_000, 32_000)  # not as a seed says, which two workers share
         with ExitStack() as probes, suppress(OSError):
             for port in range(first, first + span):
                 probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
