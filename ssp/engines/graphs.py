@@ -6,6 +6,7 @@ first place of its last row, which is nobody's: a size has more rows than are de
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -17,16 +18,18 @@ Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Of a function without host work: what does it again, and the tensor that then has its result."""
 _LENGTH = 128
 """A size has so many keys, or that many more."""
+_recording = Lock()
+"""One engine of a process records at a time; another one's thread may reach the same moment."""
 
 
 def recorder() -> Record:
-    """`Record` by CUDA graphs that share their memory, since one computes at a time and what it gives is copied at once; one
-    records at a time in a process. Other threads may use the GPU meanwhile."""
+    """`Record` by CUDA graphs that share their memory, since one computes at a time and what it gives is copied at once.
+    Other threads may use the GPU meanwhile."""
     pool = torch.cuda.graph_pool_handle()
 
     def recorded(compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with _recording, torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             made = compute()
         return graph.replay, made
 

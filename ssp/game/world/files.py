@@ -16,7 +16,7 @@ from ssp.game.world.generator import MAX_HOPS, Question, World
 from ssp.game.world.traces import Script
 
 FORMAT_VERSION = 1
-ENGLISH_VERSION = 12
+ENGLISH_VERSION = 13
 """Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
