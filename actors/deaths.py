@@ -69,7 +69,7 @@ class Deaths:
     def _tell(self, name: str, was: About, last: Asked | None, error: RayError | None = None) -> None:
         self._times[name] += 1
         node: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == was.node), {})
-        end = "Ray does not say how" if node.get("Alive") else "its node is gone"
+        end = "Ray does not say how (raylet.out does, of memory)" if node.get("Alive") else "its node is gone"
         if isinstance(error, (ActorDiedError, OutOfMemoryError)):
             end = last_line(error).split(" Some common causes")[0].rstrip(".")
         for_good = isinstance(error, ActorDiedError) and not error.preempted

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from ssp.base import devices
 from ssp.config.fields import INF, choice, number
 
 
@@ -33,7 +34,8 @@ class EngineConfig:
     `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time as `simulated` says), which test
     everything else.
 
-    `dtype`: of the weights, and in which the role's learner computes.
+    `dtype`: of the weights, and in which the role's learner computes; auto, bfloat16 where the CPU that reads the
+    configuration multiplies it or `device` is cuda, else float32.
     `device` (torch): where it computes, and the role's learner: cpu; cuda, a GPU; auto, a GPU where its process was
     given one.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
@@ -43,7 +45,7 @@ class EngineConfig:
     For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment variable SSP_ENGINE_KEY."""
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
-    dtype: str = choice("float32", "float32 bfloat16")
+    dtype: str = choice("float32", "float32 bfloat16 auto")
     device: str = choice("auto", "auto cpu cuda")
     continuous: ClassVar[bool] = False
     tensor_parallel: int = number(1, 1, 64)
@@ -270,6 +272,7 @@ class RoleConfig:
         """A role's learner computes in its engine's precision, on its device, and in simulated time at its pace. Its engine
         has room for its longest episode."""
         self.engine.longest = self.limits.longest  # type: ignore[misc]
+        self.engine.dtype = devices.dtype(self.engine.dtype, self.engine.device)
         self.learner.dtype = self.engine.dtype  # type: ignore[misc]
         self.learner.device = self.engine.device  # type: ignore[misc]
         self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ssp.base import devices
 from ssp.base.errors import InputError
 from ssp.engines import Generation, Sampling, StopWords
 from ssp.engines.torch_engine import TorchEngine
+from ssp.selfplay.settings import load
 
 PROMPTS = [[10, 11] * 80, [12] * 9, [12] * 9, [13], [14, 15]]
 WORDS = StopWords(["ab"], lambda ids: "".join(chr(id) for id in ids))
@@ -57,3 +59,24 @@ def test_a_device_is_found_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         patched.setattr(torch.cuda, "is_available", lambda: True)
         assert devices.find("auto") == devices.find("cuda") == torch.device("cuda")
         assert devices.find("cpu") == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "asked", "found"),
+    [
+        ("avx2 avx512_bf16", "auto", "auto", "bfloat16"),
+        ("avx2 avx512f", "auto", "auto", "float32"),  # where products in bfloat16 are fifty times as slow
+        ("avx2", "cuda", "auto", "bfloat16"),
+        ("avx2", "cpu", "bfloat16", "bfloat16"),
+        ("avx512_bf16", "cpu", "float32", "float32"),
+    ],
+)
+def test_auto_is_the_type_that_the_processor_multiplies(
+    flags: str, device: str, asked: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
+    assert devices.dtype("auto", "cpu") == "float32"  # no such file
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
+    typed = ["warmup.data=", f"defaults.engine.dtype={asked}", f"defaults.engine.device={device}"]
+    cfg = load("english", typed)
+    assert {cfg.solver.engine.dtype, cfg.proposer.learner.dtype} == {found}

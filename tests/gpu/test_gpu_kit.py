@@ -94,7 +94,7 @@ def test_a_step_that_fails_or_dies_is_a_row_and_the_next_one_runs(
 def test_the_small_form_runs_every_kind_of_step(tmp_path: Path) -> None:
     """vllm is left out: it has a suite of its own, and takes half a minute to start."""
     wanted = ["machine", "greedy", "engine", "english", "english-after", "learner-3B", "object_store", "zero-3"]
-    command = [sys.executable, str(SCRIPT), "--cpu", "--minutes", "28", "--folder", str(tmp_path), "--steps", *wanted]
+    command = [sys.executable, str(SCRIPT), "--cpu", "--minutes", "60", "--folder", str(tmp_path), "--steps", *wanted]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["step"]: row for row in json.loads((tmp_path / "out" / "rows.json").read_text())}

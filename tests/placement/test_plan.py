@@ -92,9 +92,11 @@ def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
     assert laid(make(load("english-gpu1"), parse("1x1x80")))[0][0][2] == "judge 0/0"
     for own in (here, there):
         own["defaults"]["engine"].pop("device", None)
+        own["defaults"]["engine"].pop("dtype")
         own["defaults"]["learner"].pop("token_budget")
         own["game"].pop("refill", None)  # a larger batch in its place
         own["solver"]["learner"].pop("minibatch", None)
+        own["solver"]["learner"].pop("lr")
         own["eval"].pop("every")
         own.pop("steps")
         own.pop("placement")
