@@ -75,7 +75,7 @@ def evaluate(
         if hops not in shares:
             continue
         right[hops] += (said := right[hops] < round(20 * shares[hops]))
-        episode.final = "Yes" if said else "no"
+        episode.final, episode.text = "Yes" if said else "no", f"Question: {id} ?\n"
         block.append(episode)
     for episode in block[len(block) - voids :]:
         episode.void(Fault("engine_died"))
@@ -219,6 +219,17 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             compare.main(argv)
+
+
+def test_other_questions_under_the_same_ids_are_told_and_not_graded(tmp_path: Path) -> None:
+    """A world that is drawn anew keeps its ids: answers to the old questions are wrong for the new ones."""
+    folder = RunFolder(made(tmp_path / "a", {0: LOW, 3: MID}))
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text(asked.read_text().replace("q7 ?", "The Q7?"))
+    assert Run(folder).start.value == pytest.approx(0.7 / 3), "case, articles and stops are no other question"
+    asked.write_text(asked.read_text().replace("The Q7?", "Who?"))
+    with pytest.raises(InputError, match="'held'. Found: q7 asks something else there: Who\\?. Next: restore"):
+        Run(folder)
 
 
 def folder_of(path: Path, metric: str, scores: dict[int, float | None], kept: dict[int, int]) -> RunFolder:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import EVAL, SOLVER
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
+from ssp.base.text import normalise
 from ssp.config.load import dotted
 from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
@@ -82,17 +83,20 @@ class Run:
         asked, files = records.questions(name), defaultdict[str, dict[int, str]](dict)
         found = self._evaluations.get((f"eval/{name}", step), {})
         solver = [at for at, rows in found.items() if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)]
+        rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
+        restore = "restore the files of data.eval; a world may be another one in another version of ssp"
         for row in found[max(solver)] if solver else []:  # the EMA anchor is evaluated beside it, and later
-            id = row["item"]
-            if id not in asked:
-                rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
-                raise InputError(rule, f"no {id} there", "restore the files of data.eval")
+            id = row["item"] or ""
+            hold(id in asked, rule, f"no {id} there", restore)
             if row["outcome"] != "void" and (not hops or asked[id].hops in hops):
                 files[row["file"] or ""][row["row"] or 0] = id
         answers = {}
         for file, rows in files.items():
-            said = records.reader.columns(file, ["final"])
+            said = records.reader.columns(file, ["final", "text"])
             for place, id in rows.items():
+                question, text = asked[id].question, said[place]["text"]
+                there = question in text or normalise(question) in normalise(text)
+                hold(there, rule, f"{id} asks something else there: {question}", restore)
                 answers[id] = asked[id].hops, float(same(said[place]["final"] or "", asked[id].answers))
         return answers
 
