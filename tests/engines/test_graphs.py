@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from suite_models import STOP, arrays, network
 from torch import Tensor
 
 from ssp.engines import Generation, Sampling
-from ssp.engines.graphs import Graphs
+from ssp.engines.graphs import Graphs, recorder
 from ssp.engines.torch_engine import TorchEngine
 
 
@@ -76,3 +80,24 @@ def test_rows_that_wait_keep_what_they_have_read(broken: bool) -> None:
     for old, new in zip(before, (*rows.cache.keys, *rows.cache.values), strict=True):
         assert torch.equal(old[1:-1], new[1:-1]) and not torch.equal(old[0, :, 5], new[0, :, 5])
         assert torch.equal(old[0, :, :5], new[0, :, :5]) and torch.equal(old[-1, :, 1:], new[-1, :, 1:])
+
+
+def test_two_engines_of_a_process_record_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's allocator knows one recording at a time; each engine has a thread of its own."""
+    under_way, most = [0], [0]
+
+    @contextmanager
+    def recording(graph: object, pool: object, capture_error_mode: str) -> Iterator[None]:
+        assert capture_error_mode == "thread_local"
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        time.sleep(0.05)
+        yield
+        under_way[0] -= 1
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock)
+    monkeypatch.setattr(torch.cuda, "graph", recording)
+    with ThreadPoolExecutor(4) as pool:
+        made = [job.result() for job in [pool.submit(recorder(), lambda: torch.ones(1)) for _ in range(4)]]
+    assert most[0] == 1 and [found.tolist() for _, found in made] == [[1.0]] * 4

@@ -70,6 +70,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stage:
         return played(tmp_path_factory.mktemp("whole") / "run")
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from 3.12 on
 @pytest.mark.parametrize(("where", "name", "call", "after"), LIVES)
 def test_kill_nine_changes_no_opponent(
     tmp_path: Path, whole: Stage, where: Any, name: str, call: int, after: bool
