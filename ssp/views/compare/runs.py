@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import EVAL, SOLVER
-from ssp.base.errors import InputError, hold
-from ssp.base.text import normalise
+from ssp.base.errors import InputError
 from ssp.config.load import dotted
 from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
@@ -80,24 +79,20 @@ class Run:
         name, hops = named[1] or records.cfg.data.eval[0].name, {int(named[2])} if named[2] else set()
         if self.metric.endswith("mean123"):
             hops = {1, 2, 3}
-        asked, files = records.questions(name), defaultdict[str, dict[int, str]](dict)
+        files = defaultdict[str, list[EpisodeRow]](list)
         found = self._evaluations.get((f"eval/{name}", step), {})
         solver = [at for at, rows in found.items() if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)]
-        rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
-        restore = "restore the files of data.eval; a world may be another one in another version of ssp"
         for row in found[max(solver)] if solver else []:  # the EMA anchor is evaluated beside it, and later
-            id = row["item"] or ""
-            hold(id in asked, rule, f"no {id} there", restore)
-            if row["outcome"] != "void" and (not hops or asked[id].hops in hops):
-                files[row["file"] or ""][row["row"] or 0] = id
+            if row["outcome"] != "void":
+                files[row["file"] or ""].append(row)
         answers = {}
         for file, rows in files.items():
             said = records.reader.columns(file, ["final", "text"])
-            for place, id in rows.items():
-                question, text = asked[id].question, said[place]["text"]
-                there = question in text or normalise(question) in normalise(text)
-                hold(there, rule, f"{id} asks something else there: {question}", restore)
-                answers[id] = asked[id].hops, float(same(said[place]["final"] or "", asked[id].answers))
+            for row in rows:
+                id, one = row["item"] or "", said[row["row"] or 0]
+                asked = records.question(name, id, one["text"])
+                if not hops or asked.hops in hops:
+                    answers[id] = asked.hops, float(same(one["final"] or "", asked.answers))
         return answers
 
     @cached_property

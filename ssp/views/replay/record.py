@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, PROPOSER, SOLVER, Episode, Task
-from ssp.base.errors import InputError
+from ssp.base.errors import InputError, hold
 from ssp.base.models import called
+from ssp.base.text import normalise
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
@@ -114,10 +115,7 @@ class Records:
         e, corpus = found.episode, corpora.TRAIN
         if found.evaluates:
             chosen = next(item for item in self.cfg.data.eval if f"eval/{item.name}" == e.game)
-            asked = self.questions(chosen.name).get(found.entry["item"])
-            if asked is None:
-                rule = "the question of an evaluation's episode stands in the set's file"
-                raise InputError(rule, e.id, "restore the files of data.eval")
+            asked = self.question(chosen.name, found.entry["item"] or "", e.text)
             fields, corpus = {"question": asked.question}, chosen.corpus
         elif found.policy == SOLVER:
             fields = {"question": str(found.game["question"])}
@@ -139,9 +137,17 @@ class Records:
     def _asked(self) -> dict[str, dict[str, Question]]:
         return {item.name: {asked.id: asked for asked in read_questions(item.file)} for item in self.cfg.data.eval}
 
-    def questions(self, name: str) -> dict[str, Question]:
-        """The questions of an evaluation set, by id."""
-        return self._asked.get(name, {})
+    def question(self, name: str, id: str, text: str) -> Question:
+        """The question of the set `name` that the transcript `text` begins with. InputError where the set's file has none
+        of that id any more, or another one."""
+        rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
+        step = "restore it; a world may be another one in another version of ssp"
+        asked = self._asked.get(name, {}).get(id)
+        if asked is None:
+            raise InputError(rule, f"no {id} there", step)
+        there = not text or asked.question in text or normalise(asked.question) in normalise(text)
+        hold(there, rule, f"{id} asks something else there: {asked.question}", step)
+        return asked
 
 
 def chosen(rows: Sequence[EpisodeRow], limit: int | None) -> list[EpisodeRow]:
