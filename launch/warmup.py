@@ -130,8 +130,9 @@ def _data(cfg: Config) -> Path:
 
 def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Episode]:
     """The episodes of `warmup.data` for the role `taught`, or of all that start from one model (for a role `alone` are not
-    theirs): traces, or the good ones of a run. InputError for anything else."""
-    roles = (*warmed(cfg), *VERIFIERS) if taught == ALL else (taught,)
+    theirs; a verifier reads what a proposer writes): traces, or the good ones of a run. InputError for anything else."""
+    verifiers = VERIFIERS if PROPOSER in cfg.roles else ()
+    roles = (*warmed(cfg), *verifiers) if taught == ALL else (taught,)
     renderers = {
         role: build.renderer(cfg, role if role in ROLES else SOLVER, folder, plays=role in ROLES) for role in roles
     }

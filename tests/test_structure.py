@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import gc
 import os
 import re
 import subprocess
@@ -242,3 +243,8 @@ def test_no_two_test_files_have_one_name() -> None:
         path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in ("conftest.py", "__init__.py")
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_garbage_is_collected_within_a_test() -> None:
+    """`pytest_runtest_call` in conftest.py says why."""
+    assert not gc.isenabled()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
 
@@ -21,14 +21,14 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
 
 
 def warmed(cfg: Config) -> tuple[str, ...]:
-    """The roles that start from what a warm start makes of `solver.model`: those that name the same model."""
-    return tuple(role for role in ROLES if cfg.block(role).model == cfg.solver.model)
+    """The roles that start from what a warm start makes of `solver.model`: those that play and name the same model."""
+    return tuple(role for role in cfg.roles if cfg.block(role).model == cfg.solver.model)
 
 
 def apart(cfg: Config) -> bool:
     """Whether the proposer has weights of its own, which may learn on from what a warm start has made."""
     own = cfg.proposer.policy != "shared" and cfg.placement.layout != "shared-base"
-    return own and PROPOSER in cfg.roles and PROPOSER in warmed(cfg)
+    return own and PROPOSER in warmed(cfg)
 
 
 def at_once(cfg: Config, role: str) -> int:

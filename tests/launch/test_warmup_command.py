@@ -213,6 +213,15 @@ def test_what_a_run_still_owes_is_taken_or_refused(data: Path, tmp_path: Path) -
         warmup.due(cfg, run)
 
 
+def test_who_is_given_questions_learns_no_other_role(data: Path, tmp_path: Path) -> None:
+    roles = {}
+    for given in ([], ["game.questions=dataset", "data.questions=world:train"]):
+        cfg = load("quickstart", [*CHEAP, f"warmup.data={data}", *given])
+        (course,) = warmup.due(cfg, RunFolder(tmp_path / "run"))
+        roles[cfg.game.questions] = {episode.role for episode in course.episodes}
+    assert roles["dataset"] == {"solver"} < roles["proposer"]
+
+
 def test_a_learner_that_dies_says_what_is_saved(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
