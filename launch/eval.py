@@ -16,6 +16,7 @@ from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.capacity.memory import MB, find, threads
 from ssp.capacity.memory.engine import fitting
+from ssp.config import own
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
@@ -73,8 +74,9 @@ def _play(
     hold(sets, "ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
     questions = {item.name: _questions(cfg, item, bool(args.data), args.per_hop) for item in sets}
     folder, corpus_names = named.folder(cfg), [item.corpus for item in sets]
-    options = args.method, args.temperature, args.samples, args.replay, named.url, named.model
-    places = [folder, *corpora.named(cfg, [corpora.TRAIN, *corpus_names]).values()]
+    options = args.method, args.temperature, args.samples, args.replay, named.url, named.model, own.prints(cfg)
+    spoken = [path] if (path := Path(cfg.protocol).expanduser()).is_file() else []
+    places = [folder, *spoken, *corpora.named(cfg, [corpora.TRAIN, *corpus_names]).values()]
     kept = Kept(args.out, evaluation.mark((to_yaml(cfg), options, questions), places))
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)

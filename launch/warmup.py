@@ -5,6 +5,7 @@ All is checked before anything starts; the folder is whole at every moment; Ctrl
 then, from which the same command goes on."""
 
 import asyncio
+import fcntl
 import math
 import os
 import signal
@@ -17,7 +18,7 @@ from actors import cluster
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.base.printable import say
 from ssp.config.crews import apart, warmed
 from ssp.config.schema import Config
@@ -62,6 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if out.exists():
         began(out)  # InputError unless it is an interrupted warm start's
     out.parent.mkdir(parents=True, exist_ok=True)
+    with out.with_name(f".{out.name}.lock").open("a") as lock:
+        with holding(BlockingIOError, "one warm start at a time fills a folder", lambda _: out, "wait, or set --out"):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _make(cfg, taught, out)
+    whose = "defaults" if taught == ALL else taught
+    say(f"policy: {out}\nnext: ssp train --config {parsed.config} {whose}.model={out}")
+    return 0
+
+
+def _make(cfg: Config, taught: str, out: Path) -> None:
     # What sets no number of its own computes on one thread; before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
@@ -73,9 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         teach(course, Console(), "the same command")
     finally:
         cluster.disconnect()
-    whose = "defaults" if taught == ALL else taught
-    say(f"policy: {out}\nnext: ssp train --config {parsed.config} {whose}.model={out}")
-    return 0
 
 
 def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:

@@ -25,8 +25,11 @@ def put(entry: Path, make: Callable[[Path], None], sound: Callable[[Path], bool]
         make(made)
         if entry.exists() and not sound(entry):
             entry.rename(old)
-        if not entry.exists():
+        try:
             made.rename(entry)
+        except OSError:
+            if not sound(entry):
+                raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return entry

@@ -250,8 +250,13 @@ def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:
             if not isinstance(value, list):
                 raise InputError(f"{full} in {source} is a list", repr(value), f"write the whole list: {full}=[...]")
             item_schema = get_args(hint)[0]
-            for index, item in enumerate(value if is_dataclass(item_schema) else ()):
-                _check_keys(item, item_schema, f"{full}[{index}].", source)
+            for index, item in enumerate(value):
+                if is_dataclass(item_schema):
+                    _check_keys(item, cast(type, item_schema), f"{full}[{index}].", source)
+                elif isinstance(item, list | dict):
+                    raise InputError(f"{full} in {source} is a list of words", repr(value), f"write {full}=[a, b]")
+        elif get_origin(hint) is dict and not isinstance(value, dict):
+            raise InputError(f"{full} in {source} is a block", repr(value), f"write {full}.KEY=VALUE")
 
 
 def _unknown(full: str, siblings: list[str], source: str) -> InputError:

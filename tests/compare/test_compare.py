@@ -24,6 +24,7 @@ from ssp.selfplay.settings import load
 from ssp.selfplay.versions import ANCHORS
 from ssp.telemetry.runlog import RunLog, read_metrics
 from ssp.views.compare.runs import Run, difference, paired
+from ssp.views.replay.record import Records
 from tests.replay.replayruns import play
 
 HOPS = {f"q{i}": 1 + i % 3 for i in range(60)}
@@ -230,6 +231,18 @@ def test_other_questions_under_the_same_ids_are_told_and_not_graded(tmp_path: Pa
     asked.write_text(asked.read_text().replace("The Q7?", "Who?"))
     with pytest.raises(InputError, match="'held'. Found: q7 asks something else there: Who\\?. Next: restore"):
         Run(folder)
+
+
+def test_a_question_is_the_same_however_the_prompt_has_it(tmp_path: Path) -> None:
+    """Prompts lose control strings, tokenizers compose accents, and code of one's own may ask something else."""
+    records = Records(RunFolder(made(tmp_path / "a", {0: LOW, 3: MID})))
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text(asked.read_text().replace("q7 ?", "What does the tag <s> mean to Pele\u0301?"))
+    assert records.question("held", "q7", "Question: What does the tag   mean to Pel\u00e9?\n").id == "q7"
+    with pytest.raises(InputError, match="something else"):
+        records.question("held", "q7", "Which part of it?")
+    records.cfg.solver.agent = "own.py:Agent"
+    assert records.question("held", "q7", "Which part of it?").id == "q7"
 
 
 def folder_of(path: Path, metric: str, scores: dict[int, float | None], kept: dict[int, int]) -> RunFolder:

@@ -137,6 +137,10 @@ def test_an_unknown_key_in_a_file_names_the_file(tmp_path: Path) -> None:
         ("run=3", "run in the command line is a block of settings", "3"),
         ("data.eval=3", "data.eval in the command line is a list", "3"),
         ("data.eval=[3]", "data.eval[0] in the command line is a block of settings", "3"),
+        ("referee.rules=[[1]]", "referee.rules in the command line is a list of words", "[[1]]"),
+        ("solver.tools=[{a: 1}]", "solver.tools in the command line is a list of words", "[{'a': 1}]"),
+        ("solver.reward_options=[1]", "solver.reward_options in the command line is a block", "[1]"),
+        ("defaults.reward_options=[]", "defaults.reward_options in the command line is a block", "[]"),
         ("steps=???", "every key needs a value", "steps: ??? in the command line"),
     ],
 )

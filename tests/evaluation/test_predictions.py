@@ -29,12 +29,15 @@ def test_a_folder_of_predictions_gives_each_sets_scores_and_their_average(tmp_pa
         {"id": "4", "question": "?", "golden_answers": "yes", "pred": "yes it is"},
     )
     write(tmp_path / "popqa.jsonl", {"golden_answers": ["x"], "output": {"pred": "the X"}})
+    more = [{"golden_answers": ["x"], "pred": "x", "output": output} for output in ({"retrieval": []}, "x", None)]
+    write(tmp_path / "more.jsonl", *more)
     read = predictions.read([tmp_path], {})
-    assert {name: len(rows) for name, rows in read.items()} == {"nq": 4, "popqa": 1}
+    assert {name: len(rows) for name, rows in read.items()} == {"nq": 4, "popqa": 1, "more": 3}
     lines = {name: evaluation.lines(name, rows, 0)[-1] for name, rows in read.items()}
     nq, popqa = lines["nq"].estimates, lines["popqa"].estimates
     assert (nq["em"].mean, nq["sub_em"].mean, nq["f1"].mean) == (1 / 4, 3 / 4, pytest.approx((2 / 3 + 1) / 4))
     assert (popqa["em"].mean, popqa["f1"].mean) == (1, 1)
+    assert lines.pop("more").estimates["em"].mean == 1, "another program's output stands beside its prediction"
     assert evaluation.macro(lines).estimates["em"].mean == (1 / 4 + 1) / 2
     assert "searches" not in nq and "recall" not in nq, "nothing is known of how they were found"
 

@@ -14,6 +14,7 @@ from ssp.base import devices
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, InputError
 from ssp.data.readers import Question
+from ssp.game import protocols
 from ssp.game.evaluation import Play
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -90,6 +91,24 @@ def test_rows_of_other_settings_are_not_taken_up(tmp_path: Path, script: Script)
         with pytest.raises(InputError, match="same policy, data and settings"):
             run(tmp_path, *more)
     assert kept.read_text() == rows and script.asked == asked
+
+
+@pytest.mark.parametrize("kind", ["agent", "protocol"])
+def test_rows_of_other_code_or_another_prompt_are_not_taken_up(tmp_path: Path, script: Script, kind: str) -> None:
+    code, spoken = tmp_path / "own.py", tmp_path / "own.yaml"
+    code.write_text("async def solve(chat, task): ...\n")
+    spoken.write_text(
+        (Path(protocols.__file__).parent / "library" / "mini.yaml").read_text().replace("id: mini", "id: my-mini")
+    )
+    setting = {"agent": f"solver.agent={code}:solve", "protocol": f"protocol={spoken}"}[kind], "defaults.model=tiny"
+    script.most = 4
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, *setting)
+    with {"agent": code, "protocol": spoken}[kind].open("a") as file:
+        file.write("# mended\n")
+    script.most = 99
+    with pytest.raises(InputError, match="same policy, data and settings"):
+        run(tmp_path, *setting)
 
 
 def test_without_a_terminal_a_line_comes_now_and_then(

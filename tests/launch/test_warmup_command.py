@@ -3,6 +3,7 @@ either learner; and what is refused."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -180,6 +181,10 @@ def test_what_it_refuses_before_anything_starts(
     ):
         assert console(["warmup", *words]) == 2, words
         assert said in capsys.readouterr().err
+    with (tmp_path / ".warm.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert console(["warmup", *settings, *out]) == 2, "of two, one would remove what the other has just saved"
+    assert "one warm start at a time" in capsys.readouterr().err
     assert "warmup" in COMMANDS and not (tmp_path / "warm").exists()
 
 

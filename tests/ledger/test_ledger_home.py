@@ -15,7 +15,7 @@ from ssp.record.ledger import HomeLedger, Ledger, home
 @pytest.fixture
 def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder that the kernel says is on NFS, and a temporary folder that is not."""
-    share, disk = tmp_path / "my share", tmp_path / "disk"
+    share, disk = tmp_path / "my share #2?a=b%20", tmp_path / "disk"
     share.mkdir()
     disk.mkdir()
     mounts = [("/dev/sda1", "/", "ext4"), ("old:/", str(share), "cifs"), ("server:/share", str(share), "nfs4")]

@@ -24,6 +24,8 @@ def test_every_record_of_a_run_gives_its_text_final_queries_and_reward_again(tmp
         rows = [{"question": item.question, "answers": item.golds} for item in stage.items()]
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     stage.play()
+    gone = config(game__questions=questions, data__questions=str(tmp_path / "gone.jsonl"), solver__reward="f1")
+    (tmp_path / "gone.jsonl").write_text('{"question": "another one ?", "answers": ["x"]}\n')
     seen: Counter[str] = Counter()
     for entry in stage.rows():
         episode = transcripts.read(stage.folder.episodes / entry["file"])[entry["row"]]
@@ -32,6 +34,9 @@ def test_every_record_of_a_run_gives_its_text_final_queries_and_reward_again(tmp
         assert [str(one) for one in compared if not one.same] == []
         assert entry["outcome"] != "rejected" or entry["cause"], "a rejection says why"
         seen.update(f"{episode.role} {one.what}" for one in compared)
+        if questions == "dataset":
+            reward = priced.check(episode, gone, fakes.tokens(), entry, games[0] if games else {})[-1]
+            assert reward.untold or entry["reward"] is None, "answers that were right too are gone with the question"
         seen[f"{entry['role']} earned"] += entry["reward"] is not None
     assert seen["solver earned"] > 20 and seen["eval earned"] == 0 and seen["solver reward"] > seen["solver earned"]
     assert questions == "dataset" or seen["proposer reward"] > 10

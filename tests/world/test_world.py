@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ssp.base import cache
 from ssp.base.errors import InputError
 from ssp.game import protocols
 from ssp.game.world import World, files, tokenizer
@@ -106,3 +107,14 @@ def test_tokenizer_round_trips_and_knows_every_tag(tmp_path: Path) -> None:
     assert all(len(tok.encode(stop)) == 1 for stop in mini.stops("solver"))
     assert tok.unk_token_id not in tok.encode(mini.render("solver", {"question": "x"}).replace("x", NAMES[0]))
     assert tok.encode("zzz") == [tok.unk_token_id]
+
+
+def test_of_two_that_make_an_entry_at_once_the_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def makes(folder: Path) -> None:
+        (folder / "whose").write_text("ours")
+        (tmp_path / "entry").mkdir()
+        (tmp_path / "entry" / "whose").write_text("theirs")
+
+    monkeypatch.setattr(Path, "exists", lambda self: False)  # as in the moment before the other one was there
+    assert (cache.put(tmp_path / "entry", makes, Path.is_dir) / "whose").read_text() == "theirs"
+    assert [file.name for file in tmp_path.iterdir()] == ["entry"]

@@ -13,6 +13,7 @@ from ssp.game.evaluation.rows import Row, row_of
 from ssp.game.judge import normalise
 
 _SUFFIXES = (".jsonl", ".parquet", ".gz", ".zst")
+_FIELDS = ("prediction", "pred")
 
 
 def stem(path: str | Path) -> str:
@@ -83,8 +84,9 @@ def _matched(path: Path, questions: Sequence[Question]) -> list[Row]:
 
 
 def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) -> Row:
-    place = row.maybe("output") if row.has("output") else row
-    field = next((field for field in ("prediction", "pred") if field in place.fields), "prediction")
+    output = row.fields.get("output")
+    place = row.inside("output") if isinstance(output, dict) and not output.keys().isdisjoint(_FIELDS) else row
+    field = next((field for field in _FIELDS if field in place.fields), "prediction")
     if field not in place.fields:
         row.fail(field, "a prediction is in the field prediction, pred or output.pred", "not there")
     sample = row.count("sample", least=0) if row.has("sample") else 0

@@ -19,8 +19,8 @@ HELD = 0.3
 TRAIN, HELDOUT = "train", "heldout"
 MAX_HOPS = 3
 SHARE = 0.1
-"""Of drawn questions, at most, that look the same thing up: else 46 % of the held-out ones with three hops would need
-the United Kingdom, and whether a policy says "UK" would count more than all that it learns."""
+"""Of drawn questions, rounded up, as many may look the same thing up: else 46 % of the held-out ones with three hops would
+need the United Kingdom, and whether a policy says "UK" would count more than all that it learns."""
 
 
 class English:
@@ -77,7 +77,7 @@ class English:
 
     def drawn(self, part: str, hops: int, n: int, seed: int) -> Iterator[tuple[Chain, str]]:
         """At most `n` distinct chains of the split with their questions. A run of relations comes the more often the more
-        chains it has, by the square root, so that no relation fills the set, and no place does: SHARE. Only what the
+        chains it has, by the square root, so that no relation fills the set, and no place does (SHARE). Only what the
         oracle reads as the one answer that the chain has, by all that the book says too."""
         rng = generator(seed, "english", part, hops)
         turns: list[tuple[float, Chain]] = []

@@ -109,6 +109,6 @@ def _copies(file: Path) -> tuple[int, int]:
     """A number drawn whenever one goes on from a copy, and how many copies were made until this one; -1 without a file."""
     if not file.is_file():
         return 0, -1
-    with closing(sqlite3.connect(f"file:{file.absolute()}?mode=ro", uri=True, timeout=10.0)) as db:
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)) as db:
         ((who,), (count,)) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
         return int(who), int(count)

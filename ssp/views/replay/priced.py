@@ -79,6 +79,8 @@ def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
     function, scored = known.get(cfg.solver.reward), cfg.judge.kind != "exact" and cfg.judge.scores
     if takes(function, "turns"):
         return "the documents' texts"
+    if cfg.game.questions == "dataset" and (game["question"], game["target"]) not in _known(cfg):
+        return "the question's other answers"
     return "the judge's score" if scored and takes(function, "score") else ""
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, PROPOSER, SOLVER, Episode, Task
 from ssp.base.errors import InputError, hold
 from ssp.base.models import called
-from ssp.base.text import normalise
+from ssp.base.text import normalise, plain
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
-from ssp.game import corpora
+from ssp.game import corpora, protocols
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
@@ -138,14 +138,15 @@ class Records:
         return {item.name: {asked.id: asked for asked in read_questions(item.file)} for item in self.cfg.data.eval}
 
     def question(self, name: str, id: str, text: str) -> Question:
-        """The question of the set `name` that the transcript `text` begins with. InputError where the set's file has none
-        of that id any more, or another one."""
+        """The question of the set `name` that the transcript `text` begins with; an agent's need not. InputError where the
+        set's file has none of that id any more, or another one."""
         rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
         step = "restore it; a world may be another one in another version of ssp"
         asked = self._asked.get(name, {}).get(id)
         if asked is None:
             raise InputError(rule, f"no {id} there", step)
-        there = not text or asked.question in text or normalise(asked.question) in normalise(text)
+        shown = normalise(plain(protocols.get(self.cfg.protocol).uncontrolled(asked.question)))  # as prompts have it
+        there = not text or self.cfg.solver.agent or shown in normalise(plain(text))
         hold(there, rule, f"{id} asks something else there: {asked.question}", step)
         return asked
 
