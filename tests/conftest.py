@@ -65,8 +65,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A test of the fast layer collects no garbage while it runs. Before Python 3.12 a collection may begin inside a C
-    function, so also where a test nests JSON down to the recursion limit: there the finaliser of any earlier test's object
-    has no depth left, and what it raises would count as this test's failure."""
+    function, so also where a test nests JSON down to the recursion limit: what Hypothesis calls at each collection, and
+    the finaliser of any earlier test's object, has no depth left there, and what it raises would be this test's failure."""
     slow = any(item.get_closest_marker(layer) for layer in ("ray", "nightly", "long"))
     if not slow:
         gc.disable()
