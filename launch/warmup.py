@@ -63,10 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if out.exists():
         began(out)  # InputError unless it is an interrupted warm start's
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_name(f".{out.name}.lock").open("a") as lock:
+    mine = out.with_name(f".{out.name}.lock")
+    with mine.open("a") as lock:
         with holding(BlockingIOError, "one warm start at a time fills a folder", lambda _: out, "wait, or set --out"):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _make(cfg, taught, out)
+        try:
+            _make(cfg, taught, out)
+        finally:
+            mine.unlink(missing_ok=True)
     whose = "defaults" if taught == ALL else taught
     say(f"policy: {out}\nnext: ssp train --config {parsed.config} {whose}.model={out}")
     return 0
