@@ -3,6 +3,7 @@
 Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints)."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from ray.exceptions import RayError
 from ray.util.metrics import Counter, Gauge
 
 from actors.program import Program
+from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
 
@@ -54,14 +56,14 @@ class RayMetrics:
         self._seen[name, source] = total
 
 
-async def watch(metrics: RayMetrics, activity: Activity, program: Program) -> None:
+async def watch(metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]) -> None:
     """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever is."""
     while True:
-        await look(metrics, activity, program)
+        await look(metrics, activity, program, queues)
         await asyncio.sleep(EVERY)
 
 
-async def look(metrics: RayMetrics, activity: Activity, program: Program) -> None:
+async def look(metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]) -> None:
     """Tell once."""
     busy = activity.busy()
     for kind, names in activity.kinds().items():
@@ -70,9 +72,8 @@ async def look(metrics: RayMetrics, activity: Activity, program: Program) -> Non
             metrics.add("actor/version", "live", float(version), kind)
         for name in names:
             metrics.grown("actor/busy_seconds", kind, name, busy[name])
-    said = await asyncio.gather(*[_asked(crew.handles[0].figures) for crew in program.queues.values()])
-    for role, told in zip(program.queues, said, strict=True):
-        for figure, value in (told or {}).items():
+    for role, queue in queues.items():
+        for figure, value in queue.figures().items():
             metrics.add(f"queue/{figure}", "live", value, role)
     for crew in program.retriever:
         states = await asyncio.gather(*[_asked(handle.state) for handle in crew.handles])

@@ -12,26 +12,25 @@ from actors import fleet, learners, restarts
 from actors.crew import Asked, Patience, RayCrew
 from actors.placement import Groups
 from actors.retriever import placed
-from actors.services import LedgerActor, QueueActor
+from actors.services import LedgerActor
 from actors.workers import PLAYERS, JudgeActor, PairActor, RoleCrew
 from ssp.base.crew import Crew
 from ssp.capacity.memory.processes import FLEET
 from ssp.capacity.placement import Plan
-from ssp.config.crews import at_once, players, queue_budget, ranks, shared_gpus, takes_turns
+from ssp.config.crews import at_once, players, ranks, shared_gpus, takes_turns
 from ssp.config.crews import learners as learners_of
 from ssp.config.schema import Config
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players, Retriever
-from ssp.selfplay.queues import Queue
 
 W = TypeVar("W")
 
 
 def needed_cpus(cfg: Config) -> float:
     """CPUs that all actors of a run ask Ray for together."""
-    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg) + len(cfg.roles))
+    return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg))
 
 
 def computing(cfg: Config) -> int:
@@ -61,13 +60,11 @@ class Program:
         # On this node, whose disk has the run folder; it asks for no CPU, which a head may not have.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-        queue, judged = queue_budget(cfg), models[cfg.roles[-1]]
-        self.queues = {role: self._crew(Queue, f"queue-{role}", QueueActor, 1, queue) for role in cfg.roles}
+        judged = models[cfg.roles[-1]]
         self.cast = Cast(
             players=self._players(folder.episodes),
             judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, judged)),
             learners={} if self._later else self._learners(),
-            queues=dict(self.queues),
             ledger=self._crew(LedgerWriter, "ledger", LedgerActor, 1, (folder.ledger,), **own),
         )
 

@@ -33,7 +33,6 @@ POLICIES = {
     "JudgeActor": Policy(RAY, "nothing: its calls are pure", "the call is made again, on the next judge"),
     "ShardActor": Policy(RAY, "requests under way", "players ask another replica, or wait until retriever.timeout"),
     "EncoderActor": Policy(RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"),
-    "QueueActor": Policy(RAY, "its references to blocks", "a sender without acknowledgement puts its block again"),
     "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again"),
     "LearnerActor": Policy(US, "weights and optimizer since the last save", _BACK),
     "SimulatedLearnerActor": Policy(US, "its updates since the last save", _BACK),

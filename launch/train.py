@@ -144,6 +144,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from ssp.selfplay.coordinator import SelfPlay
     from ssp.selfplay.evaluator import Evaluator
     from ssp.selfplay.report import Report
+    from ssp.selfplay.rollout_queue import RolloutQueue
     from ssp.selfplay.workers import build
 
     cfg = scene.cfg
@@ -155,7 +156,8 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
     metrics = RayMetrics(folder.name)
     display = Display(cfg, folder, console, [metrics.write])
-    live = watch(metrics, display.activity, program)
+    queues: dict[str, RolloutQueue] = {}  # once the game is there
+    live = watch(metrics, display.activity, program, queues)
     watching = asyncio.create_task(deaths.surely("live metrics", live, display.event))
     try:
         display.event(f"{len(program.actors)} actors are starting")
@@ -164,6 +166,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         report = Report(display, scene.oracle, computing(cfg), cfg.roles)
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
+        queues |= game.queues
         interrupted = _stop_on_interrupt(game, display)
         async with deaths.watched(folder.path / "deaths.jsonl", cfg.placement.restarts, program, display.event):
             await game.run()

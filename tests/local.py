@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.crew import Crew, LocalCrew
-from ssp.config.crews import learners, players, queue_budget
+from ssp.config.crews import learners, players
 from ssp.config.schema import Config
 from ssp.game.rollout import Search
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
-from ssp.selfplay.queues import Queue
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner, SimulatedLearner
 from ssp.selfplay.workers.player import Player
@@ -21,7 +20,7 @@ from ssp.selfplay.workers.player import Player
 
 def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Path, episodes: Path) -> Cast:
     """Build every worker here. `models`: role → start model folder, for the roles that play."""
-    place, budget = cfg.placement, queue_budget(cfg)
+    place = cfg.placement
 
     def playing(role: str) -> Crew[Players]:
         return LocalCrew(Players, role, lambda i: Player(cfg, role, models[role], search, episodes), players(cfg, role))
@@ -30,9 +29,6 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         made: Any = SimulatedLearner if cfg.block(name).learner.kind == "simulated" else Learner
         return LocalCrew(Learners, f"learner-{name}", lambda i: made(cfg, name, models[name]))
 
-    def queue(role: str) -> Crew[Queue]:
-        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(*budget))
-
     taught: dict[str, Crew[Learners]] = {}
     for name, roles in learners(cfg).items():
         taught |= dict.fromkeys(roles, learner(name))
@@ -40,6 +36,5 @@ def local_cast(cfg: Config, models: dict[str, Path], search: Search, ledger: Pat
         players={role: playing(role) for role in cfg.roles},
         judges=LocalCrew(Judges, "judge", lambda i: Judge(cfg, models[cfg.roles[-1]]), place.judges),
         learners=taught,
-        queues={role: queue(role) for role in cfg.roles},
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: HomeLedger(ledger)),
     )

@@ -11,7 +11,7 @@ import time
 
 from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
-from ssp.config.crews import bound, learners
+from ssp.config.crews import bound, learners, queue_budget
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
@@ -21,14 +21,14 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
-from ssp.selfplay.queues import Channel
 from ssp.selfplay.records import Game, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
+from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.settle import TOO_FEW, Round, settle, spread
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Batches, Targets
-from ssp.selfplay.training import Trainer, learns, tickets, whole
+from ssp.selfplay.training import Trainer, learns
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
 from ssp.telemetry.clock import Clock
@@ -50,7 +50,7 @@ class SelfPlay:
         self._store = WeightStore(cfg, cast, report.say)
         self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
-        self._queues = {role: Channel(crew) for role, crew in cast.queues.items()}
+        self.queues = {role: RolloutQueue(role, *queue_budget(cfg)) for role in cfg.roles}
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._recovery = Recovery(cfg, cast, folder, (self._batches, targets, self._league), report)
@@ -96,8 +96,8 @@ class SelfPlay:
         self._start, self._cut = state.step, self._cfg.steps
         self._stages.incarnation = self._trainer.incarnation = self._recovery.incarnation
         self._stages.redraws = state.rollbacks
-        for queue in self._queues.values():
-            await queue.clear()
+        for queue in self.queues.values():
+            queue.clear()
         bounds = {role: bound(self._cfg, role) for role in self._roles}
         self._pace, self._order = Pace(bounds, done=state.step), Pace({ORDER: 0}, done=state.step)
         self._abreast = max(bounds.values()) + 1
@@ -141,7 +141,7 @@ class SelfPlay:
                     break
                 end = number + 1
                 group.create_task(self._guarded(number))
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             await queue.close(min(end, self._cut))
 
     async def _guarded(self, number: int) -> None:
@@ -176,7 +176,7 @@ class SelfPlay:
         for role in self._roles:
             batch = this.settled.batch(role, self._league.figures(role))
             with self._report.waiting(this.clock.track, f"room in queue {role}"):
-                await self._queues[role].put(number, tickets(batch))
+                await self.queues[role].put(batch)
         await self._order.advance(ORDER)
         return True
 
@@ -252,14 +252,13 @@ class SelfPlay:
             batches: list[TrainBatch] = []
             for role in roles:
                 with self._report.waiting(f"learner-{learner}-0", "batch"):
-                    blocks = await self._queues[role].take(number)
-                if blocks is None:
+                    batch = await self.queues[role].take(number)
+                if batch is None:
                     return
-                batches.append(whole(blocks))
+                batches.append(batch)
             figures = await self._trainer.learn(*batches)
             for role in roles:
-                await self._queues[role].ack(number)
-                await self._trainer.sweep(role, self._queues[role])
+                await self.queues[role].done(number)
             step, versions = number + 1, self._versions(learner)
             self._recovery.examine(step, figures, self._stopping)
             if self._roles[-1] in roles:

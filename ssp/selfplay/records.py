@@ -1,4 +1,4 @@
-"""The small records that pass the coordinator and the queues: scalars and references, never token payloads (law 10)."""
+"""The small records that pass the coordinator and its queues: scalars and references, never token payloads (law 10)."""
 
 from __future__ import annotations
 
@@ -165,3 +165,8 @@ class TrainBatch:
     items: list[TrainItem]
     nbytes: int
     figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The round that it is of, which counts from 0."""
+        return self.step - 1

@@ -1,12 +1,10 @@
 """One learner step as the coordinator sees it: staleness, update, publication, commit. Refuses to know the algorithm.
 
-Promises that nothing older than its bound is trained (swept out of the queue, checked again in the batch), that `trained`
+Promises that nothing older than its bound is trained, that `trained`
 is written only after the update returned, and that roles which share a policy get one update and one publication a round."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 from ssp.base.episode import SOLVER, State
 from ssp.config import own
@@ -14,24 +12,8 @@ from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.learning.warmup.taught import PlanItem
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.queues import Channel, Ticket
 from ssp.selfplay.records import Published, TrainBatch, TrainItem
 from ssp.selfplay.versions import ANCHORS, WeightStore
-
-
-def tickets(batch: TrainBatch) -> list[Ticket]:
-    """A batch for its queue: what it is like, which does not age, then its episodes by the version of their oldest token."""
-    order, ages = batch.step - 1, dict[int, list[TrainItem]]()
-    for item in batch.items:
-        ages.setdefault(item.version_min, []).append(item)
-    share = batch.nbytes // max(1, len(batch.items))
-    aging = [Ticket(f"{order}@{v}", order, of_v, len(of_v), share * len(of_v), v) for v, of_v in sorted(ages.items())]
-    return [Ticket(str(order), order, replace(batch, items=[]), 0, 0), *aging]
-
-
-def whole(blocks: Sequence[Any]) -> TrainBatch:
-    """The inverse, of what the queue still has of it."""
-    return replace(blocks[0], items=[item for items in blocks[1:] for item in items])
 
 
 class Trainer:
@@ -71,10 +53,6 @@ class Trainer:
         for role, found in stats.items():
             found["version"] = float(self._store.latest(role).version)
         return stats
-
-    async def sweep(self, role: str, queue: Channel) -> None:
-        """After a publication, drop what waits in the queue of `role` and is now too old for any batch to come."""
-        await queue.sweep(self._oldest(role), lambda items: self._mark(items, State.DROPPED, "stale"))
 
     def _oldest(self, role: str) -> int:
         return self._store.latest(role).version - bound(self._cfg, role)

@@ -21,7 +21,7 @@ from actors.fleet import join
 from actors.process import Alive, Guarded
 from actors.program import Program, needed_cpus
 from actors.retriever import ShardActor
-from actors.services import LedgerActor, QueueActor
+from actors.services import LedgerActor
 from ssp.base.errors import Fault, InputError, SspError
 from ssp.config.schema import Config
 from ssp.engines.orders import OrderThread
@@ -137,14 +137,13 @@ def test_an_actor_whose_engine_is_down_starts_again():
     assert said[-1] == "worker-0 is back"
 
 
-def test_queue_ledger_and_shard_processes_import_neither_torch_nor_transformers(tmp_path):
+def test_ledger_and_shard_processes_import_neither_torch_nor_transformers(tmp_path):
     cfg = concrete(load("quickstart", []))
 
     def modules(self: object) -> list[str]:
         return sorted(sys.modules)
 
     actors = [
-        QueueActor.options(num_cpus=0.1).remote(4, 1000),
         LedgerActor.options(num_cpus=0.1).remote(tmp_path / "ledger.db"),
         ShardActor.options(num_cpus=0.1).remote(cfg, 0),
     ]
@@ -164,7 +163,7 @@ def test_a_program_is_named_fits_its_cpus_and_ends_alone(tmp_path, ray_cluster):
     names = set(ray_cluster.actors("named"))
     assert names == {
         "proposer-0", "solver-0", "solver-1", "judge-0", "shard-0-0", "shard-1-0", "shard-0-1", "shard-1-1",
-        "learner-proposer-0", "learner-solver-0", "queue-proposer-0", "queue-solver-0", "ledger-0",
+        "learner-proposer-0", "learner-solver-0", "ledger-0",
     }  # fmt: skip
     shown = list_actors(ray_cluster.dashboard, filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
     says = {actor.name.removeprefix("named-"): actor.repr_name for actor in shown if actor.name.startswith("named-")}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from actors import metrics
+from ssp.selfplay.records import TrainBatch
+from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.telemetry.activity import Activity
-
-FIGURES = {"items": 12.0, "bytes": 400.0, "leased": 1.0, "age": 2.5}
 
 
 def crew(method: str, told: dict[str, float] | None, name: str = "") -> Any:
@@ -28,9 +28,11 @@ def test_what_queues_and_shards_say_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(metrics, "PATIENCE", 0.05)
     shown: list[tuple[Any, ...]] = []
     series: Any = SimpleNamespace(add=lambda *told: shown.append(told), grown=lambda *told: None)
-    queues = {"proposer": crew("figures", None), "solver": crew("figures", FIGURES)}
+    queues = {"solver": RolloutQueue("solver", 9, 900)}
+    asyncio.run(queues["solver"].put(TrainBatch("solver", 1, [], 400)))
+    silent = crew("state", None, "shard-1")
     shard = crew("state", {"under_way": 1.0, "items": 9.0, "seconds": 0.5}, "shard-0")
-    program: Any = SimpleNamespace(queues=queues, retriever=[shard])
-    asyncio.run(metrics.look(series, Activity(lambda *given, **more: None), program))
-    assert ("queue/age", "live", 2.5, "solver") in shown and not any(told[-1] == "proposer" for told in shown)
+    program: Any = SimpleNamespace(retriever=[shard, silent])
+    asyncio.run(metrics.look(series, Activity(lambda *given, **more: None), program, queues))
+    assert ("queue/bytes", "live", 400.0, "solver") in shown
     assert ("retriever/under_way", "live", 1.0, "shard-0") in shown

@@ -24,7 +24,7 @@ def test_larger_models_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "cores", lambda: 12)
     found = counts(LARGE, "placement.solvers=3", "placement.proposers=1")
     assert (found["solver"], found["proposer"], found["judge"]) == (4, 12, 6)
-    assert (found["learner-solver"], found["learner-proposer"], found["queue"]) == (6, 6, 1)
+    assert (found["learner-solver"], found["learner-proposer"], found["ledger"]) == (6, 6, 1)
     assert threads.alone(load("quickstart", [LARGE])) == 12
     assert counts(LARGE, "placement.solvers=40", "placement.proposers=1")["solver"] == 1
     assert counts(LARGE, "solver.engine.kind=vllm")["solver"] == 1

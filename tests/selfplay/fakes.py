@@ -277,7 +277,6 @@ class Stage:
             players={role: faulty(crew) for role, crew in cast.players.items()},
             judges=faulty(cast.judges),
             learners={name: faulty(crew) for name, crew in cast.learners.items()},
-            queues={name: faulty(crew) for name, crew in cast.queues.items()},
             ledger=faulty(cast.ledger),
         )
 

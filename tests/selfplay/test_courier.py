@@ -108,7 +108,7 @@ def table(tmp_path: Path, members: list[Member], **played: list[Member]) -> Simp
         for role, mine in everyone.items()
     }
     taught = FaultyCrew(LocalCrew(Learners, "learner", lambda i: learner))
-    cast = Cast(crews, taught, {SOLVER: taught}, {}, LocalCrew(LedgerWriter, "l", lambda i: book))
+    cast = Cast(crews, taught, {SOLVER: taught}, LocalCrew(LedgerWriter, "l", lambda i: book))
     store = WeightStore(cfg, cast, said.append)
     asyncio.run(store.prepare(SOLVER))
 

@@ -35,7 +35,6 @@ def test_a_run_on_a_data_set_has_one_role(tmp_path: Path, bound: int) -> None:
     assert stage.sink.steps("eval") == [0, 2, 3]
     assert [(role, n) for role, n, _ in FakeLearner.seen] == [("solver", 1), ("solver", 2), ("solver", 3)]
     assert set(stage.cast.players) == set(stage.cast.learners) == {"solver"}
-    assert set(stage.cast.queues) == {"solver"}
     for figures in stage.figures():
         assert figures["game/played"] == 7 and 0 < figures["game/win_rate"] < 1
         assert not [

@@ -125,7 +125,7 @@ class Toy:
         self.shared = shared_gpus(cfg)
         crews: Any = {role: ToyCrew(Players, role, self) for role in ROLES}
         learners: Any = {role: ToyCrew(Learners, f"learner-{role}", self) for role in ROLES}
-        self.cast = Cast(crews, crews[SOLVER], learners, {}, crews[SOLVER])
+        self.cast = Cast(crews, crews[SOLVER], learners, crews[SOLVER])
 
     def seats(self, name: str) -> SharedGpus:
         return next(v for v in self.shared if name in (*v.roles, *(f"learner-{n}" for n in v.learners)))

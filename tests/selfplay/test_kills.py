@@ -1,4 +1,4 @@
-"""Exactly once, whatever dies and when: whole runs whose workers, learners, queues, ledger and driver are killed at every
+"""Exactly once, whatever dies and when: whole runs whose workers, learners, ledger and driver are killed at every
 call, before it is heard and after its effect, in the middle of a save and around the renaming of a checkpoint. What the
 final weights were trained on is then compared with the ledger."""
 
@@ -19,13 +19,12 @@ from fakes import MODEL, FakeLearner, Stage, config, world
 from ssp.base.crew import Around, Call, Crew, LocalCrew
 from ssp.base.episode import Episode, Grade, Task, Verdict
 from ssp.base.errors import Fault
-from ssp.config.crews import learners, queue_budget
+from ssp.config.crews import learners
 from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import Brief, PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
@@ -186,10 +185,6 @@ class Run(Stage):
             learners={
                 name: mortal(crew, "learner", lambda name=name: Learner(cfg, name, MODEL))
                 for name, crew in cast.learners.items()
-            },
-            queues={
-                name: mortal(crew, "queue", lambda: Queue(4 * 8 * 50, queue_budget(cfg)[1]))
-                for name, crew in cast.queues.items()
             },
             ledger=mortal(cast.ledger, "ledger", lambda: HomeLedger(self.folder.ledger)),
         )

@@ -150,7 +150,7 @@ def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int, monkeypatch: p
         **({f"{role}__policy": "shared" for role in ROLES} if shared else {}),
     )
     cast = made.cast
-    for crew in (cast.players["proposer"], cast.players["solver"], cast.judges, *cast.queues.values()):
+    for crew in (cast.players["proposer"], cast.players["solver"], cast.judges):
         crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
     made.whole()
     assert made.state()["step"] == 8 and not [row for row in made.rows() if row["cause"] == "stale"]

@@ -23,12 +23,12 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.health import Collapse
-from ssp.selfplay.queues import Channel, Queue
 from ssp.selfplay.records import Block, TrainBatch, TrainItem
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
+from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.settle import Round
-from ssp.selfplay.training import Trainer, tickets, whole
+from ssp.selfplay.training import Trainer
 from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
@@ -55,7 +55,6 @@ class School:
             dict.fromkeys(ROLES, player),
             player,
             dict(self.learners),
-            {},
             LocalCrew(LedgerWriter, "ledger", lambda i: self.ledger),
         )
         self.store = WeightStore(cfg, self.cast, print)
@@ -101,17 +100,16 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
     assert school.ledger.outcomes()["drop/stale"] == 3 - bound
 
 
-def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
-    """The rest of its batch is trained; what no version wrote does not age."""
+def test_what_became_too_old_in_the_queue_is_dropped_and_the_rest_is_trained(tmp_path: Path) -> None:
+    """What no version wrote does not age, and teaches nothing."""
     school = School(ungrouped(bounds=(0, 1)), tmp_path / "run")
-    channel = Channel(LocalCrew(Queue, "queue", lambda i: Queue(10, 1000)), 5)
+    queue = RolloutQueue(SOLVER, 10, 1000)
 
     async def wait_and_learn(batch: TrainBatch) -> dict[str, float]:
-        await channel.put(3, tickets(batch))
-        await school.trainer.sweep(SOLVER, channel)
-        blocks = await channel.take(3)
-        assert blocks is not None
-        return (await school.trainer.learn(whole(blocks)))[SOLVER]
+        await queue.put(batch)
+        taken = await queue.take(batch.number)
+        assert taken is not None
+        return (await school.trainer.learn(taken))[SOLVER]
 
     for step in (1, 2):
         school.learn(school.batch(SOLVER, step, [step]))
@@ -119,16 +117,7 @@ def test_what_waits_too_long_is_swept_out_of_the_queue(tmp_path: Path) -> None:
     stats = asyncio.run(wait_and_learn(batch))
     assert school.ledger.outcomes() == {"drop/stale": 1, "drop/no_signal": 1}
     assert sorted(FakeLearner.seen[-1][2]) == sorted(item.id for item in batch.items if item.version_min >= 2)
-    assert (stats["staleness/max"], stats["episodes"], stats["reward/mean"]) == (1, 4, 1.0)
-
-
-def test_a_batch_that_was_in_a_queue_is_the_same_batch(tmp_path: Path) -> None:
-    batch = School(ungrouped(), tmp_path / "run").batch(SOLVER, 1, [4, 4, 4])
-    assert whole([ticket.block for ticket in tickets(batch)]) == batch
-    assert [(t.id, t.order, t.items, t.nbytes, t.version) for t in tickets(batch)] == [
-        ("0", 0, 0, 0, -1),
-        ("0@4", 0, 3, 9, 4),
-    ]
+    assert (stats["staleness/max"], stats["episodes"], stats["reward/mean"]) == (2, 5, 1.0)
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ssp.learning.algorithms.estimators:Rloo"])

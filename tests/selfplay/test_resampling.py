@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from fakes import FakeLearner, Stage, config
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.crews import queue_budget
-from ssp.selfplay.queues.queue import LeaseQueue, Ticket
+from ssp.selfplay.records import TrainBatch
+from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.settings import load
 
 TRAINED = (
@@ -30,7 +32,8 @@ def test_all_proposals_of_a_round_fit_into_their_queue(kind: str) -> None:
     batch = ["proposer.batch=600", "solver.batch=600", "proposer.limits.total_tokens=8000"]
     cfg = load("quickstart", [f"game.batch={kind}", *batch])
     most = 600 * (1 + cfg.game.resample_attempts)
-    assert LeaseQueue(*queue_budget(cfg)).put([Ticket("0@1", 0, None, most, most * 8000 * BYTES_A_TOKEN)])
+    batch = TrainBatch("proposer", 1, [None] * most, most * 8000 * BYTES_A_TOKEN)  # type: ignore[list-item]
+    asyncio.run(RolloutQueue("proposer", *queue_budget(cfg), patience=1.0).put(batch))
     with pytest.raises(InputError, match="has at most 65536 episodes"):
         load("quickstart", [f"game.batch={kind}", "proposer.batch=12000"])
 

@@ -12,7 +12,6 @@ from ssp.learning.warmup.taught import Taught
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
-from ssp.selfplay.queues import Queue
 from ssp.selfplay.workers.judge import Judge
 from ssp.selfplay.workers.learner import Learner, SimulatedLearner
 from ssp.selfplay.workers.player import Player
@@ -49,6 +48,6 @@ def test_what_a_call_is_allowed_stands_at_its_method() -> None:
 
 
 def test_nobody_is_asked_for_what_its_protocol_does_not_have() -> None:
-    crew: LocalCrew[Any] = LocalCrew(Queue, "queue", lambda i: Queue(1, 1))
-    with pytest.raises(AttributeError, match="Queue has no call figures"):
+    crew: LocalCrew[Any] = LocalCrew(Judges, "judge", lambda i: None)
+    with pytest.raises(AttributeError, match="Judges has no call figures"):
         crew.first.figures()

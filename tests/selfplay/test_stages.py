@@ -61,7 +61,7 @@ class Table:
         self.judges = FaultyCrew(LocalCrew(Judges, "judge", lambda i: self.judge, 2))
         ledger = LocalCrew(LedgerWriter, "ledger", lambda i: self.book)
         self.gate = VoidGate(self.cfg.void)
-        cast = Cast({PROPOSER: self.proposers, SOLVER: self.solvers}, self.judges, {}, {}, ledger)
+        cast = Cast({PROPOSER: self.proposers, SOLVER: self.solvers}, self.judges, {}, ledger)
         store = WeightStore(self.cfg, cast, print)
         self.stages = Stages(self.cfg, cast, self.gate, store)
         self.stages.incarnation = 4

@@ -13,10 +13,9 @@ import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config
 
 from ssp.base.crew import Call
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import SspError, VoidLimit
 from ssp.record.ledger import home
-from ssp.selfplay.queues import Channel
 
 
 def slow_down(stage: Stage, role: str, turns: int) -> None:
@@ -225,23 +224,6 @@ def test_a_learner_that_lacks_a_block_takes_the_run_back_and_nothing_is_learned_
     lost = stage.rows("SELECT * FROM episodes WHERE cause = 'rolled_back'")
     assert {row["state"] for row in lost} == {"dropped"}
     assert all(states[name]["trained"] for name in ROLES) and stage.figures(role)[-1]["staleness/max"] <= bound
-
-
-def test_a_run_sweeps_each_queue_after_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the version that was published then; where nothing is that old, no queue is asked."""
-    asked: list[tuple[str, int]] = []
-    sweep = Channel.sweep
-
-    async def noted(self: Channel, oldest: int, account: Any) -> None:
-        asked.append((self.name, oldest))
-        await sweep(self, oldest, account)
-
-    monkeypatch.setattr(Channel, "sweep", noted)
-    stage = Stage(config(steps=3, bounds=(0, 1)), tmp_path / "run").played()
-    for role, oldest in ((PROPOSER, [2, 3, 4]), (SOLVER, [1, 2, 3])):
-        name = stage.cast.queues[role].name
-        assert [version for queue, version in asked if queue == name] == oldest
-        assert stage.cast.queues[role].counts["sweep"] == 0  # type: ignore[attr-defined]
 
 
 def test_the_folder_has_every_episode_of_a_run_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

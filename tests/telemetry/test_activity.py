@@ -15,7 +15,6 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.crews.watched import Watched, watched
-from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.settings import load
 from ssp.telemetry.activity import STEP, Activity
@@ -138,12 +137,12 @@ def test_new_weights_in_flight_have_a_track_of_their_own() -> None:
 def test_a_cast_is_watched_once_a_crew() -> None:
     spans = Spans()
     activity = Activity(spans.span)
-    learner, queue = Crew(Learners, "learner-solver"), {"solver": Crew(Queue, "queue-solver")}
+    learner = Crew(Learners, "learner-solver")
     players, ledger = {"solver": Crew(Players, "solver", 2)}, Crew(LedgerWriter, "ledger")
-    cast = Cast(players, Crew(Judges, "judge"), {"proposer": learner, "solver": learner}, queue, ledger)
+    cast = Cast(players, Crew(Judges, "judge"), {"proposer": learner, "solver": learner}, ledger)
     seen = watched(cast, activity, load("quickstart"))
     assert seen.learners["proposer"] is seen.learners["solver"] is not learner
-    assert seen.queues is cast.queues and seen.ledger is ledger
+    assert seen.ledger is ledger
     assert replace(seen).players["solver"].size == 2
     kinds = {"solver": ["solver-0", "solver-1"], "judge": ["judge-0"], "learner_solver": ["learner-solver-0"]}
     assert activity.kinds() == kinds

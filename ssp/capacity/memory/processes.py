@@ -45,7 +45,6 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
         Process("retriever", shards, cpus, shard(cfg), on_gpu, shard_gpus),
         *([Process("encoder", encoders, cpus, _encoder(cfg), on_gpu, shard_gpus)] if encoders else []),
         *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
-        Process("queue", len(cfg.roles), cpus, plain),
         Process("ledger", 1, 0.0, plain),
     ]
 

@@ -22,7 +22,7 @@ from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
 from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
-from ssp.config.crews import at_once, learners, queue_budget
+from ssp.config.crews import at_once, learners
 from ssp.config.schema import Config
 from ssp.engines.simulated import Decoding, Pace
 from ssp.learning.tiny.actor import turns
@@ -34,7 +34,6 @@ from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.queues import Queue
 from ssp.selfplay.records import Brief, PlayOrder, PlayReport
 from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import Item, Targets
@@ -93,20 +92,16 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     }
     # A call that one of these does not write out does nothing.
     taught = {name: _Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}  # type: ignore[abstract]
-    books, budget = _Books(), queue_budget(cfg)  # type: ignore[abstract]
+    books = _Books()  # type: ignore[abstract]
     judging, asked = judge_seconds(cfg, costs), itertools.count(1)
 
     def learner(name: str) -> LocalCrew[Learners]:
         return LocalCrew(Learners, f"learner-{name}", lambda i: taught[name])
 
-    def queue(role: str) -> LocalCrew[Queue]:
-        return LocalCrew(Queue, f"queue-{role}", lambda i: Queue(*budget))
-
     cast = Cast(
         players=dict(players),
         judges=LocalCrew(Judges, "judge", lambda i: _Judge(judging, costs, cfg.game.attempts, asked), split.judges),
         learners={role: learner(name) for name, roles in learners(cfg).items() for role in roles},
-        queues={role: queue(role) for role in cfg.roles},
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: books),
     )
     folder.checkpoints.mkdir(parents=True)

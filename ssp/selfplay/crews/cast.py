@@ -7,7 +7,6 @@ from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault, SspError
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
-from ssp.selfplay.queues.queue import Queue
 from ssp.selfplay.transfer.broadcast import FAILED
 
 GONE = "payload_lost"
@@ -21,12 +20,11 @@ class LearnerLost(SspError):
 @dataclass(frozen=True)
 class Cast:
     """Crews of one run, by role where each role that plays has its own. Roles that share a policy have the same learner,
-    which is a crew of one, as queues and the ledger are."""
+    which is a crew of one, as the ledger is."""
 
     players: dict[str, Crew[Players]]
     judges: Crew[Judges]
     learners: dict[str, Crew[Learners]]
-    queues: dict[str, Crew[Queue]]
     ledger: Crew[LedgerWriter]
 
     def learner(self, role: str) -> Learners:

@@ -50,7 +50,7 @@ class Watched(Around[W]):
 
 
 def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
-    """The cast with every crew that computes watched. Queues and the ledger are not: they answer at once."""
+    """The cast with every crew that computes watched. The ledger is not: it answers at once."""
     learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
     return replace(
         cast,

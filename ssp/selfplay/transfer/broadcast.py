@@ -32,7 +32,7 @@ class Group:
     """One process's part of a group. Rank 0 gives the socket that `call` names."""
 
     def __init__(self, call: Call, rank: int, host: str, opened: socket.socket | None = None) -> None:
-        # Here, because ledgers, queues and shards import this room's records and should start without torch.
+        # Here, because ledgers and shards import this room's records and should start without torch.
         import torch
         import torch.distributed as dist
 

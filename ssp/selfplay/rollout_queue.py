@@ -1,0 +1,107 @@
+"""The batches of one learning role between the round that settled them and the learner that trains them.
+
+Owns what was put and is not trained yet: references to blocks in the object store, never a payload (law 10). Promises that a
+batch is taken by its number, that `put` waits for room in items and in bytes (law 9), and that a batch counts against both
+bounds until it is trained. Lives in the coordinator's process: it dies with the run, which goes back to a checkpoint."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ssp.base.errors import InvariantError, SspError
+from ssp.selfplay.records import TrainBatch
+
+PATIENCE = 600.0
+"""Seconds that a queue may be full: the slowest update that still makes progress."""
+
+
+class Waiting(NamedTuple):
+    """A batch in the queue, and the clock's seconds when it came."""
+
+    batch: TrainBatch
+    since: float
+
+
+class RolloutQueue:
+    """`put`, `take` and `done` by number of the round. `patience`: seconds that `put` waits for room."""
+
+    def __init__(
+        self,
+        role: str,
+        max_items: int,
+        max_bytes: int,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._role = role
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._patience = patience
+        self._clock = clock
+        self._batches: dict[int, Waiting] = {}
+        self._end: int | None = None
+        self._moved = asyncio.Condition()
+
+    async def put(self, batch: TrainBatch) -> None:
+        """Hand over the batch of a round; waits while there is no room, which holds the rounds back.
+
+        InvariantError: a batch that can never fit. SspError: no room within the queue's patience."""
+        if len(batch.items) > self._max_items or batch.nbytes > self._max_bytes:
+            raise InvariantError(
+                f"{len(batch.items)} episodes of {batch.nbytes} bytes can never fit a queue of "
+                f"{self._max_items} episodes and {self._max_bytes} bytes"
+            )
+        try:
+            async with asyncio.timeout(self._patience), self._moved:
+                await self._moved.wait_for(lambda: self._has_room(batch))
+                self._batches[batch.number] = Waiting(batch, self._clock())
+                self._moved.notify_all()
+        except TimeoutError as error:
+            full = f"the queue of {self._role} had no room for round {batch.number}"
+            raise SspError(f"{full} for {self._patience:.0f} s: is its learner stuck?") from error
+
+    async def take(self, number: int) -> TrainBatch | None:
+        """The batch of round `number`, once it is there; None when the queue is closed before it.
+
+        It has no deadline: whoever makes the batch fails and cancels the taker, or closes the queue."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: number in self._batches or self._is_over(number))
+            waiting = self._batches.get(number)
+        return None if waiting is None else waiting.batch
+
+    async def done(self, number: int) -> None:
+        """Forget the batch of round `number`: it is trained, and its room is free."""
+        async with self._moved:
+            self._batches.pop(number, None)
+            self._moved.notify_all()
+
+    async def close(self, end: int) -> None:
+        """No batch of round `end` or of a later one will come."""
+        async with self._moved:
+            self._end = end
+            self._moved.notify_all()
+
+    def clear(self) -> None:
+        """Forget everything and open again: the run went back to a checkpoint, and nobody waits."""
+        self._batches.clear()
+        self._end = None
+
+    def figures(self) -> dict[str, float]:
+        """`items`: episodes here; `bytes`: of their payloads; `age`: seconds of the oldest batch."""
+        now = self._clock()
+        items, nbytes = self._size()
+        oldest = min((waiting.since for waiting in self._batches.values()), default=now)
+        return {"items": float(items), "bytes": float(nbytes), "age": now - oldest}
+
+    def _size(self) -> tuple[int, int]:
+        """Episodes and bytes that are here."""
+        batches = [waiting.batch for waiting in self._batches.values()]
+        return sum(len(batch.items) for batch in batches), sum(batch.nbytes for batch in batches)
+
+    def _has_room(self, batch: TrainBatch) -> bool:
+        items, nbytes = self._size()
+        return items + len(batch.items) <= self._max_items and nbytes + batch.nbytes <= self._max_bytes
+
+    def _is_over(self, number: int) -> bool:
+        return self._end is not None and number >= self._end
