@@ -239,7 +239,7 @@ class RoleConfig:
     algorithm: str = choice(
         "grpo",
         "grpo dr_grpo grpo_turns rloo reinforce_pp_baseline reinforce reinforce_running reinforce_none reinforce_pp gae"
-        " rae remax",
+        " rae remax hrpo",
     )
     loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""

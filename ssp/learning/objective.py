@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ssp.config.role import RoleConfig
 from ssp.learning import algorithms, losses
-from ssp.learning.algorithms.base import Algorithm, over_tokens, token_rewards, whiten
+from ssp.learning.algorithms.base import Algorithm
+from ssp.learning.algorithms.tokens import over_tokens, token_rewards, whiten
 from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import Ranks
 from ssp.learning.batch import Batch, lengths, mini_batches

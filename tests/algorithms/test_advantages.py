@@ -11,7 +11,7 @@ from ssp.base.errors import InvariantError
 from ssp.config.tables import SAID, choices
 from ssp.game.rewards import proposer
 from ssp.learning import algorithms, kl, losses
-from ssp.learning.algorithms.base import token_rewards
+from ssp.learning.algorithms.tokens import token_rewards
 
 NAN = float("nan")
 EXTRA = {"gae": {"values": torch.zeros(99, 4)}, "remax": {"baseline_rewards": torch.zeros(99)}}
@@ -35,7 +35,7 @@ def estimate(name, batch):
 
 
 def test_every_name_of_the_contract_is_there():
-    known = "dr_grpo gae grpo grpo_turns rae reinforce reinforce_none reinforce_pp reinforce_pp_baseline reinforce_running remax rloo"
+    known = "dr_grpo gae grpo grpo_turns hrpo rae reinforce reinforce_none reinforce_pp reinforce_pp_baseline reinforce_running remax rloo"
     assert algorithms.names() == tuple(known.split())
     assert all(algorithms.get(name).name == name for name in algorithms.names())
 

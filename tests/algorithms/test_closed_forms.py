@@ -171,6 +171,7 @@ FORMULAS = {
     "grpo_turns": grpo_turns,
     "rloo": rloo,
     "reinforce": reinforce,
+    "hrpo": reinforce,  # a batch in which all rows ask for the same
     "reinforce_none": lambda rows, batch: rows.constant(rows.totals),
     "reinforce_running": lambda rows, batch: rows.constant(rows.totals),  # the first batch of all
     "reinforce_pp": reinforce_pp,

@@ -95,7 +95,7 @@ def test_unknown_names_list_the_known_ones():
     with pytest.raises(InputError, match="cispo, decoupled, gspo, pg, ppo_clip, tis"):
         losses.get("nope")
     with pytest.raises(
-        InputError, match="dr_grpo, gae, grpo, grpo_turns, rae, reinforce, reinforce_none, reinforce_pp"
+        InputError, match="dr_grpo, gae, grpo, grpo_turns, hrpo, rae, reinforce, reinforce_none, reinforce_pp"
     ):
         algorithms.get("grop")
 

@@ -100,7 +100,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("proposer.reward_options.guide=mine.py:none", "called with (question)"),
         ("solver.algorithm=mine.py:plain", "is a class that inherits Algorithm"),
         ("solver.algorithm=mine.py:Critic", "has no critic"),
-        ("solver.algorithm=mine.py:Half", "abstract"),
+        ("solver.algorithm=mine.py:Half", "neither credits nor advantages"),
         ("solver.algorithm=Mean", "or your own my_file.py:name"),
         ("solver.loss=mine.py:Gone", "mine.py:Gone"),
         ("solver.loss=huber", "or your own my_file.py:name"),

@@ -1,14 +1,19 @@
 """The registry of advantage estimators. A further one is a class in `estimators` that has a name; a user's own is a
 class at a place."""
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.config import own
 from ssp.learning.algorithms import estimators
 from ssp.learning.algorithms.base import Algorithm
-from ssp.learning.batch import Batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ssp.learning.batch import Batch
 
 _KINDS = [kind for kind in vars(estimators).values() if isinstance(kind, type) and issubclass(kind, Algorithm)]
 _ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _KINDS if kind.name}
@@ -33,14 +38,22 @@ def _own(place: str, gamma: float, lam: float) -> Algorithm:
     kind = own.find(place, rule, example)
     if not isinstance(kind, type) or not issubclass(kind, Algorithm):
         raise InputError(f"{rule} is a class that inherits Algorithm", repr(kind), f"write `{example}`")
+    lacks = f"{rule} says what an episode earns"
+    hold(kind.settled_by() is not None, lacks, "neither credits nor advantages", "write one of the two methods")
     hold(not kind.needs_values, f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
     called = f"{rule} is made by its class, called with (gamma, lam)"
     # It may lack a method, or raise whatever its author likes.
     with holding(Exception, called, lambda error: f"{type(error).__name__}: {error}", "correct it"):
         made = kind(gamma, lam)
+    made.name = own.title(place)
+    if not made.in_learner:
+        return made
     given_by = made.advantages
 
     def checked(batch: Batch) -> Tensor:
+        import torch
+        from torch import Tensor
+
         given, on = given_by(batch), batch.mask.bool() & batch.valid.bool()[:, None]
         if not isinstance(given, Tensor) or given.shape != on.shape:
             found = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
@@ -50,5 +63,5 @@ def _own(place: str, gamma: float, lam: float) -> Algorithm:
             raise InputError(zeros, "another one", "finish with over_tokens(row_values, batch.mask)")
         return given.detach().float()
 
-    made.name, made.advantages = own.title(place), checked  # type: ignore[method-assign]
+    made.advantages = checked  # type: ignore[method-assign]
     return made

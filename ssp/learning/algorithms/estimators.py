@@ -1,28 +1,53 @@
 """The advantage estimators of the package: what a reward is compared with, and how that is spread over tokens."""
 
-from collections.abc import Mapping
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from ssp.learning.algorithms import base
-from ssp.learning.algorithms.base import Algorithm, episode_rewards, over_tokens, standardise
-from ssp.learning.batch import Batch
+import numpy as np
+
+from ssp.base.errors import InvariantError
+from ssp.learning.algorithms.base import Algorithm
+from ssp.learning.algorithms.scored import (
+    EPSILON,
+    Credit,
+    Numbers,
+    Scored,
+    as_credits,
+    groups_of,
+    later,
+    rewards_of,
+    standardised,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ssp.learning.batch import Batch
 
 
 class Grpo(Algorithm):
     """A = (r - group mean) / (group std + 1e-6), the same on every model token of the episode.
 
-    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation, the
-    epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with."""
+    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation,
+    the epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with."""
 
-    name, needs_group, baseline = "grpo", True, "group"
+    name = "grpo"
+    needs_group = True
+    baseline = "group"
     spread = True
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against its group."""
-        rewards = episode_rewards(batch)
-        return over_tokens(standardise(rewards, batch.valid, batch.groups, self.spread, lone=True), batch.mask)
+        return as_credits(self.compared(episodes, rewards_of(episodes)))
+
+    def compared(self, episodes: Sequence[Scored], earned: Numbers) -> Numbers:
+        """`earned`, a number an episode, against its group; one that was expected alone has mean 0 and deviation 1."""
+        values = standardised(earned, groups_of(episodes), self.spread)
+        alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
+        return np.where(alone, earned / (1.0 + EPSILON if self.spread else 1.0), values)
 
 
 class DrGrpo(Grpo):
@@ -31,30 +56,30 @@ class DrGrpo(Grpo):
     Source: Liu et al. 2025 (arXiv 2503.20783); its other half is `aggregate=fixed-length`. EMA-PG's switch
     `norm_adv_by_std_in_grpo=False`."""
 
-    name, spread = "dr_grpo", False
+    name = "dr_grpo"
+    spread = False
 
 
 class GrpoTurns(Grpo):
-    """`Grpo`, turn by turn: A of turn k = (G_k - group mean of G_k) / (group std of G_k + 1e-6), G_k what the attempt earned
-    from turn k on; an attempt with fewer turns counts with its last one. `Grpo` itself where only last turns earn.
+    """`Grpo`, turn by turn: A of turn k = (G_k - group mean of G_k) / (group std of G_k + 1e-6), G_k what the attempt
+    earned from turn k on; an attempt with fewer turns counts with its last one. `Grpo` itself where only last turns earn.
 
     Source: the sum over later steps is that of Shao et al. 2024 (arXiv 2402.03300), section 4.1.3, process supervision,
     which divides by the spread of single steps; one baseline a turn is Zeng et al. 2025 (arXiv 2505.11821)."""
 
-    name, by_turn = "grpo_turns", True
+    name = "grpo_turns"
+    by_turn = True
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each turn against the same turn of the group's attempts."""
-        mask = batch.mask.bool()
-        begins = mask & ~torch.nn.functional.pad(mask, (1, -1))
-        turns, later = begins.cumsum(1) - 1, base.returns(base.token_rewards(batch), mask, 1.0)
-        out = torch.zeros(mask.shape, dtype=torch.float32)
-        for turn in range(int(begins.sum(dim=1).max())):
-            counted = turns.clamp(max=turn).amax(dim=1, keepdim=True)  # the turn itself, or the row's last one
-            earned = later.gather(1, (begins & (turns == counted)).int().argmax(dim=1, keepdim=True)).squeeze(1)
-            advantage = standardise(earned, batch.valid, batch.groups, lone=True)
-            out = torch.where(mask & (turns == turn), advantage.float()[:, None], out)
-        return out
+        rewards_of(episodes)
+        earned = [later(episode.turns or [episode.reward]) for episode in episodes]
+        counts = [len(turns) for turns in earned]
+        by_turn = []
+        for turn in range(max(counts, default=0)):
+            of_turn = [turns[min(turn, len(turns) - 1)] for turns in earned]
+            by_turn.append(self.compared(episodes, np.array(of_turn, dtype=np.float64)))
+        return [tuple(float(by_turn[turn][i]) for turn in range(count)) for i, count in enumerate(counts)]
 
 
 class Rloo(Algorithm):
@@ -62,54 +87,77 @@ class Rloo(Algorithm):
 
     Source: Ahmadian et al. 2024 (arXiv 2402.14740), after Kool et al. 2019."""
 
-    name, needs_group, baseline = "rloo", True, "group"
+    name = "rloo"
+    needs_group = True
+    baseline = "group"
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against the others of its group."""
-        scored = batch.valid.bool()
-        same = (batch.groups[:, None] == batch.groups[None, :]) & scored[None, :]
-        n = same.sum(dim=1).double()
-        centred = standardise(episode_rewards(batch), scored, batch.groups, spread=False)
-        return over_tokens(torch.where(n > 1, centred * n / (n - 1).clamp(min=1), 0.0), batch.mask)
+        groups = groups_of(episodes)
+        sizes = Counter(groups.tolist())
+        n = np.array([sizes[group] for group in groups.tolist()], dtype=np.float64)
+        centred = standardised(rewards_of(episodes), groups, spread=False)
+        return as_credits(np.where(n > 1, centred * n / np.maximum(n - 1, 1), 0.0))
 
 
 class Reinforce(Algorithm):
     """A = (r - batch mean) / (batch std + 1e-6) on every model token. Source: Williams 1992 (REINFORCE with a baseline)."""
 
-    name, baseline = "reinforce", "batch"
+    name = "reinforce"
+    baseline = "batch"
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against the batch."""
-        return over_tokens(standardise(episode_rewards(batch), batch.valid, torch.zeros_like(batch.groups)), batch.mask)
+        return as_credits(standardised(rewards_of(episodes), np.zeros(len(episodes), dtype=np.int64)))
+
+
+class Hrpo(Algorithm):
+    """A = (R - mean_h) / (std_h + 1e-6) over the episodes of the batch whose rows ask for the same number h of hops,
+    and which one version graded; of one that was played alone with its h, R / (1 + 1e-6).
+
+    Source: Dr. Zero (arXiv 2601.07055), hop-grouped relative policy optimisation, as in its released code."""
+
+    name = "hrpo"
+    baseline = "asked"
+
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
+        """Of each episode against those that were asked for the same."""
+        numbers: dict[tuple[str, int], int] = {}
+        kinds = [(episode.asked, episode.grader) for episode in episodes]
+        groups = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64)
+        rewards = rewards_of(episodes)
+        alone = np.array([episode.peers == 1 for episode in episodes], dtype=bool)
+        return as_credits(np.where(alone, rewards / (1.0 + EPSILON), standardised(rewards, groups)))
 
 
 class ReinforceNone(Algorithm):
     """A = r: `Reinforce` without a baseline."""
 
-    name, baseline = "reinforce_none", "none"
+    name = "reinforce_none"
+    baseline = "none"
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """What each episode earned."""
-        return over_tokens(torch.where(batch.valid.bool(), episode_rewards(batch), 0.0), batch.mask)
+        return as_credits(rewards_of(episodes))
 
 
 class ReinforceRunning(Algorithm):
-    """A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that had a valid row, m_s the
-    mean of their valid rewards; b = 0 in the first. Stateful: each call moves the baseline."""
+    """A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that had an episode,
+    m_s the mean of their rewards; b = 0 in the first. Stateful: each call moves the baseline."""
 
-    name, baseline = "reinforce_running", "running"
+    name = "reinforce_running"
+    baseline = "running"
     decay = 0.9
     kept: Mapping[str, float] = {"total": 0.0, "weight": 0.0}
 
-    def advantages(self, batch: Batch) -> Tensor:
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against the baseline, which then takes the batch in."""
-        rewards, valid = episode_rewards(batch), batch.valid.bool()
+        rewards = rewards_of(episodes)
         total, weight = self.kept["total"], self.kept["weight"]
-        out = torch.where(valid, rewards - (total / weight if weight else 0.0), 0.0)
-        if bool(valid.any()):
-            mean = float(rewards[valid].mean())
-            self.kept = {"total": self.decay * total + mean, "weight": self.decay * weight + 1.0}
-        return over_tokens(out, batch.mask)
+        baseline = total / weight if weight else 0.0
+        if len(rewards):
+            self.kept = {"total": self.decay * total + float(rewards.mean()), "weight": self.decay * weight + 1.0}
+        return as_credits(rewards - baseline)
 
 
 class ReinforcePP(Algorithm):
@@ -117,16 +165,43 @@ class ReinforcePP(Algorithm):
 
     Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`."""
 
-    name, baseline = "reinforce_pp", "batch"
+    name = "reinforce_pp"
+    baseline = "batch"
+
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
+        """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma 1."""
+        earned = self.earned(episodes)
+        returns = [later(turns) for turns in earned]
+        tokens = [_tokens(episode, len(turns)) for episode, turns in zip(episodes, earned, strict=True)]
+        each = np.array([value for turns in returns for value in turns], dtype=np.float64)
+        counts = np.array([count for turns in tokens for count in turns], dtype=np.int64)
+        over = np.repeat(each, counts)
+        whitened = standardised(over, np.zeros(len(over), dtype=np.int64))
+        first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+        of_turn = [float(whitened[at]) if count else 0.0 for at, count in zip(first, counts, strict=True)]
+        credits, begin = [], 0
+        for turns in returns:
+            credits.append(tuple(of_turn[begin : begin + len(turns)]))
+            begin += len(turns)
+        return credits
+
+    def earned(self, episodes: Sequence[Scored]) -> list[list[float]]:
+        """What each turn earned."""
+        rewards_of(episodes)
+        return [[*episode.turns] or [episode.reward] for episode in episodes]
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return, over the batch."""
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return base.whiten(base.returns(self.earned(batch, on), batch.mask, self.gamma), on)
+        from ssp.learning.algorithms import tokens
 
-    def earned(self, batch: Batch, on: Tensor) -> Tensor:
-        """What each token in `on` [N, T] earned, float64 [N, T]."""
-        return base.token_rewards(batch)
+        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        return tokens.whiten(tokens.returns(self.token_earned(batch), batch.mask, self.gamma), on)
+
+    def token_earned(self, batch: Batch) -> Tensor:
+        """What each token earned, float64 [N, T]."""
+        from ssp.learning.algorithms import tokens
+
+        return tokens.token_rewards(batch)
 
 
 class ReinforcePPBaseline(ReinforcePP):
@@ -135,13 +210,27 @@ class ReinforcePPBaseline(ReinforcePP):
 
     Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's."""
 
-    name, needs_group = "reinforce_pp_baseline", True
+    name = "reinforce_pp_baseline"
+    needs_group = True
 
-    def earned(self, batch: Batch, on: Tensor) -> Tensor:
+    def earned(self, episodes: Sequence[Scored]) -> list[list[float]]:
+        """With the group's mean taken off the last turn."""
+        rewards = rewards_of(episodes)
+        centred = standardised(rewards, groups_of(episodes), spread=False)
+        alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
+        means = np.where(alone, 0.0, rewards - centred).tolist()
+        turns = super().earned(episodes)
+        return [[*earned[:-1], earned[-1] - mean] for earned, mean in zip(turns, means, strict=True)]
+
+    def token_earned(self, batch: Batch) -> Tensor:
         """With the group's mean taken off the last token."""
-        rewards = episode_rewards(batch)
-        centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
-        return base.token_rewards(batch) - torch.where(base.ends(on), (rewards - centred)[:, None], 0.0)
+        import torch
+
+        from ssp.learning.algorithms import tokens
+
+        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        means = tokens.episode_rewards(batch) - tokens.centred_in_groups(batch)
+        return tokens.token_rewards(batch) - torch.where(tokens.ends(on), means[:, None], 0.0)
 
 
 class Remax(Algorithm):
@@ -149,54 +238,93 @@ class Remax(Algorithm):
 
     Source: Li et al. 2024 (arXiv 2310.10505)."""
 
-    name, baseline = "remax", "greedy"
+    name = "remax"
+    baseline = "greedy"
+    needs_greedy = True
+
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
+        """Of each turn's return against the greedy answer; 0 where that is void. For gamma 1."""
+        rewards_of(episodes)
+        return [self._against_greedy(episode) for episode in episodes]
+
+    def group_teaches(self, group: Sequence[Scored]) -> bool:
+        """Whether the greedy answer is there, and any turn differs from it."""
+        return any(value != 0.0 for episode in group for value in self._against_greedy(episode))
+
+    def _against_greedy(self, episode: Scored) -> Credit:
+        if episode.baseline is None:
+            raise InvariantError(f"{self.name} needs a batch with baseline_rewards")
+        if np.isnan(episode.baseline):
+            return (0.0,)
+        return tuple(value - episode.baseline for value in later(episode.turns or [episode.reward]))
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return against the greedy answer; 0 where that is void."""
-        baseline = base.required(batch, "baseline_rewards", self.name).double()
+        import torch
+
+        from ssp.learning.algorithms import tokens
+
+        baseline = tokens.required(batch, "baseline_rewards", self.name).double()
         on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
-        earned = base.returns(base.token_rewards(batch), batch.mask, self.gamma)
+        earned = tokens.returns(tokens.token_rewards(batch), batch.mask, self.gamma)
         return torch.where(on, earned - baseline[:, None], 0.0).float()
 
 
 class Rae(Algorithm):
-    """A_i = r_i - b, then b = 0.95 b + 0.05 r_i, through the valid rows in batch order; b is 0 before the first.
+    """A_i = r_i - b, then b = 0.95 b + 0.05 r_i, through the episodes in batch order; b is 0 before the first.
 
     Source: SPIRAL, Liu et al. 2025 (arXiv 2506.24119), role-conditioned advantage estimation, with its decay.
     Stateful: each call moves the baseline."""
 
-    name, baseline = "rae", "running"
+    name = "rae"
+    baseline = "running"
     decay = 0.95
     kept: Mapping[str, float] = {"baseline": 0.0}
 
-    def advantages(self, batch: Batch) -> Tensor:
-        """Of each row against the baseline, which then follows it."""
-        rewards = episode_rewards(batch)
-        out, mean = torch.zeros_like(rewards), self.kept["baseline"]
-        for row in torch.nonzero(batch.valid).squeeze(1).tolist():
-            reward = float(rewards[row])
-            out[row] = reward - mean
+    def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
+        """Of each episode against the baseline, which then follows it."""
+        mean = self.kept["baseline"]
+        credits: list[Credit] = []
+        for reward in rewards_of(episodes).tolist():
+            credits.append((reward - mean,))
             mean = self.decay * mean + (1 - self.decay) * reward
         self.kept = {"baseline": mean}
-        return over_tokens(out, batch.mask)
+        return credits
 
 
 class Gae(Algorithm):
     """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the last.
 
-    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written."""
+    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written.
+    It reads a critic's values, so the learner computes it."""
 
-    name, needs_values, baseline = "gae", True, "values"
+    name = "gae"
+    baseline = "values"
+    needs_values = True
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token, from the row's last one backwards."""
-        values, rewards = base.required(batch, "values", self.name).double(), base.token_rewards(batch)
+        import torch
+
+        from ssp.learning.algorithms import tokens
+
+        values = tokens.required(batch, "values", self.name).double()
+        rewards = tokens.token_rewards(batch)
         on = batch.mask.bool() & batch.valid.bool()[:, None]
         out = torch.zeros_like(rewards)
-        later = next_value = rewards.new_zeros(len(rewards))
+        ahead = next_value = rewards.new_zeros(len(rewards))
         for t in reversed(range(rewards.shape[1])):
-            here = rewards[:, t] + self.gamma * next_value - values[:, t] + self.gamma * self.lam * later
+            here = rewards[:, t] + self.gamma * next_value - values[:, t] + self.gamma * self.lam * ahead
             out[:, t] = torch.where(on[:, t], here, 0.0)
-            later = torch.where(on[:, t], here, later)
+            ahead = torch.where(on[:, t], here, ahead)
             next_value = torch.where(on[:, t], values[:, t], next_value)
         return out.float()
+
+
+def _tokens(episode: Scored, turns: int) -> list[int]:
+    """The policy's tokens of each of so many turns; of one turn all of them."""
+    if turns == 1:
+        return [sum(episode.tokens)]
+    if len(episode.tokens) != turns:
+        raise InvariantError(f"{turns} turns earned, and {len(episode.tokens)} turns have tokens")
+    return list(episode.tokens)

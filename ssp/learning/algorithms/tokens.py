@@ -1,0 +1,156 @@
+"""From credits to tokens, and the steps that estimators over tokens share.
+
+Void rows (law 2) neither get an advantage nor enter anyone's mean or spread. A position that is not a model
+token has advantage 0 and is no step of time (law 1): observations are skipped, not counted."""
+
+from collections import Counter
+
+import torch
+from torch import Tensor
+
+from ssp.base.errors import InvariantError
+from ssp.learning.algorithms.base import Algorithm
+from ssp.learning.algorithms.scored import Credit, Scored, standardised
+from ssp.learning.batch import Batch
+
+
+def of_credits(algorithm: Algorithm, batch: Batch) -> Tensor:
+    """float32 [N, T]: each valid row's credit on its model tokens, exactly 0 elsewhere.
+
+    Of `batch` it reads rewards [N], valid [N], groups [N], mask [N, T]; where they are there, `token_rewards`
+    [N, T] say all that a row earned, and `baseline_rewards` [N] what the greedy answer did."""
+    valid = batch.valid.bool()
+    rows = torch.nonzero(valid).squeeze(1).tolist()
+    credits = algorithm.credits(_scored(batch, rows))
+    return spread(dict(zip(rows, credits, strict=True)), batch.mask)
+
+
+def spread(credits: dict[int, Credit], mask: Tensor) -> Tensor:
+    """float32 [N, T]: of row i its credit `credits[i]` on the tokens of `mask` bool [N, T]; one number on all of
+    them, several on a turn each (what comes after the last one counts as its turn); 0 elsewhere."""
+    out = torch.zeros(mask.shape, dtype=torch.float32)
+    turns = turn_numbers(mask)
+    for row, credit in credits.items():
+        values = torch.tensor(credit, dtype=torch.float64).float()
+        on = mask[row].bool()
+        out[row, on] = values[turns[row, on].clamp(max=len(credit) - 1)]
+    return out
+
+
+def turn_numbers(mask: Tensor) -> Tensor:
+    """long [N, T]: the turn of each model token of `mask` bool [N, T], from 0; a turn is an unbroken run of them."""
+    on = mask.bool()
+    begins = on & ~torch.nn.functional.pad(on, (1, -1))
+    return begins.cumsum(1) - 1
+
+
+def _scored(batch: Batch, rows: list[int]) -> list[Scored]:
+    """The valid `rows` of a batch as their estimator sees them."""
+    sizes = Counter(batch.groups.tolist())
+    rewards = episode_rewards(batch)
+    by_turn = turn_rewards(batch) if getattr(batch, "token_rewards", None) is not None else None
+    baselines = getattr(batch, "baseline_rewards", None)
+    episodes = []
+    for row in rows:
+        group = int(batch.groups[row])
+        episodes.append(
+            Scored(
+                reward=float(rewards[row]),
+                group=group,
+                expected=sizes[group],
+                peers=len(batch.mask),
+                turns=() if by_turn is None else by_turn[row],
+                baseline=None if baselines is None else float(baselines[row]),
+            )
+        )
+    return episodes
+
+
+def turn_rewards(batch: Batch) -> list[tuple[float, ...]]:
+    """What each turn of each row earned, by `batch.token_rewards`."""
+    earned = token_rewards(batch)
+    turns = turn_numbers(batch.mask)
+    counts = (turns.amax(dim=1) + 1).tolist()
+    rows = []
+    for row, count in enumerate(counts):
+        on = batch.mask[row].bool()
+        sums = torch.zeros(max(count, 0), dtype=torch.float64).index_add(0, turns[row, on], earned[row, on])
+        rows.append(tuple(sums.tolist()))
+    return rows
+
+
+def required(batch: Batch, field: str, name: str) -> Tensor:
+    """An optional field that the estimator `name` cannot do without. InvariantError when the batch has none."""
+    value: Tensor | None = getattr(batch, field, None)
+    if value is None:
+        raise InvariantError(f"{name} needs a batch with {field}")
+    return value
+
+
+def token_rewards(batch: Batch) -> Tensor:
+    """What each token earned, float64 [N, T], 0 off the model tokens of valid rows.
+
+    Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else (SR-33).
+    InvariantError when a valid row has a reward that is not finite."""
+    on = batch.mask.bool() & batch.valid.bool()[:, None]
+    given = getattr(batch, "token_rewards", None)
+    if given is None:
+        given = torch.where(ends(on), batch.rewards[:, None], 0.0)
+    out = torch.where(on, given.double(), 0.0)
+    _finite(out)
+    return out
+
+
+def ends(on: Tensor) -> Tensor:
+    """bool [N, T]: the last true position of each row of `on` bool [N, T]; none in a row that has none."""
+    return on & (on.flip(1).cumsum(1).flip(1) == 1)
+
+
+def episode_rewards(batch: Batch) -> Tensor:
+    """What each row earned in all, float64 [N]: its `rewards`, or the sum of its `token_rewards` where these are given.
+
+    Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite."""
+    if getattr(batch, "token_rewards", None) is not None:
+        return token_rewards(batch).sum(dim=1)
+    _finite(batch.rewards[batch.valid.bool()])
+    return batch.rewards.double()
+
+
+def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, put side by side; 0 elsewhere."""
+    on = mask.bool()
+    out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
+    for t in reversed(range(rewards.shape[1])):
+        later = torch.where(on[:, t], rewards[:, t] + gamma * later, later)
+        out[:, t] = torch.where(on[:, t], later, 0.0)
+    return out
+
+
+def centred_in_groups(batch: Batch) -> Tensor:
+    """float64 [N]: r - group mean of each valid row's reward; of a group of one its reward; 0 for void rows."""
+    valid = batch.valid.bool()
+    rewards = episode_rewards(batch)
+    out = torch.zeros(len(rewards), dtype=torch.float64)
+    out[valid] = torch.from_numpy(standardised(rewards[valid].numpy(), batch.groups[valid].numpy(), spread=False))
+    _, member, size = torch.unique(batch.groups, return_inverse=True, return_counts=True)
+    return torch.where((size[member] == 1) & valid, rewards, out)
+
+
+def whiten(values: Tensor, on: Tensor) -> Tensor:
+    """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a mean a row; float32,
+    exactly 0 elsewhere."""
+    out = torch.zeros(on.shape, dtype=torch.float32)
+    flat = values[on].double()
+    one_group = torch.zeros(len(flat), dtype=torch.long)
+    out[on] = torch.from_numpy(standardised(flat.numpy(), one_group.numpy())).float()
+    return out
+
+
+def over_tokens(per_row: Tensor, mask: Tensor) -> Tensor:
+    """Row values [N] put on every model token of their row: float32 [N, T], 0 off the mask."""
+    return torch.where(mask.bool(), per_row.float()[:, None], 0.0)
+
+
+def _finite(rewards: Tensor) -> None:
+    if not bool(torch.isfinite(rewards).all()):
+        raise InvariantError("a valid row has a reward that is not finite; only void rows have no value")
