@@ -26,13 +26,16 @@ class Algorithm(ABC):
     Every mean, spread and count is over the rows that are valid: of n attempts of which v are valid a spread has v - 1
     in the denominator, and a lone survivor (v = 1 < n) has nothing to be compared with, and advantage 0.
 
-    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself: `needs_values`, it
-    reads a critic's `values`; `needs_group`, it compares the rows of a group, so one that is alone in its group is left out;
-    `baseline`, what a reward is measured against, and where that is "group" a group of equal rewards is left out too;
-    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same."""
+    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself:
+    - `needs_values`: it reads a critic's `values`.
+    - `needs_group`: it compares the rows of a group, so one that is alone in its group is left out.
+    - `baseline`: what a reward is measured against. Where that is "group", a group of equal rewards is
+      left out too, unless a KL, entropy bonus or LLDS acts on it.
+    - `by_turn`: it tells turns apart, so that a group counts as equal only where every turn earned the same.
+    - `whitens`: it standardises over the policy's tokens."""
 
     name = baseline = ""
-    needs_values = needs_group = by_turn = False
+    needs_values = whitens = needs_group = by_turn = False
     kept: Mapping[str, float] = {}
     """What must survive a restart, of an estimator that keeps numbers alone."""
 

@@ -117,7 +117,7 @@ class ReinforcePP(Algorithm):
 
     Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`."""
 
-    name, baseline = "reinforce_pp", "batch"
+    name, baseline, whitens = "reinforce_pp", "batch", True
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return, over the batch."""
@@ -130,18 +130,19 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a
-    group of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
+    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of `rewards` taken off (a group of
+    one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r - group mean on every token.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's."""
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in the token rewards is in
+    G_t and not in the mean, as in OpenRLHF; verl's mean has it, and puts the whole difference on every token."""
 
     name, needs_group = "reinforce_pp_baseline", True
 
     def earned(self, batch: Batch, on: Tensor) -> Tensor:
         """With the group's mean taken off the last token."""
-        rewards = episode_rewards(batch)
+        earned, rewards = base.token_rewards(batch), batch.rewards.double()
         centred = standardise(rewards, batch.valid, batch.groups, spread=False, lone=True)
-        return base.token_rewards(batch) - torch.where(base.ends(on), (rewards - centred)[:, None], 0.0)
+        return earned - torch.where(base.ends(on), (rewards - centred)[:, None], 0.0)
 
 
 class Remax(Algorithm):
