@@ -9,6 +9,7 @@ import torch
 from solo import SoloLearner
 
 from ssp.base.tokenlog import Kind
+from ssp.config.role import StageConfig
 from ssp.learning import algorithms
 from ssp.learning.batch import Batch, collate, mini_batches
 from ssp.learning.objective import estimate
@@ -179,3 +180,23 @@ def test_mini_batches_keep_order_and_an_episodes_rows_together():
     assert [part.tolist() for part in mini_batches(sources, 0)] == [[0, 1, 2, 3, 4, 5, 6]]
     assert [part.tolist() for part in mini_batches(sources, 99)] == [[0, 1, 2, 3, 4, 5, 6]]
     assert [len(part) for part in mini_batches(torch.arange(10), 4)] == [4, 3, 3]
+
+
+@pytest.mark.parametrize(("kind", "place"), [("k1", "reward"), ("k1", "advantage"), ("k3", "loss"), ("full", "loss")])
+def test_policy_and_reference_are_measured_at_the_sampling_temperature(model_dir, make_batch, role, kind, place):
+    """The start model against itself, sampled at another temperature than 1: no KL, and no mismatch."""
+    role.sampling.temperature = 0.6
+    role.kl.coef, role.kl.kind, role.kl.place = 0.5, kind, place
+    figures = SoloLearner(model_dir, role).update(make_batch(8, temperature=0.6))
+    assert figures["kl"] == pytest.approx(0.0, abs=1e-5)
+    assert figures["logprob_mismatch/max"] < 1e-4
+
+
+def test_fixed_length_divides_by_the_limit_of_the_updates_stage(model_dir, make_batch, role):
+    """The rate is 0, so that every update sees the same policy."""
+    role.aggregate, role.loss, role.learner.lr, role.limits.total_tokens = "fixed-length", "pg", 0.0, 100
+    role.limits.stages = [StageConfig(2, 0, 200), StageConfig(4, 0, 400)]
+    learner, batch = SoloLearner(model_dir, role), make_batch(8)
+    losses = [learner.update(batch)["loss"] for _ in range(4)]
+    assert losses[0] != 0
+    assert losses == pytest.approx([losses[0], losses[0] / 2, losses[0] / 2, losses[0] / 4])
