@@ -131,7 +131,8 @@ def llds(tokens: Tokens) -> Tensor:
 
     A term beside any loss: what was not worse than the rest keeps its likelihood. Source: Deng et al. 2025 (arXiv
     2512.04220), LLDS with the gate by actions, which are turns here; without `turns` the gate is by rows, the paper's
-    other form. Theirs is a mean over the preserved tokens; here they weigh as in the loss."""
+    other form. Tokens weigh as in the loss: under token-mean it is a mean over all tokens, as in the authors' code; their
+    paper writes a mean over the preserved ones."""
     fell = torch.where(tokens.advantages >= 0, tokens.behaviour - tokens.logprobs, 0.0)
     less_likely = _row_mean(fell.detach(), tokens.rows if tokens.turns is None else tokens.turns) > 0
     return torch.where(less_likely, fell.clamp(min=0.0), 0.0)

@@ -172,7 +172,7 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022); advantage: A_t ← A_t -
     penalty_t after it; future: A_t ← A_t - the sum of penalty_t and all later ones of the row (both EMA-PG's); loss: it
     is not looked at. An estimator with a critic is whitened over the batch's model tokens in between, as Search-R1 and
-    verl do; its targets are not."""
+    verl do; its targets are not. Whitening counts each model token once, those of continuations too."""
     trained = batch.mask & batch.valid[:, None]
     if penalty is not None and place == "reward":
         batch = replace(batch, token_rewards=token_rewards(batch) - penalty)
@@ -182,6 +182,8 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
         an_episode = advantages.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
         rest = over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])
         advantages = torch.cat([advantages, rest])
+        if algorithm.whitens:  # anew: so far the continuations' tokens are in no mean
+            advantages = whiten(advantages, trained)
     if algorithm.needs_values and batch.values is not None:
         targets = advantages + batch.values
         advantages = whiten(advantages, trained)

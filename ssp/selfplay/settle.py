@@ -2,14 +2,16 @@
 
 Promises that every episode of the round gets exactly one row, and that a void enters no batch."""
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config import own
+from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
 from ssp.selfplay.records import Brief, Game, Match, Published, TrainBatch, TrainItem
@@ -133,22 +135,17 @@ def settle(cfg: Config, games: Sequence[Game], proposer_version: int | None, ste
 
 def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, settled: Settled) -> None:
     ends = [_ended(cfg, game, played) for played in game.attempts]
-    rewards = {reward for *_, reward in ends if reward is not None}
-    spreads = spread(cfg, game, ends)
-    # Equal rewards leave no advantage within a group; a baseline over the batch, or a KL term, learns from it still.
-    grouped, refilled = own.says(cfg.solver.algorithm, "baseline") == "group", cfg.game.refill > 1
-    alone = grouped and (refilled or cfg.solver.kl.coef == 0)
-    signal, baseline = not alone or spreads, None
+    earned, baseline = _earned_by(game, ends), None
     if game.greedy is not None:
         end = _ended(cfg, game, game.greedy)
-        baseline = end[2]
-        settled.add(game.greedy, State.VOIDED if baseline is None else State.KEPT, end, None)
-    if cfg.solver.algorithm == "remax":  # without its baseline a question teaches nothing
-        signal = baseline is not None and (cfg.solver.kl.coef > 0 or rewards != {baseline})
-    left = "" if signal else "no_signal"
+        # A void has no number, but the learner must hear that there is no baseline.
+        baseline = math.nan if end[2] is None else end[2]
+        settled.add(game.greedy, State.VOIDED if end[2] is None else State.KEPT, end, None)
+    left = "" if _acts(cfg.solver, earned, baseline) else "no_signal"
     if game.frozen != SOLVER:
-        if refilled and signal and settled.counts["groups"] >= cfg.solver.batch:
+        if cfg.game.refill > 1 and not left and settled.counts["groups"] >= cfg.solver.batch:
             left = "surplus"
+        spreads = _differ(cfg.solver.algorithm, earned)
         settled.counts.update(["groups"] * spreads + [f"left/{left}"] * bool(left))
     opponent = _versions(cfg, [] if game.proposal is None else [game.proposal], asked_by)
     for played, (outcome, cause, reward) in zip(game.attempts, ends, strict=True):
@@ -158,7 +155,7 @@ def _settle_attempts(cfg: Config, game: Game, group: int, asked_by: int | None, 
         elif outcome is Outcome.REJECTED:
             settled.counts[f"reject/solver_{cause}"] += 1
         end = outcome, left if state is State.DROPPED else cause, reward
-        turns = game.grades[played.id].turns if outcome is Outcome.SCORED else ()
+        turns = _turns(game, played, outcome)
         settled.add(played, state, end, None if game.frozen == SOLVER else group, baseline, turns, **opponent)
 
 
@@ -174,13 +171,52 @@ def _ended(cfg: Config, game: Game, brief: Brief) -> End:
     return Outcome.SCORED, "", grade.reward
 
 
-def spread(cfg: Config, game: Game, ends: Sequence[End] = ()) -> bool:
-    """Whether the newest solver's attempts at a question, graded, have two different rewards, of an algorithm that tells
-    turns apart by their turns. `ends`: of the attempts, where they are known."""
-    told = zip(game.attempts, ends or [_ended(cfg, game, played) for played in game.attempts], strict=True)
-    by_turn = own.says(cfg.solver.algorithm, "by_turn")
-    earned = {(by_turn and game.grades[one.id].turns, reward) for one, (*_, reward) in told if reward is not None}
-    return game.frozen != SOLVER and len(earned) > 1
+Earned = tuple[float, tuple[float, ...]]
+"""What an episode earned: in all, and by turns (empty where only the sum is known)."""
+
+
+def _earned_by(game: Game, ends: Sequence[End]) -> set[Earned]:
+    """What the attempts at a question earned; voids earned nothing."""
+    earned = set[Earned]()
+    for played, (outcome, _, reward) in zip(game.attempts, ends, strict=True):
+        if reward is not None:
+            earned.add((reward, _turns(game, played, outcome)))
+    return earned
+
+
+def _turns(game: Game, played: Brief, outcome: Outcome) -> tuple[float, ...]:
+    return game.grades[played.id].turns if outcome is Outcome.SCORED else ()
+
+
+def _differ(algorithm: str, earned: Collection[Earned]) -> bool:
+    """Whether two of a group earned differently: in all, or by turns where the algorithm tells turns apart."""
+    if own.says(algorithm, "by_turn"):
+        return len(set(earned)) > 1
+    return len({reward for reward, _ in earned}) > 1
+
+
+def _acts(block: RoleConfig, earned: Collection[Earned], baseline: float | None = None) -> bool:
+    """Whether anything of a role's loss could act on a group of which the episodes earned `earned`.
+
+    If nothing can, the group is dropped. `baseline`: what the greedy answer earned (NaN: it is void), None without one.
+    A term of the loss acts on every token, and so does a KL that is taken off the finished advantages. A KL in the
+    reward acts through the comparison: it makes equal rewards differ."""
+    kl = block.kl
+    if block.entropy_coef > 0 or block.llds_coef > 0 or (kl.coef > 0 and kl.place != "reward"):
+        return True
+    if baseline is None:
+        compared = own.says(block.algorithm, "baseline") == "group"
+        return not compared or _differ(block.algorithm, earned) or kl.coef > 0
+    # ReMax compares what was still to earn with the baseline, turn by turn.
+    # That is 0 everywhere only if the last turn earned all of it, and as much as the greedy answer.
+    differs = any(reward != baseline or any(turns[:-1]) for reward, turns in earned)
+    return not math.isnan(baseline) and (differs or kl.coef > 0)
+
+
+def spread(cfg: Config, game: Game) -> bool:
+    """Whether two of the newest solver's attempts at a question, graded, earned differently."""
+    ends = [_ended(cfg, game, played) for played in game.attempts]
+    return game.frozen != SOLVER and _differ(cfg.solver.algorithm, _earned_by(game, ends))
 
 
 def right(game: Game, attempt: Brief) -> bool | None:
@@ -196,13 +232,13 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
     earned = {game.id: _earned(cfg, game, proposal) for game, proposal in asked}
     groups: dict[str, int] = {}
     numbers: dict[int, int] = {}
-    paid = defaultdict[int, set[float | None]](set)
+    paid = defaultdict[int, set[Earned]](set)
     for game, _ in asked:
         if game.frozen != PROPOSER:
             group = groups[game.id] = numbers.setdefault(game.number // cfg.game.proposals, len(numbers))
-            paid[group].add(earned[game.id])
-    grouped = own.says(cfg.proposer.algorithm, "baseline") == "group"
-    alone = grouped and cfg.game.proposals > 1 and cfg.proposer.kl.coef == 0
+            reward = earned[game.id]
+            if reward is not None:
+                paid[group].add((reward, ()))
     for game, proposal in asked:
         mine, reward = groups.get(game.id), earned[game.id]
         outcome, cause = (Outcome.SCORED, "") if game.valid else (Outcome.REJECTED, game.rule)
@@ -216,7 +252,7 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled) -> N
             state = State.QUEUED
             if reward is None:
                 state, cause, reward = State.DROPPED, "surplus", None if game.valid else cfg.proposer.invalid_reward
-            elif alone and len(paid[mine] - {None}) == 1:
+            elif cfg.game.proposals > 1 and not _acts(cfg.proposer, paid[mine]):
                 state, cause = State.DROPPED, "no_signal"
         opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
         settled.add(proposal, state, (outcome, cause, reward), mine, None, (), **opponent)

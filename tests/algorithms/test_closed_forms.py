@@ -41,6 +41,7 @@ def batch(request):
         "values": torch.where(on, torch.randn((n, WIDTH), dtype=torch.float64, generator=generator), NAN),
         "baseline_rewards": torch.rand(n, dtype=torch.float64, generator=generator),
     }
+    fields["baseline_rewards"][5] = NAN
     if by_token:
         fields["token_rewards"] = torch.where(on, tokens, 1e9)
     return SimpleNamespace(**fields)
@@ -133,9 +134,10 @@ def reinforce_pp(rows, batch):
 
 
 def reinforce_pp_baseline(rows, batch):
+    """The mean is of raw rewards, whatever else tokens earned."""
     out = {}
     for i in rows.valid:
-        left = rows.survivors(i)
+        left = [float(batch.rewards[j]) for j in rows.valid if rows.groups[j] == rows.groups[i]]
         alone = len(left) == 1
         baseline = (0.0 if group_size(rows, i) == 1 else left[0]) if alone else mean(left)
         *before, last = rows.rewards[i]
@@ -144,7 +146,12 @@ def reinforce_pp_baseline(rows, batch):
 
 
 def remax(rows, batch):
-    return {i: [g - float(batch.baseline_rewards[i]) for g in rows.returns(rows.rewards[i])] for i in rows.valid}
+    """0 where the greedy answer is void."""
+    out = {}
+    for i in rows.valid:
+        baseline = float(batch.baseline_rewards[i])
+        out[i] = [0.0 if math.isnan(baseline) else g - baseline for g in rows.returns(rows.rewards[i])]
+    return out
 
 
 def gae(rows, batch):

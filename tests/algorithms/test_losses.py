@@ -246,3 +246,9 @@ def test_a_ratio_at_the_cap_is_not_bounded():
     for name in ("tis", "decoupled"):
         _, clipped, _ = run(name, [0.0, 0.0], logs(0.5, 0.25), [1.0, 1.0], tis_cap=math.exp(-math.log(0.5)))
         assert clipped.tolist() == [False, True], name
+
+
+def test_the_sequence_mask_is_by_the_geometric_mean():
+    """Of 8 and 1/8 it is 1, and of 3 and 0.2 below 0.8; the arithmetic means are 4.1 and 1.6."""
+    ratios, rows = [8.0, 0.125, 3.0, 0.2], [0, 0, 1, 1]
+    assert masks("sequence", ratios, rows, low=0.8, high=1.25) == [1, 1, 0, 0]

@@ -184,6 +184,24 @@ def test_an_option_of_researchs_script_is_its_key(tmp_path: Path, capsys: pytest
     assert "solver.limits.searches=3" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("gspo", "loss"), [("False", "ppo_clip"), ("True", "gspo")])
+def test_a_script_of_llds_sets_the_term(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], gspo: str, loss: str
+) -> None:
+    run, out = tmp_path / "run.sh", tmp_path / "mine.yaml"
+    actor = "actor_rollout_ref.actor."
+    more = "reduce_threshold=0.0 answer_no_reduce_lambda=0.2 mask_adaptive=false mask_answer=false nll_loss_coef=0.0"
+    keys = f"no_reduce_lambda=$STRENGTH use_gspo=$SEQUENCES chunk_noreduce=true grad_nan_clip=true {more}".split()
+    said = " ".join(f"{actor}{key}" for key in keys)
+    run.write_text(
+        f"export STRENGTH=0.2\nexport SEQUENCES={gspo}\npython3 -m verl.trainer.main_ppo max_turns=3 {said}\n"
+    )
+    assert main(["migrate", str(run), "--out", str(out)]) == 0
+    assert ", 0 unknown" in capsys.readouterr().out
+    cfg = load(str(out))
+    assert (cfg.solver.llds_coef, cfg.solver.loss) == (0.2, loss)
+
+
 def test_what_is_typed_behind_a_script_goes_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, out = tmp_path / "run.sh", tmp_path / "mine.yaml"
     run.write_text("export SEARCH_IP=10.9.8.7\npython3 -m verl.main data.train_batch_size=256 self_play.enable=True\n")

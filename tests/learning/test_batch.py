@@ -102,3 +102,33 @@ def test_of_an_episode_in_two_contexts_the_first_row_ends_with_all_that_it_earne
     batch = collate([episode, in_turns()], [2.0, 1.0], [0, 0], turns=[(0.0, 0.5, 0.0, 1.5), ()])
     assert batch.token_rewards.shape == batch.mask.shape == (3, 9)
     assert batch.token_rewards[0].tolist() == [0, 0, 0, 0, 0, 0, 0, 0, 2.0] and not batch.token_rewards[2].any()
+
+
+def test_what_a_turn_that_is_not_trained_earned_is_added_to_the_episodes_end():
+    """Turn 1 was recalled as a whole, so none of its tokens is trained, and turn 2 has a pay of its own."""
+    episode = in_turns()
+    episode.log.recall(4, 7)
+    batch = collate([episode], [1.75], [0], turns=[(0.5, 0.25, 1.0)])
+    assert batch.token_rewards.tolist() == [[0, 0, 0.5, 0, 0, 0, 0, 0, 1.25]]
+
+
+def test_an_episode_without_a_token_to_train_is_a_row_that_earns_nothing():
+    """All of it was recalled, or it wrote nothing; its reward enters the batch all the same."""
+    recalled, silent = in_turns(), Episode("s", "g", "solver", 1, outcome=Outcome.SCORED)
+    recalled.log.recall(0, len(recalled.log))
+    silent.log.append(Kind.PROMPT, [10, 11])
+    batch = collate([recalled, silent, in_turns()], [1.0, 0.5, 0.0], [0, 0, 0], turns=[(1.0, 0.0, 0.0), (), ()])
+    assert batch.rewards.tolist() == [1.0, 0.5, 0.0] and batch.source is None
+    assert batch.mask.sum(dim=1).tolist() == [0, 0, 5] and not batch.token_rewards.any()
+
+
+def test_a_context_without_a_token_to_train_is_no_row():
+    """Nor is it the one that stands for its episode."""
+    episode = in_turns()
+    episode.log.recall(0, len(episode.log))
+    episode.log.restart()
+    episode.log.append(Kind.OBSERVATION, [14])
+    episode.log.append_model([6], [-0.1], 0)
+    batch = collate([episode], [1.0], [0], turns=[(0.0, 0.0, 0.0, 1.0)])
+    assert batch.source is None and batch.mask.tolist() == [[False, True]]
+    assert batch.ids.tolist() == [[14, 6]] and batch.token_rewards.tolist() == [[0.0, 1.0]]

@@ -9,6 +9,7 @@ import torch
 from solo import SoloLearner
 
 from ssp.base.tokenlog import Kind
+from ssp.config.role import StageConfig
 from ssp.learning import algorithms
 from ssp.learning.batch import Batch, collate, mini_batches
 from ssp.learning.objective import estimate
@@ -111,11 +112,48 @@ def test_a_continuation_gets_its_episodes_advantage_and_enters_no_baseline(dropp
     batch = collate(dropped, rewards, games)
     got = estimate(algorithms.get(name), batch).advantages
     alone = estimate(algorithms.get(name), batch.episodes()).advantages
-    assert torch.equal(got[:8], alone)
+    if name.startswith("reinforce_pp"):  # each token of the policy counts once, whichever context it was sampled in
+        on = got[batch.mask]
+        assert float(on.mean()) == pytest.approx(0.0, abs=1e-6) and float(on.std()) == pytest.approx(1.0, abs=1e-4)
+        before = alone[batch.episodes().mask]
+        first = got[:8][batch.mask[:8]]
+        torch.testing.assert_close((first - first.mean()) / first.std(), (before - before.mean()) / before.std())
+    else:
+        assert torch.equal(got[:8], alone)
     for row, source in ((8, 0), (9, 1)):
         (value,) = set(got[row][batch.mask[row]].tolist())
         assert {value} == set(got[source][batch.mask[source]].tolist())
         assert torch.equal(got[row][~batch.mask[row]], torch.zeros(int((~batch.mask[row]).sum())))
+
+
+@pytest.mark.parametrize("name", ["reinforce_pp", "reinforce_pp_baseline"])
+def test_whitening_is_over_the_tokens_of_all_contexts(make_episodes, name):
+    """A long continuation with a rare reward moves mean and spread as much as if its episode were one context."""
+    short, long = make_episodes(8), make_episodes(8)
+    for episodes in (short, long):
+        for episode in episodes[:2]:
+            if episodes is short:
+                start = episode.log.kinds.index(Kind.OBSERVATION)
+                episode.log.drop(start, start + episode.log.kinds.count(Kind.OBSERVATION))
+            episode.log.append_model([5] * 40, [-1.0] * 40, 4)
+    rewards, games = [1.0, 1.0, 0.0, 0.0, 0.5, 0.0, 1.0, 0.25], [e.game for e in short]
+    cut, whole = collate(short, rewards, games), collate(long, rewards, games)
+    assert cut.source is not None and whole.source is None and int(cut.mask.sum()) == int(whole.mask.sum())
+    got, want = (estimate(algorithms.get(name), batch).advantages for batch in (cut, whole))
+    for row in range(8):
+        assert got[row][cut.mask[row]].unique().tolist() == pytest.approx(
+            want[row][whole.mask[row]].unique().tolist(), abs=1e-5
+        )
+
+
+@pytest.mark.covers("EP-08")
+def test_a_kl_in_the_reward_is_not_in_the_group_mean_of_reinforce_pp_baseline():
+    """r_t - penalty_t, less the mean of the raw rewards on the last token. Only the first of two groups pays for its KL."""
+    mask, penalty = torch.cat([MASK, MASK]), torch.cat([PENALTY, torch.zeros(PENALTY.shape)])
+    batch = replace(batch_of([1.0, 0.0, 1.0, 0.0], mask), groups=torch.tensor([0, 0, 1, 1]))
+    found = estimate(algorithms.get("reinforce_pp_baseline"), batch, penalty, "reward").advantages
+    returns = torch.tensor([0.5 - 0.4, 0.5 - 0.3, -0.5 - 0.2, -0.5 - 0.2, 0.5, 0.5, -0.5, -0.5])
+    torch.testing.assert_close(found[mask], (returns - returns.mean()) / (returns.std() + 1e-6))
 
 
 @pytest.mark.parametrize("aggregate", ["token-mean", "sequence-mean", "fixed-length"])
@@ -142,3 +180,23 @@ def test_mini_batches_keep_order_and_an_episodes_rows_together():
     assert [part.tolist() for part in mini_batches(sources, 0)] == [[0, 1, 2, 3, 4, 5, 6]]
     assert [part.tolist() for part in mini_batches(sources, 99)] == [[0, 1, 2, 3, 4, 5, 6]]
     assert [len(part) for part in mini_batches(torch.arange(10), 4)] == [4, 3, 3]
+
+
+@pytest.mark.parametrize(("kind", "place"), [("k1", "reward"), ("k1", "advantage"), ("k3", "loss"), ("full", "loss")])
+def test_policy_and_reference_are_measured_at_the_sampling_temperature(model_dir, make_batch, role, kind, place):
+    """The start model against itself, sampled at another temperature than 1: no KL, and no mismatch."""
+    role.sampling.temperature = 0.6
+    role.kl.coef, role.kl.kind, role.kl.place = 0.5, kind, place
+    figures = SoloLearner(model_dir, role).update(make_batch(8, temperature=0.6))
+    assert figures["kl"] == pytest.approx(0.0, abs=1e-5)
+    assert figures["logprob_mismatch/max"] < 1e-4
+
+
+def test_fixed_length_divides_by_the_limit_of_the_updates_stage(model_dir, make_batch, role):
+    """The rate is 0, so that every update sees the same policy."""
+    role.aggregate, role.loss, role.learner.lr, role.limits.total_tokens = "fixed-length", "pg", 0.0, 100
+    role.limits.stages = [StageConfig(2, 0, 200), StageConfig(4, 0, 400)]
+    learner, batch = SoloLearner(model_dir, role), make_batch(8)
+    losses = [learner.update(batch)["loss"] for _ in range(4)]
+    assert losses[0] != 0
+    assert losses == pytest.approx([losses[0], losses[0] / 2, losses[0] / 2, losses[0] / 4])

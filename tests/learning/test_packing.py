@@ -258,3 +258,17 @@ def test_the_gpu_kernel_is_called_as_it_wants_to_be():
         segments = Segments(((1, 3, 3), (2, 2, 5)), places, counts, counts, (3, 5))
         out = attend(query, key, value, segments, 0.5)
         assert out.shape == (7, 4, 16) and out.dtype == torch.bfloat16 and out.is_cuda
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_prompts_that_differ_in_one_token_are_two(name):
+    """In the last one, or in the first; each row predicts the same tokens."""
+    padded, packed = pair(name)
+    ids = torch.arange(1, 13).repeat(3, 1)
+    ids[1, 5], ids[2, 0] = 40, 41
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    mask[:, 6:] = True
+    want, got = (score(model, ids, mask, 0.7).logprobs for model in (padded, packed))
+    torch.testing.assert_close(want, got, atol=1e-5, rtol=0)
+    own = want.view(3, 6)
+    assert not torch.allclose(own[0], own[1], atol=1e-3) and not torch.allclose(own[0], own[2], atol=1e-3)

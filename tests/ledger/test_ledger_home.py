@@ -148,3 +148,18 @@ def test_what_a_checkpoint_is_about_to_name_is_in_the_file_itself(tmp_path: Path
     assert states(tmp_path / "alone.db") == {"trained": 1, "queued": 1}
     ledger.fold()  # at the end nothing is beside it, so that who looks on needs no right to write
     assert not list(tmp_path.glob("ledger.db-*"))
+
+
+def test_numbers_go_on_from_the_highest_and_not_from_how_many_there_are(network: Path) -> None:
+    """After a copy a million is left out; whoever counted rows would give numbers out that were used since."""
+    first = open_at(network)
+    queue(first, "a")
+    given = [first.next_version("solver") for _ in range(3)]
+    first.keep()
+    first.close()
+    shutil.rmtree(network.parent.parent.parent / "disk")
+    (network.parent.parent.parent / "disk").mkdir()
+    other = open_at(network)
+    later = [other.next_version("solver", 2, step) for step in range(3)]
+    assert later == [given[-1] + home.SKIPPED + n for n in (1, 2, 3)]
+    assert other.next_version("solver", 2, 1) == later[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import families
 import pytest
 from scripts import Books, encode, pieces, play
@@ -85,3 +87,19 @@ def test_nobody_searches_himself_in_a_turn_that_a_search_ends() -> None:
     load("quickstart", given)
     with pytest.raises(InputError, match="solver.search.kind is retriever"):
         load("quickstart", [*given, "solver.search.kind=entropy"])
+
+
+def test_one_answer_is_framed_for_each_turn_as_that_turn_ended(tmp_path: Path) -> None:
+    """Two attempts search for the same in one step; one has closed its turn, the other was stopped by a word."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("id: mine\nversion: 1\ninherits: chat-tools\nroles: {solver: {stops: [<done>, </answer>]}}\n")
+    renderer = Renderer(protocols.get(str(file)), families.qwen())
+    call = '<tool_call>{"name": "search", "arguments": {"query": "city"}}</tool_call>'
+    turns = [[f"{call}{end}", "<answer> Paris </answer>"] for end in ("<|im_end|>", "<done>")]
+    for order in (turns, turns[::-1]):
+        books = Books(DOCUMENTS)
+        together = play(order, books, renderer)
+        assert books.calls == [["city"]] and [one.final for one in together] == ["Paris", "Paris"]
+        alone = [play([one], Books(DOCUMENTS), renderer)[0] for one in order]
+        assert [one.log.ids for one in together] == [one.log.ids for one in alone]
+        assert [text.count("<|im_end|>") for text in (one.text for one in together)] == [4, 4]

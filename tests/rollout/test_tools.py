@@ -356,3 +356,42 @@ def test_an_async_tool_is_waited_for_no_longer_than_its_deadline() -> None:
     tools, before = Tools([call_each(60)]), threading.active_count()
     (episode,) = play([["<waits> x </waits>", "<answer> x </answer>"]], Books(), spoken(tools), LIMITS, tools=tools)
     assert episode.cause == "tool_deadline" and threading.active_count() <= before + 2
+
+
+def test_a_tools_answer_is_shown_to_the_attempt_that_called_it_alone() -> None:
+    """Two attempts at one question make the same call in the same step, and it answers each by its own state."""
+    drawn = iter(["first", "second", "third", "fourth"])
+    lock = threading.Lock()
+
+    def draw(pack: str) -> str:
+        with lock:
+            return next(drawn)
+
+    tools = Tools([function(draw, "draw")])
+    turns = [['<draw> {"pack": "a"} </draw>', '<draw> {"pack": "a"} </draw>', "<answer> Paris </answer>"]] * 2
+    episodes = play(turns, Books(), spoken(tools), tools=tools)
+    shown = [[text for kind, text in pieces(one) if kind == "observation"] for one in episodes]
+    said = [[document.contents for document in one.documents] for one in episodes]
+    assert sorted(word for words in said for word in words) == ["first", "fourth", "second", "third"]
+    for texts, words in zip(shown, said, strict=True):
+        assert [word in text for word, text in zip(words, texts, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_fault_is_a_void_even_where_a_tool_lists_it_among_its_mistakes(wrapped: bool) -> None:
+    """Law 2: what is ours to mend is never told to the policy as its own mistake."""
+
+    def down(word: str) -> str:
+        raise Fault("retriever_down", "the shard is gone")
+
+    def wrong(word: str) -> str:
+        raise LookupError("no such word")
+
+    for made in (down, wrong):
+        made.mistakes = (Exception,) if wrapped else (Fault, LookupError)  # type: ignore[attr-defined]
+    tools = Tools([function(down, "down"), function(wrong, "wrong")])
+    answer = "<answer> Paris </answer>"
+    turns = [['<down> {"word": "a"} </down>', answer], ['<wrong> {"word": "a"} </wrong>', answer]]
+    void, told = play(turns, Books(), spoken(tools), tools=tools)
+    assert (void.outcome, void.cause, void.final) == (Outcome.VOID, "retriever_down", None)
+    assert (told.outcome, told.final) == (None, "Paris") and "no such word" in told.text

@@ -108,6 +108,30 @@ def test_refill_plays_on_until_a_batch_has_its_groups_with_spread(
     assert len(set(places)) == len(places)  # further batches have transcripts of their own
 
 
+@pytest.mark.parametrize("refill", [1, 2])
+@pytest.mark.parametrize(
+    ("terms", "ends"),
+    [
+        ({}, {"no_signal"}),
+        ({"solver__llds_coef": 1.0}, {"trained"}),
+        ({"solver__entropy_coef": 0.01}, {"trained"}),
+        ({"solver__kl__coef": 0.001}, {"trained"}),
+        ({"proposer__kl__coef": 0.001}, {"no_signal"}),
+    ],
+)
+def test_attempts_that_all_earn_the_same_are_trained_where_a_term_of_the_loss_acts(
+    tmp_path: Path, terms: dict[str, float], ends: set[str], refill: int
+) -> None:
+    (tmp_path / "same.py").write_text("def same(response, golds, judged):\n    return 1.0\n")
+    cfg = config(
+        game__refill=refill, solver__reward=f"{tmp_path / 'same.py'}:same", solver__invalid_reward=1.0, **terms
+    )
+    stage = Stage(cfg, tmp_path / "run").whole()
+    groups = [group for group in stage.rows(LEFT) if "voided" not in group["ends"]]
+    assert len(groups) > 6 and {group["rewards"] for group in groups} == {1}
+    assert {group["ends"] for group in groups} == ends
+
+
 @pytest.mark.covers("SP-10")
 def test_refill_tries_what_is_valid_first_and_ends_where_it_is_told(tmp_path: Path) -> None:
     """Of 30 proposals enough are valid for further batches of 4; a role that learns no more needs none."""

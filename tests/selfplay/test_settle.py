@@ -79,17 +79,21 @@ def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
     assert len(settle(config(solver__kl__coef=0.1), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4  # the KL term's
 
 
-def test_refill_trains_its_number_of_groups_and_says_why_others_are_left() -> None:
-    """In order, those without spread too where a KL term would learn from them; each proposal has its reward."""
-    rights: list[list[bool | None]] = [[T, F, T, T], [T] * 4, [F, T, F, None], [F, F, T, T]]
-    cfg = config(game__refill=2, solver__batch=2, solver__kl__coef=0.1)
+@pytest.mark.parametrize(("coef", "flat"), [(0.0, "dropped no_signal"), (0.1, "queued ")])
+def test_refill_trains_its_number_of_groups_and_says_why_others_are_left(coef: float, flat: str) -> None:
+    """In order, and with them those without spread that a KL term learns from; each proposal has its reward."""
+    rights: list[list[bool | None]] = [[T, F, T, T], [T] * 4, [F, T, F, None], [F, F, T, T], [F] * 4]
+    cfg = config(game__refill=2, solver__batch=2, solver__kl__coef=coef)
     settled = settle(cfg, [game(f"g{i}", right) for i, right in enumerate(rights)], 7)
     ends = {
         r["id"][1:3]: f"{r['state']} {r['cause']}" for r in settled.rows if "sg" in r["id"] and r["reward"] is not None
     }
-    assert ends == {"g0": "queued ", "g1": "dropped no_signal", "g2": "queued ", "g3": "dropped surplus"}
-    assert [item.reward for item in settled.items[PROPOSER]] == pytest.approx([1 / 4, 0, 2 / 3, 1 / 2])
-    assert settled.counts["groups"] == 3 and settled.counts["left/surplus"] == settled.counts["left/no_signal"] == 1
+    last = "dropped surplus" if coef else "dropped no_signal"
+    assert ends == {"g0": "queued ", "g1": flat, "g2": "queued ", "g3": "dropped surplus", "g4": last}
+    assert [item.reward for item in settled.items[PROPOSER]] == pytest.approx([1 / 4, 0, 2 / 3, 1 / 2, 1])
+    assert settled.counts["groups"] == 3
+    left = {name: count for name, count in settled.counts.items() if name.startswith("left/")}
+    assert left == ({"left/surplus": 2} if coef else {"left/surplus": 1, "left/no_signal": 2})
 
 
 def test_with_resampling_a_rejected_question_is_surplus() -> None:

@@ -28,10 +28,11 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
     `needs_values`, it reads a critic's values; `needs_greedy`, it compares with a greedy answer; `needs_group`,
     it compares the episodes of a group, so one that is alone where several were expected is dropped; `baseline`,
     what a reward is measured against, and where that is "group" a group of equal rewards is dropped too;
-    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same."""
+    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same;
+    `whitens`, it standardises over the policy's tokens."""
 
     name = baseline = ""
-    needs_values = needs_greedy = needs_group = by_turn = False
+    needs_values = needs_greedy = needs_group = by_turn = whitens = False
     kept: Mapping[str, float] = {}
     """What must survive a restart, of an estimator that keeps numbers alone."""
 

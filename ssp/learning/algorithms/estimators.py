@@ -167,6 +167,7 @@ class ReinforcePP(Algorithm):
 
     name = "reinforce_pp"
     baseline = "batch"
+    whitens = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma 1."""
@@ -205,10 +206,11 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of episode rewards taken off (a
-    group of one: mean 0). With gamma 1 and no rewards but the outcome, G_t is r - group mean on every token.
+    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of `rewards` taken off (a group of
+    one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r - group mean on every token.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question; token rewards as in OpenRLHF's."""
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in the token rewards is in
+    G_t and not in the mean, as in OpenRLHF; verl's mean has it, and puts the whole difference on every token."""
 
     name = "reinforce_pp_baseline"
     needs_group = True
@@ -229,7 +231,7 @@ class ReinforcePPBaseline(ReinforcePP):
         from ssp.learning.algorithms import tokens
 
         on = batch.mask.bool() & batch.valid.bool()[:, None]
-        means = tokens.episode_rewards(batch) - tokens.centred_in_groups(batch)
+        means = batch.rewards.double() - tokens.centred_in_groups(batch)
         return tokens.token_rewards(batch) - torch.where(tokens.ends(on), means[:, None], 0.0)
 
 
