@@ -129,6 +129,17 @@ class TokenLog:
         begins = own & ~np.concatenate([[False], own[:-1]])
         return np.cumsum(begins) - 1  # type: ignore[no-any-return]
 
+    @property
+    def contexts(self) -> int:
+        """In how many contexts the tokens were sampled: one without drops."""
+        return 1 + len({at for at, _, _ in self.drops if 0 < at < len(self)})
+
+    def turn_tokens(self) -> tuple[int, ...]:
+        """How many model tokens each of the policy's turns has."""
+        turns = self.turns()
+        count = int(turns.max(initial=-1)) + 1
+        return tuple(np.bincount(turns[self.mask], minlength=count).tolist()) if count else ()
+
     def _visible(self, before: int) -> list[int]:
         """Positions below `before` that a token at `before` sees."""
         gone = {at for when, start, end in self.drops if when <= before for at in range(start, end)}

@@ -31,6 +31,13 @@ def apart(cfg: Config) -> bool:
     return own and PROPOSER in warmed(cfg)
 
 
+def learns(cfg: Config, role: str, step: int) -> bool:
+    """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
+    mine = cfg.block(role)
+    alone = max((cfg.block(other).warmup_steps for other in cfg.roles if other != role), default=0)
+    return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step
+
+
 def at_once(cfg: Config, role: str) -> int:
     """Blocks of episodes that one player of `role` plays at a time. More than one only in flight: an engine has the
     weights of one version, and elsewhere each block waits for its own. Then the blocks of all rounds under way, and of

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
+from ssp.learning.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Batch:
     long [N] or None: the row of the episode that each row continues, its own number for an episode's first row, which
     come first (None: no row continues another); token_rewards and values float [N, T] or None: what a learner adds for
     its estimator; baseline_rewards float32 [N] or None: what the greedy answer to the same question earned; advantages
-    [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it."""
+    [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made of it; settled bool [N] or None:
+    the rows whose advantages were settled before, so that no estimator is asked."""
 
     ids: Tensor
     mask: Tensor
@@ -39,6 +41,7 @@ class Batch:
     baseline_rewards: Tensor | None = None
     advantages: Tensor | None = None
     targets: Tensor | None = None
+    settled: Tensor | None = None
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
@@ -109,6 +112,27 @@ def collate(
         token_rewards=None if turns is None else _earned(episodes, rows, rewards, turns, shape),
         baseline_rewards=None if baselines is None else torch.tensor(list(baselines), dtype=torch.float32)[source],
     )
+
+
+def of_samples(episodes: Sequence[Episode], samples: Sequence[Sample]) -> Batch:
+    """The batch of `episodes`, one a sample, with the credit of each sample on its tokens. As `collate`."""
+    rewards, groups = [sample.reward for sample in samples], [sample.group for sample in samples]
+    baselines = [sample.baseline for sample in samples if sample.baseline is not None]
+    turns = [sample.turns for sample in samples]
+    batch = collate(episodes, rewards, groups, baselines or None, turns if any(turns) else None)
+    if not any(sample.credit for sample in samples):
+        return batch
+    advantages = torch.zeros(batch.mask.shape, dtype=torch.float32)
+    for row, source in enumerate(batch.sources.tolist()):
+        credit, mask = samples[source].credit, batch.mask[row]
+        if len(credit) == 1:
+            advantages[row, mask] = credit[0]
+        elif credit:  # by turns, of an episode in one context
+            log = episodes[source].log
+            _, turn = np.unique(log.turns()[log.mask], return_inverse=True)
+            advantages[row, mask] = torch.tensor(credit)[torch.from_numpy(turn).clamp(max=len(credit) - 1)]
+    settled = torch.tensor([bool(sample.credit) for sample in samples])[batch.sources]
+    return replace(batch, advantages=advantages, settled=settled)
 
 
 def _earned(

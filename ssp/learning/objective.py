@@ -176,14 +176,8 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     trained = batch.mask & batch.valid[:, None]
     if penalty is not None and place == "reward":
         batch = replace(batch, token_rewards=token_rewards(batch) - penalty)
-    first, targets = batch if batch.source is None else batch.episodes(), None
-    advantages = algorithm.advantages(first)
-    if batch.source is not None:  # of the episodes' first rows, put on their continuations too
-        an_episode = advantages.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
-        rest = over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])
-        advantages = torch.cat([advantages, rest])
-        if algorithm.whitens:  # anew: so far the continuations' tokens are in no mean
-            advantages = whiten(advantages, trained)
+    targets = None
+    advantages = _settled_or_estimated(algorithm, batch, trained)
     if algorithm.needs_values and batch.values is not None:
         targets = advantages + batch.values
         advantages = whiten(advantages, trained)
@@ -192,3 +186,21 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
     if penalty is not None and place in ("advantage", "future"):
         advantages = torch.where(trained, advantages - penalty, 0.0).float()
     return replace(batch, advantages=advantages, targets=targets)
+
+
+def _settled_or_estimated(algorithm: Algorithm, batch: Batch, trained: Tensor) -> Tensor:
+    """float32 [N, T]: of each row its settled credit, else what the estimator makes of its tokens."""
+    if batch.settled is not None and bool(batch.settled.all()):
+        assert batch.advantages is not None
+        return batch.advantages
+    first = batch if batch.source is None else batch.episodes()
+    advantages = algorithm.advantages(first)
+    if batch.source is not None:  # of the episodes' first rows, put on their continuations too
+        an_episode = advantages.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
+        rest = over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])
+        advantages = torch.cat([advantages, rest])
+        if algorithm.whitens:  # anew: so far the continuations' tokens are in no mean
+            advantages = whiten(advantages, trained)
+    if batch.settled is None or batch.advantages is None:
+        return advantages
+    return torch.where(batch.settled[:, None], batch.advantages, advantages)

@@ -22,7 +22,7 @@ from ssp.selfplay.workers import build
 class State:
     """What state.json holds: the step all learners are at, their folders and versions, replay pool, data cursor, each role's
     health, and how often the run went back after a collapse. `good`: the newest state whose weights have shown no sign of
-    one; empty when it is this one, or nobody watches. `league`: see `Matchmaker.state`."""
+    one; empty when it is this one, or nobody watches. `league`: see `Matchmaker.state`; `credit`: see `Credits.state`."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
@@ -33,6 +33,7 @@ class State:
     rollbacks: int = 0
     good: dict[str, Any] = field(default_factory=dict)
     league: dict[str, Any] = field(default_factory=dict)
+    credit: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) -> State | None:
@@ -42,7 +43,8 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
     if found is None:
         return None
     written = found.pop("sha256", None)
-    wrong = sorted({*found} ^ {entry.name for entry in fields(State)})
+    # `credit` is younger than the rest: without it the estimators were the learners', whose checkpoints have their states.
+    wrong = sorted(({*found} | {"credit"}) ^ {entry.name for entry in fields(State)})
     if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(found["versions"]):
         wrong = ["folders"]
     if wrong or written != own_digest(found):

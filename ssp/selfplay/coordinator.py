@@ -11,10 +11,11 @@ import time
 
 from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
-from ssp.config.crews import bound, learners, queue_budget
+from ssp.config.crews import bound, learners, learns, queue_budget
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
+from ssp.selfplay.credit import Credits
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.turns import seated
 from ssp.selfplay.curriculum.figures import Watch
@@ -28,7 +29,7 @@ from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.settle import TOO_FEW, Round, settle, spread
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Batches, Targets
-from ssp.selfplay.training import Trainer, learns
+from ssp.selfplay.training import Trainer
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
 from ssp.telemetry.clock import Clock
@@ -53,7 +54,9 @@ class SelfPlay:
         self.queues = {role: RolloutQueue(role, *queue_budget(cfg)) for role in cfg.roles}
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
-        self._recovery = Recovery(cfg, cast, folder, (self._batches, targets, self._league), report)
+        self._credits = Credits(cfg)
+        parts = (self._batches, targets, self._league, self._credits)
+        self._recovery = Recovery(cfg, cast, folder, parts, report)
         self._curriculum, self._junk = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
         self._evaluator = evaluator
         self._pace: Pace
@@ -220,7 +223,7 @@ class SelfPlay:
         was not tried is tried first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
         batch, most = self._cfg.solver.batch, self._cfg.game.refill
         for again in range(1, most if learns(self._cfg, self._roles[-1], this.step) else 1):
-            if sum(spread(self._cfg, game) for game in this.played) >= batch:
+            if sum(spread(self._cfg, game, self._credits) for game in this.played) >= batch:
                 break
             await self._gate.admit()
             this.further = again
@@ -231,7 +234,7 @@ class SelfPlay:
 
     async def _settle(self, this: Round) -> None:
         """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of it, in this order."""
-        this.settled = settle(self._cfg, this.played, this.asked_by, this.step)
+        this.settled = settle(self._cfg, this.played, this.asked_by, this.step, self._credits)
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
         self._batches.remember(this.number, this.played)

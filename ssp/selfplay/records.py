@@ -7,6 +7,7 @@ from typing import Any
 
 from ssp.base.episode import PROPOSED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
+from ssp.learning.samples import Sample
 
 Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
@@ -28,7 +29,8 @@ class Block:
 class Brief:
     """An episode that was played, without its payload: that is place `row` of `block`, once the coordinator has it, and its
     transcript row `row` of `file`. `tokens` counts model tokens, `length` all, `prompt` and `observed` those of the prompt
-    and of what searches showed with its frame; `cuts`: searches that did not show all that was found."""
+    and of what searches showed with its frame; `cuts`: searches that did not show all that was found. `contexts`: in how
+    many it was sampled; `turn_tokens`: model tokens of each of its turns."""
 
     id: str
     game: str
@@ -50,6 +52,8 @@ class Brief:
     observed: int = 0
     cut: bool = False
     detail: str = ""
+    contexts: int = 1
+    turn_tokens: tuple[int, ...] = ()
     block: Block = Block("", None)
 
     @staticmethod
@@ -68,6 +72,8 @@ class Brief:
             row=row,
             prompt=log.count(Kind.PROMPT),
             observed=log.count(Kind.OBSERVATION) + log.count(Kind.TEMPLATE),
+            contexts=log.contexts,
+            turn_tokens=log.turn_tokens(),
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:
@@ -142,27 +148,14 @@ Match = tuple[Published, list[Game]]
 
 
 @dataclass(frozen=True)
-class TrainItem:
-    """One episode on its way to a learner: where it lies, what it earned (by `turns` too), its group, or the
-    `baseline` itself."""
-
-    id: str
-    block: Block
-    index: int
-    reward: float
-    group: int
-    version_min: int
-    baseline: float | None = None
-    turns: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes. `nbytes` estimates the payload behind it, `figures` are of the role's whole round."""
+    """What one learner step consumes: samples, and by its id each block that they lie in. `nbytes` estimates the payload
+    behind it, `figures` are of the role's whole round."""
 
     role: str
     step: int
-    items: list[TrainItem]
+    samples: list[Sample]
+    blocks: dict[str, Ref]
     nbytes: int
     figures: dict[str, float] = field(default_factory=dict)
 

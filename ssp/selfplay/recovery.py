@@ -19,6 +19,7 @@ from ssp.game import protocols
 from ssp.record.runfolder import RunFolder, check_space
 from ssp.selfplay.best import best
 from ssp.selfplay.checkpoint import State, read
+from ssp.selfplay.credit import Credits
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
@@ -35,10 +36,15 @@ class Recovery:
     what has a state beside weights. `saved`: the step of the last checkpoint, -1 without one."""
 
     def __init__(
-        self, cfg: Config, cast: Cast, folder: RunFolder, parts: tuple[Batches, Targets, Matchmaker], report: Report
+        self,
+        cfg: Config,
+        cast: Cast,
+        folder: RunFolder,
+        parts: tuple[Batches, Targets, Matchmaker, Credits],
+        report: Report,
     ) -> None:
         self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
-        self._batches, self._targets, self._league = parts
+        self._batches, self._targets, self._league, self._credits = parts
         self._health = HealthWatch(cfg.health, cfg.roles)
         self._watched = cfg.health.on_collapse != "warn"
         self._half: dict[int, State] = {}
@@ -66,6 +72,7 @@ class Recovery:
         self._health.restore(state.health)
         self._batches.restore(state.pool)
         self._targets.restore(state.cursor)
+        self._credits.restore(state.credit)
         return state
 
     async def handle(self, cause: Exception) -> None:
@@ -95,6 +102,7 @@ class Recovery:
         pool, cursor = self._batches.state(), self._targets.state(this.number)
         self._kept = {step: kept for step, kept in self._kept.items() if self.due(step)}
         self._kept[this.step] = {"pool": pool, "cursor": cursor, "league": self._league.state()}
+        self._kept[this.step]["credit"] = self._credits.state()
 
     def examine(self, step: int, by_role: Mapping[str, dict[str, float]], stopping: bool) -> None:
         """Judge the figures of update `step`, and add the number of alarms that last. Collapse, unless it is only said, or

@@ -47,9 +47,9 @@ class RolloutQueue:
         """Hand over the batch of a round; waits while there is no room, which holds the rounds back.
 
         InvariantError: a batch that can never fit. SspError: no room within the queue's patience."""
-        if len(batch.items) > self._max_items or batch.nbytes > self._max_bytes:
+        if len(batch.samples) > self._max_items or batch.nbytes > self._max_bytes:
             raise InvariantError(
-                f"{len(batch.items)} episodes of {batch.nbytes} bytes can never fit a queue of "
+                f"{len(batch.samples)} episodes of {batch.nbytes} bytes can never fit a queue of "
                 f"{self._max_items} episodes and {self._max_bytes} bytes"
             )
         try:
@@ -97,11 +97,11 @@ class RolloutQueue:
     def _size(self) -> tuple[int, int]:
         """Episodes and bytes that are here."""
         batches = [waiting.batch for waiting in self._batches.values()]
-        return sum(len(batch.items) for batch in batches), sum(batch.nbytes for batch in batches)
+        return sum(len(batch.samples) for batch in batches), sum(batch.nbytes for batch in batches)
 
     def _has_room(self, batch: TrainBatch) -> bool:
         items, nbytes = self._size()
-        return items + len(batch.items) <= self._max_items and nbytes + batch.nbytes <= self._max_bytes
+        return items + len(batch.samples) <= self._max_items and nbytes + batch.nbytes <= self._max_bytes
 
     def _is_over(self, number: int) -> bool:
         return self._end is not None and number >= self._end

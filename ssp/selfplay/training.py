@@ -3,16 +3,14 @@
 Promises that nothing older than its bound is trained, that `trained`
 is written only after the update returned, and that roles which share a policy get one update and one publication a round."""
 
-from collections import Counter
 from collections.abc import Mapping
 
-from ssp.base.episode import SOLVER, State
-from ssp.config import own
-from ssp.config.crews import bound, learners
+from ssp.base.episode import State
+from ssp.config.crews import bound, learners, learns
 from ssp.config.schema import Config
-from ssp.learning.warmup.taught import PlanItem
+from ssp.learning.samples import Sample
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.records import Published, TrainBatch, TrainItem
+from ssp.selfplay.records import Published, Ref, TrainBatch
 from ssp.selfplay.versions import ANCHORS, WeightStore
 
 
@@ -39,78 +37,52 @@ class Trainer:
     async def learn(self, *batches: TrainBatch) -> dict[str, dict[str, float]]:
         """Train a round's batches of one learner and publish; figures by role. Who does not learn now keeps its episodes."""
         stats: dict[str, dict[str, float]] = {}
-        items: dict[str, list[TrainItem]] = {}
+        samples: dict[str, list[Sample]] = {}
+        blocks: dict[str, Ref] = {}
         for batch in batches:
-            fresh, found = await self._fresh(batch)
-            stats[batch.role] = {**batch.figures, **found}
-            if learns(self._cfg, batch.role, batch.step):
-                items[batch.role] = fresh
-            else:
+            fresh, figures = await self._fresh(batch)
+            stats[batch.role] = {**batch.figures, **figures}
+            if not learns(self._cfg, batch.role, batch.step):
                 await self._mark(fresh, State.KEPT, "")
-        if items:
-            for role, found in (await self._update(batches[0].step, items)).items():
-                stats[role].update(found)
-        for role, found in stats.items():
-            found["version"] = float(self._store.latest(role).version)
+            elif fresh:
+                samples[batch.role] = fresh
+                blocks |= {sample.block: batch.blocks[sample.block] for sample in fresh}
+        if samples:
+            for role, figures in (await self._update(batches[0].step, samples, blocks)).items():
+                stats[role].update(figures)
+        for role, figures in stats.items():
+            figures["version"] = float(self._store.latest(role).version)
         return stats
 
     def _oldest(self, role: str) -> int:
         return self._store.latest(role).version - bound(self._cfg, role)
 
-    async def _fresh(self, batch: TrainBatch) -> tuple[list[TrainItem], dict[str, float]]:
+    async def _fresh(self, batch: TrainBatch) -> tuple[list[Sample], dict[str, float]]:
         """What of a batch may be trained, the rest is dropped; and what the batch is like."""
         version, oldest = self._store.latest(batch.role).version, self._oldest(batch.role)
-        fresh = [item for item in batch.items if item.version_min >= max(0, oldest)]
-        stale = [item for item in batch.items if 0 <= item.version_min < oldest]
-        silent = [item for item in batch.items if item.version_min < 0]  # no model token, so no version and no gradient
-        await self._mark(stale, State.DROPPED, "stale")
-        await self._mark(silent, State.DROPPED, "no_signal")
-        ages = [version - item.version_min for item in (*fresh, *stale)]
+        fresh = [sample for sample in batch.samples if sample.version_min >= oldest]
+        await self._mark([sample for sample in batch.samples if sample.version_min < oldest], State.DROPPED, "stale")
+        ages = [version - sample.version_min for sample in batch.samples]
         return fresh, {
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
             "staleness/max": float(max(ages, default=0)),
-            "episodes": float(len(batch.items)),
+            "episodes": float(len(ages)),
         }
 
-    async def _update(self, step: int, items: Mapping[str, list[TrainItem]]) -> dict[str, dict[str, float]]:
-        """One update on `items`, by role; figures of each role in it. Here a batch has its final form: who is left alone in
-        a group that is compared, whatever thinned it, is dropped."""
-        items = {role: left for role, mine in items.items() if (left := await self._compared(role, mine))}
-        if not items:
-            return {}
-        blocks = {item.block.id: item.block.ref for mine in items.values() for item in mine}
-        places = {id_: place for place, id_ in enumerate(blocks)}
-        plans = {
-            role: tuple(PlanItem(places[i.block.id], i.index, i.reward, i.group, i.baseline, i.turns) for i in mine)
-            for role, mine in items.items()
-        }
-        learner = self._learner[next(iter(items))]
-        weights, stats = await self._cast.learner(learner).update(plans, *blocks.values())
-        (serial,) = {int(found.pop("serial")) for found in stats.values()}
-        await self._store.publish(learner, weights, self.incarnation, step, serial)
-        for role, mine in items.items():
-            version, ids = self._store.latest(role).version, [item.id for item in mine]
+    async def _update(
+        self, step: int, samples: Mapping[str, list[Sample]], blocks: Mapping[str, Ref]
+    ) -> dict[str, dict[str, float]]:
+        """One update on `samples`, by role, which lie in these blocks; figures of each role in it."""
+        learner = self._cast.learner(self._learner[next(iter(samples))])
+        weights, stats = await learner.update(samples, list(blocks), *blocks.values())
+        (serial,) = {int(figures.pop("serial")) for figures in stats.values()}
+        await self._store.publish(self._learner[next(iter(samples))], weights, self.incarnation, step, serial)
+        for role, mine in samples.items():
+            version, ids = self._store.latest(role).version, [sample.id for sample in mine]
             await self._cast.ledger.first.commit(role, self.incarnation, step, version, ids)
-        return {role: {**found, **self._store.figures(role)} for role, found in stats.items()}
+        return {role: {**figures, **self._store.figures(role)} for role, figures in stats.items()}
 
-    async def _compared(self, role: str, items: list[TrainItem]) -> list[TrainItem]:
-        """`items` without those that are alone in their group, where it is the baseline: the advantage of one would be its
-        reward. A proposal to whose target no other one is asked for is a group of its own (SSP)."""
-        several = role == SOLVER or self._cfg.game.proposals > 1
-        if not several or not own.says(self._cfg.block(role).algorithm, "needs_group"):
-            return items
-        sizes = Counter(item.group for item in items)
-        await self._mark([item for item in items if sizes[item.group] == 1], State.DROPPED, "no_signal")
-        return [item for item in items if sizes[item.group] > 1]
-
-    async def _mark(self, items: list[TrainItem], state: State, cause: str) -> None:
-        if items:
+    async def _mark(self, samples: list[Sample], state: State, cause: str) -> None:
+        if samples:
             end = {"state": state.value, "cause": cause}
-            await self._cast.ledger.first.advance([{"id": item.id} for item in items], end)
-
-
-def learns(cfg: Config, role: str, step: int) -> bool:
-    """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
-    mine = cfg.block(role)
-    alone = max((cfg.block(other).warmup_steps for other in cfg.roles if other != role), default=0)
-    return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step
+            await self._cast.ledger.first.advance([{"id": sample.id} for sample in samples], end)

@@ -17,14 +17,14 @@ from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import Fault, InvariantError, SspError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
-from ssp.learning.warmup.taught import PlanItem
+from ssp.learning.samples import Sample
 from ssp.selfplay.settings import load
 from ssp.selfplay.transfer.parcel import OBJECT_STORE
 from ssp.selfplay.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
 TWO = ("solver.learner.kind=deepspeed", "solver.learner.ranks=2")
-PLAN = [PlanItem(0, row, float(row % 2), row // 4) for row in range(8)]
+SAMPLES = [Sample(f"e{row}", "b", row, float(row % 2), row // 4) for row in range(8)]
 
 
 def config(*overrides: str) -> Config:
@@ -56,28 +56,28 @@ def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path
     cfg = config(*TWO)
     made, said = crew(cfg, "learner-solver")
     one = Learner(config(), "solver", POLICY)
-    made_by_one = one.learn(PLAN, block())
+    made_by_one = one.learn(SAMPLES, ["b"], block())
 
     async def play() -> None:
         await made.ready()
         await made[0].publish_by(OBJECT_STORE, 2)
-        parcel, stats = await made[0].update({"solver": PLAN}, block())
+        parcel, stats = await made[0].update({"solver": SAMPLES}, ["b"], block())
         assert stats["solver"]["grad_norm"] == pytest.approx(made_by_one["grad_norm"], rel=1e-4)
         weights = (await parcel).payload
         for name, weight in one.exported().items():
             np.testing.assert_allclose(weights[name], weight, atol=1e-5, rtol=0)
         await made[0].save(str(tmp_path / "v1"), {"role": "solver"})
-        after = await made[0].learn(PLAN, block())
+        after = await made[0].learn(SAMPLES, ["b"], block())
         with pytest.raises(InvariantError, match="written once"):  # all ranks say so, and go on
             await made[0].save(str(tmp_path / "v1"), {})
 
         pids = await made.pids()
         os.kill(pids[1], signal.SIGKILL)
         with pytest.raises(Fault, match="learner-solver_died"):
-            await made[0].learn(PLAN, block())
+            await made[0].learn(SAMPLES, ["b"], block())
         await made[0].load(str(tmp_path / "v1"))
         assert set(await made.pids()).isdisjoint(pids) and said[-1] == "learner-solver is back"
-        again = await made[0].learn(PLAN, block())
+        again = await made[0].learn(SAMPLES, ["b"], block())
         same = set(after) - {"seconds", "busy", "mfu"}
         assert {key: again[key] for key in same} == {key: after[key] for key in same}
 

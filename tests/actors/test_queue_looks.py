@@ -29,7 +29,7 @@ def test_what_queues_and_shards_say_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     shown: list[tuple[Any, ...]] = []
     series: Any = SimpleNamespace(add=lambda *told: shown.append(told), grown=lambda *told: None)
     queues = {"solver": RolloutQueue("solver", 9, 900)}
-    asyncio.run(queues["solver"].put(TrainBatch("solver", 1, [], 400)))
+    asyncio.run(queues["solver"].put(TrainBatch("solver", 1, [], {}, 400)))
     silent = crew("state", None, "shard-1")
     shard = crew("state", {"under_way": 1.0, "items": 9.0, "seconds": 0.5}, "shard-0")
     program: Any = SimpleNamespace(retriever=[shard, silent])

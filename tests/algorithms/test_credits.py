@@ -154,7 +154,7 @@ def test_the_nearest_method_of_a_class_decides_who_computes() -> None:
     made = OfTokens()
     assert made.in_learner and made.settle(scored([1.0, 0.0])) == [(), ()]
     assert made.settle(scored([1.0, 1.0])) == [None, None]
-    assert algorithms.get("reinforce_pp").settle(scored([1.0, 0.0]), in_learner=True) == [(), ()]
+    assert algorithms.get("reinforce_pp").settle(scored([1.0, 0.0]), penalised=True) == [(), ()]
 
 
 def test_credits_need_no_torch() -> None:

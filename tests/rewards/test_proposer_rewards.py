@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ssp.base.episode import PROPOSER, Episode
@@ -43,9 +45,9 @@ def test_the_ends_of_intermediate_difficulty_can_be_moved() -> None:
 @pytest.mark.parametrize("kind", proposer.names())
 def test_an_invalid_question_earns_the_penalty_whatever_the_kind(kind: str, penalty: float) -> None:
     cfg = load("quickstart", [f"proposer.reward={kind}", f"proposer.invalid_reward={penalty}"])
-    asked = Brief.of(Episode("p1", "g1", PROPOSER, 0), "", 0)
+    asked = replace(Brief.of(Episode("p1", "g1", PROPOSER, 0), "", 0), version_min=1, version_max=1)
     settled = settle(cfg, [Game("g1", 1, "t", proposal=asked, rule="leakage")], 7)
-    assert [item.reward for item in settled.items[PROPOSER]] == [penalty]
+    assert [item.reward for item in settled.samples[PROPOSER]] == [penalty]
 
 
 @pytest.mark.parametrize("goal", [0.0, 0.3, 0.5, 0.8, 1.0])

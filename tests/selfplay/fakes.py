@@ -143,16 +143,20 @@ class FakeLearner(SimulatedLearner):
         self._maybe_die("weights")
         return super().weights()
 
-    def update(self, plans: dict[str, Any], *blocks: Any) -> tuple[Any, dict[str, dict[str, float]]]:
-        """One update for all roles in `plans`, which have a row each in `seen`."""
+    def update(
+        self, samples: dict[str, Any], names: list[str], *blocks: Any
+    ) -> tuple[Any, dict[str, dict[str, float]]]:
+        """One update for all roles of `samples`, which have a row each in `seen`."""
         self._maybe_die("update")
         self.updates += 1
-        for role, plan in plans.items():
-            episodes = [blocks[block][row] for block, row, *_ in plan]
+        by_name = dict(zip(names, blocks, strict=True))
+        for role, mine in samples.items():
+            episodes = [by_name[sample.block][sample.row] for sample in mine]
+            assert [episode.id for episode in episodes] == [sample.id for sample in mine]
             assert all(e.role == role and e.outcome is not Outcome.VOID and len(e.log) for e in episodes)
             FakeLearner.seen.append((role, self.updates, [e.id for e in episodes]))
         parcel, figures = super().weights()
-        return parcel, {role: {**figures, "loss": 0.0, "tokens": 1.0, "busy": 0.0} for role in plans}
+        return parcel, {role: {**figures, "loss": 0.0, "tokens": 1.0, "busy": 0.0} for role in samples}
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         self._maybe_die("save")
@@ -370,7 +374,7 @@ class BrokenSearch:
 
 def brief(id: str, role: str = SOLVER, **changes: Any) -> Brief:
     made = Brief(id, "g", role, 0, "x", None, "", "final", 1, 5, 10, 1, 1, "f", 0, block=Block("b", None))
-    return replace(made, **changes)
+    return replace(made, turn_tokens=(2, 3), **changes)
 
 
 def void(id: str, role: str = SOLVER, cause: str = "retriever_down") -> Brief:

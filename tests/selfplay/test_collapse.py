@@ -55,11 +55,11 @@ class Spoilt(FakeLearner):
     def exported(self) -> dict[str, np.ndarray]:
         return {"w": np.array([-1 if self.updates >= 1000 else self.updates], np.float32)}
 
-    def update(self, plans: dict[str, Any], *blocks: Any) -> Any:
+    def update(self, samples: dict[str, Any], *blocks: Any) -> Any:
         if self.role == SOLVER and self.updates == SPOILED - 1 and Spoilt.done < Spoilt.times:
             Spoilt.done += 1
             self.updates += 1000
-        return super().update(plans, *blocks)
+        return super().update(samples, *blocks)
 
     def load(self, folder: str) -> None:
         super().load(folder)

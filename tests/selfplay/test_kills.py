@@ -146,9 +146,9 @@ class Learner(FakeLearner):
         super().__init__(cfg, role, model_dir)
         self.lineage: list[str] = []
 
-    def update(self, plans: Any, *blocks: Any) -> Any:
-        self.lineage += [blocks[block][row].id for block, row, *_ in plans[self.role]]
-        return super().update(plans, *blocks)
+    def update(self, samples: Any, *blocks: Any) -> Any:
+        self.lineage += [sample.id for sample in samples[self.role]]
+        return super().update(samples, *blocks)
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         aside = Path(f"{folder}.tmp-1")

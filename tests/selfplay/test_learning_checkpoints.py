@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,13 +16,14 @@ from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
+from ssp.learning.samples import Sample
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.health import Collapse
-from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
@@ -66,7 +66,7 @@ class School:
     def recovery(self) -> Recovery:
         kept: Any = SimpleNamespace(state=lambda *_: "kept", restore=lambda _: None, tidy=lambda _: None)
         report = Report(Sink(), None, 1, ROLES)
-        return Recovery(self.cfg, self.cast, self.folder, (kept, kept, kept), report)
+        return Recovery(self.cfg, self.cast, self.folder, (kept, kept, kept, kept), report)
 
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:
         ids = [f"{role[0]}{step}-{i}" for i in range(len(versions))]
@@ -77,9 +77,9 @@ class School:
             episode = Episode(id, "g", role, 0)
             episode.log.append(Kind.PROMPT, [1])
             episodes.append(episode)
-        block = Block(f"b{step}", episodes)
-        items = [TrainItem(id, block, i, 1.0, 0, v) for i, (id, v) in enumerate(zip(ids, versions, strict=True))]
-        return TrainBatch(role, step, items, 10, {"reward/mean": 1.0})
+        given = enumerate(zip(ids, versions, strict=True))
+        samples = [Sample(id, f"b{step}", i, 1.0, 0, (1.0,), version) for i, (id, version) in given]
+        return TrainBatch(role, step, samples, {f"b{step}": episodes}, 10, {"reward/mean": 1.0})
 
     def learn(self, batch: TrainBatch) -> dict[str, float]:
         return asyncio.run(self.trainer.learn(batch))[batch.role]
@@ -95,13 +95,12 @@ def test_stale_episodes_are_dropped_never_trained(tmp_path: Path, bound: int) ->
         school.learn(school.batch(SOLVER, step, [school.store.latest(SOLVER).version]))
     batch = school.batch(SOLVER, 4, [1, 2, 3, 4])
     stats = school.learn(batch)
-    assert FakeLearner.seen[-1][2] == [item.id for item in batch.items if 4 - item.version_min <= bound]
+    assert FakeLearner.seen[-1][2] == [item.id for item in batch.samples if 4 - item.version_min <= bound]
     assert stats["staleness/max"] == 3 and stats["staleness/mean"] == 1.5
     assert school.ledger.outcomes()["drop/stale"] == 3 - bound
 
 
 def test_what_became_too_old_in_the_queue_is_dropped_and_the_rest_is_trained(tmp_path: Path) -> None:
-    """What no version wrote does not age, and teaches nothing."""
     school = School(ungrouped(bounds=(0, 1)), tmp_path / "run")
     queue = RolloutQueue(SOLVER, 10, 1000)
 
@@ -113,39 +112,19 @@ def test_what_became_too_old_in_the_queue_is_dropped_and_the_rest_is_trained(tmp
 
     for step in (1, 2):
         school.learn(school.batch(SOLVER, step, [step]))
-    batch = school.batch(SOLVER, 4, [3, 1, 2, -1, 3])
+    batch = school.batch(SOLVER, 4, [3, 1, 2, 3])
     stats = asyncio.run(wait_and_learn(batch))
-    assert school.ledger.outcomes() == {"drop/stale": 1, "drop/no_signal": 1}
-    assert sorted(FakeLearner.seen[-1][2]) == sorted(item.id for item in batch.items if item.version_min >= 2)
-    assert (stats["staleness/max"], stats["episodes"], stats["reward/mean"]) == (2, 5, 1.0)
+    assert school.ledger.outcomes() == {"drop/stale": 1}
+    assert sorted(FakeLearner.seen[-1][2]) == sorted(item.id for item in batch.samples if item.version_min >= 2)
+    assert (stats["staleness/max"], stats["episodes"], stats["reward/mean"]) == (2, 4, 1.0)
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "ssp.learning.algorithms.estimators:Rloo"])
-def test_no_baseline_of_a_group_ever_sees_a_group_of_one(tmp_path: Path, algorithm: str) -> None:
-    """Group 1 was thinned by age, group 2 came alone."""
-    school = School(ungrouped(solver__algorithm=algorithm), tmp_path / "run")
-    made = school.batch(SOLVER, 1, [1, 1, 1, 0, 1])
-    items = [replace(item, group=group) for item, group in zip(made.items, (0, 0, 1, 1, 2), strict=True)]
-    school.learn(replace(made, items=items))
-    assert FakeLearner.seen[-1][2] == [items[0].id, items[1].id]
-    assert school.ledger.outcomes() == {"drop/stale": 1, "drop/no_signal": 2}
-
-
-def test_a_proposal_that_is_alone_with_its_target_is_trained(tmp_path: Path) -> None:
-    """Nothing thinned it: SSP's proposer has groups of one by its settings, and solvers never have."""
-    school = School(ungrouped(proposer__algorithm="grpo", solver__algorithm="grpo"), tmp_path / "run")
-    school.learn(school.batch(PROPOSER, 1, [1]))
-    assert school.states(PROPOSER) == {"trained": 1}
-    school.learn(school.batch(SOLVER, 1, [1]))
-    assert school.states(SOLVER) == {"dropped": 1}
-
-
-def test_an_episode_without_a_model_token_is_not_stale_and_teaches_nothing(tmp_path: Path) -> None:
-    """Its prompt left no room to answer: it has no version that could be old, nor one that is young enough."""
-    school = School(ungrouped(bounds=(0, 3)), tmp_path / "run")
-    stats = school.learn(school.batch(SOLVER, 1, [1, -1]))
-    assert (stats["staleness/max"], stats["episodes"]) == (0, 2)
-    assert school.states(SOLVER) == {"trained": 1, "dropped": 1} and school.ledger.outcomes() == {"drop/no_signal": 1}
+def test_a_group_thinned_by_age_keeps_its_credits(tmp_path: Path) -> None:
+    school = School(config(bounds=(0, 0), solver__algorithm="grpo"), tmp_path / "run")
+    made = school.batch(SOLVER, 1, [1, 0])
+    school.learn(made)
+    assert FakeLearner.seen[-1][2] == [made.samples[0].id]
+    assert school.ledger.outcomes() == {"drop/stale": 1}
 
 
 @pytest.mark.parametrize("batch", ["stale", "empty"])

@@ -15,7 +15,7 @@ from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import Fault, InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
-from ssp.learning.warmup.taught import PlanItem
+from ssp.learning.samples import Sample
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.records import Brief, Game, Published
@@ -160,7 +160,7 @@ def test_a_learner_refuses_a_void_episode() -> None:
     gone = Episode("e", "g", SOLVER, 0)
     gone.void(Fault("engine_died"))
     with pytest.raises(InvariantError, match="e is void"):
-        Learner.update(object.__new__(Learner), {SOLVER: [PlanItem(0, 0, 1.0, 0)]}, [gone])
+        Learner.update(object.__new__(Learner), {SOLVER: [Sample("e", "b", 0, 1.0, 0)]}, ["b"], [gone])
 
 
 # lengths and endings

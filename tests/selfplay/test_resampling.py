@@ -32,7 +32,7 @@ def test_all_proposals_of_a_round_fit_into_their_queue(kind: str) -> None:
     batch = ["proposer.batch=600", "solver.batch=600", "proposer.limits.total_tokens=8000"]
     cfg = load("quickstart", [f"game.batch={kind}", *batch])
     most = 600 * (1 + cfg.game.resample_attempts)
-    batch = TrainBatch("proposer", 1, [None] * most, most * 8000 * BYTES_A_TOKEN)  # type: ignore[list-item]
+    batch = TrainBatch("proposer", 1, [None] * most, {}, most * 8000 * BYTES_A_TOKEN)  # type: ignore[list-item]
     asyncio.run(RolloutQueue("proposer", *queue_budget(cfg), patience=1.0).put(batch))
     with pytest.raises(InputError, match="has at most 65536 episodes"):
         load("quickstart", [f"game.batch={kind}", "proposer.batch=12000"])

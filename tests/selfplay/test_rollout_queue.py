@@ -7,15 +7,16 @@ import asyncio
 import pytest
 
 from ssp.base.errors import InvariantError, SspError
-from ssp.selfplay.records import Block, TrainBatch, TrainItem
+from ssp.learning.samples import Sample
+from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.rollout_queue import RolloutQueue
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
 
 def batch(number: int, episodes: int = 1, nbytes: int = 1) -> TrainBatch:
-    items = [TrainItem(f"{number}-{i}", Block("b", None), i, 1.0, 0, 1) for i in range(episodes)]
-    return TrainBatch("solver", number + 1, items, nbytes)
+    samples = [Sample(f"{number}-{i}", "b", i, 1.0, 0) for i in range(episodes)]
+    return TrainBatch("solver", number + 1, samples, {"b": None}, nbytes)
 
 
 class Clock:

@@ -20,6 +20,7 @@ from ssp.learning import algorithms
 from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
+from ssp.selfplay.credit import Credits
 from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played, settle, spread
 from ssp.selfplay.targets import Item, Targets
@@ -37,8 +38,8 @@ def test_a_game_with_signal() -> None:
     made = game("g1", [T, F, T, T])
     settled = settle(config(), [made], 7)
     assert made.win_rate == 0.75
-    assert [item.reward for item in settled.items[SOLVER]] == [1.0, 0.0, 1.0, 1.0]
-    assert [(item.id, item.reward) for item in settled.items[PROPOSER]] == [("pg1", 0.25)]
+    assert [item.reward for item in settled.samples[SOLVER]] == [1.0, 0.0, 1.0, 1.0]
+    assert [(item.id, item.reward) for item in settled.samples[PROPOSER]] == [("pg1", 0.25)]
     assert {r["state"] for r in settled.rows} == {"queued"}
     attempt = next(r for r in settled.rows if r["id"] == "sg1a0")
     assert attempt["opponent_version_min"] == attempt["opponent_version_max"] == 7
@@ -46,7 +47,43 @@ def test_a_game_with_signal() -> None:
     assert proposal["opponent_version_min"] == 3
     assert settled.games[0] | {"verdict": "valid", "attempts": 4, "win_rate": 0.75} == settled.games[0]
     assert settled.nbytes[SOLVER] == 4 * 10 * 32
-    assert [found.batch(SOLVER, {}).step for found in (settled, settle(config(), [made], 7, 3))] == [0, 3]
+    assert [found.batch(SOLVER, {}).step for found in (settled, settle(config(), [made], 7, 3))] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["grpo", "rloo", "ssp.learning.algorithms.estimators:Rloo", "reinforce_pp_baseline"]
+)
+def test_an_attempt_that_is_left_alone_has_nothing_to_be_compared_with(algorithm: str) -> None:
+    """A proposal to whose target no other one is asked for is a group of its own (SSP), and solvers never are."""
+    cfg = config(solver__algorithm=algorithm, proposer__algorithm=algorithm)
+    settled = settle(cfg, [game("g1", [T, None, None, None]), game("g2", [T, F, None, None])], 7)
+    assert {r["id"]: r["cause"] for r in settled.rows if r["state"] == "dropped"} == {"sg1a0": "no_signal"}
+    assert [sample.id for sample in settled.samples[SOLVER]] == ["sg2a0", "sg2a1"]
+    assert [sample.id for sample in settled.samples[PROPOSER]] == ["pg2"]
+
+
+def test_an_episode_without_a_model_token_teaches_nothing() -> None:
+    """Its prompt left no room to answer: it has no version, and is in nobody's mean."""
+    made = game("g1", [T, F, F, T])
+    made.attempts[0] = brief("sg1a0", version_min=-1, version_max=-1)
+    settled = settle(config(solver__algorithm="reinforce_none"), [made], 7)
+    assert {r["id"]: r["cause"] for r in settled.rows if r["state"] == "dropped"} == {"sg1a0": "no_signal"}
+    assert [(sample.id, sample.credit) for sample in settled.samples[SOLVER]] == [
+        ("sg1a1", (0.0,)),
+        ("sg1a2", (0.0,)),
+        ("sg1a3", (1.0,)),
+    ]
+
+
+def test_who_does_not_learn_now_is_given_no_credit_and_its_estimator_hears_nothing() -> None:
+    cfg = config(solver__algorithm="rae", proposer__warmup_steps=2)
+    credits = Credits(cfg)
+    for step in (1, 2):
+        settled = settle(cfg, [game("g1", [T, F, T, T])], 7, step, credits)
+        assert {sample.credit for sample in settled.samples[SOLVER]} == {()}
+    assert credits.state()["solver"] == {"baseline": 0.0}
+    settled = settle(cfg, [game("g1", [T, F, T, T])], 7, 3, credits)
+    assert settled.samples[SOLVER][0].credit == (1.0,) and credits.state()["solver"]["baseline"] > 0
 
 
 def test_a_replayed_question_names_the_version_that_wrote_it() -> None:
@@ -62,21 +99,21 @@ def test_no_signal_is_dropped_but_the_proposer_learns(right: list[bool | None]) 
     settled = settle(config(), [game("g1", right)], 7)
     attempts = [r for r in settled.rows if r["id"].startswith("s")]
     assert {(r["state"], r["cause"]) for r in attempts} == {("dropped", "no_signal")}
-    assert settled.items[SOLVER] == [] and len(settled.items[PROPOSER]) == 1
+    assert settled.samples[SOLVER] == [] and len(settled.samples[PROPOSER]) == 1
 
 
 def test_no_signal_is_about_rewards_within_a_group_baseline() -> None:
     """A penalty for malformed answers is signal among wrong ones; a batch baseline needs no spread in the group."""
     made = game("g1", [F, F, F, F])
     made.attempts[0] = brief("sg1a0", final=None, stopped="malformed")
-    assert len(settle(config(solver__invalid_reward=-1.0), [made], 7).items[SOLVER]) == 4
-    assert settle(config(), [made], 7).items[SOLVER] == []
+    assert len(settle(config(solver__invalid_reward=-1.0), [made], 7).samples[SOLVER]) == 4
+    assert settle(config(), [made], 7).samples[SOLVER] == []
     own = "ssp.learning.algorithms.estimators:"
     kept_by = [("reinforce", 4), ("reinforce_pp_baseline", 4), ("gae", 4), ("dr_grpo", 0), ("rloo", 0)]
     for algorithm, kept in [*kept_by, (f"{own}Grpo", 0), (f"{own}ReinforcePPBaseline", 4)]:
         found = settle(config(solver__algorithm=algorithm), [game("g1", [T] * 4)], 7)
-        assert len(found.items[SOLVER]) == kept, algorithm
-    assert len(settle(config(solver__kl__coef=0.1), [game("g1", [T] * 4)], 7).items[SOLVER]) == 4  # the KL term's
+        assert len(found.samples[SOLVER]) == kept, algorithm
+    assert len(settle(config(solver__kl__coef=0.1), [game("g1", [T] * 4)], 7).samples[SOLVER]) == 4  # the KL term's
 
 
 @pytest.mark.parametrize(("coef", "flat"), [(0.0, "dropped no_signal"), (0.1, "queued ")])
@@ -90,7 +127,7 @@ def test_refill_trains_its_number_of_groups_and_says_why_others_are_left(coef: f
     }
     last = "dropped surplus" if coef else "dropped no_signal"
     assert ends == {"g0": "queued ", "g1": flat, "g2": "queued ", "g3": "dropped surplus", "g4": last}
-    assert [item.reward for item in settled.items[PROPOSER]] == pytest.approx([1 / 4, 0, 2 / 3, 1 / 2, 1])
+    assert [item.reward for item in settled.samples[PROPOSER]] == pytest.approx([1 / 4, 0, 2 / 3, 1 / 2, 1])
     assert settled.counts["groups"] == 3
     left = {name: count for name, count in settled.counts.items() if name.startswith("left/")}
     assert left == ({"left/surplus": 2} if coef else {"left/surplus": 1, "left/no_signal": 2})
@@ -103,17 +140,17 @@ def test_with_resampling_a_rejected_question_is_surplus() -> None:
     settled = settle(config(game__batch="resample"), [rejected, broken, game("g3", [T, F, F, F])], 7)
     by_id = {r["id"]: r for r in settled.rows}
     assert [by_id["pg1"][key] for key in ("state", "outcome", "cause")] == ["dropped", "rejected", "surplus"]
-    assert by_id["pg2"]["state"] == "voided" and [item.id for item in settled.items[PROPOSER]] == ["pg3"]
+    assert by_id["pg2"]["state"] == "voided" and [item.id for item in settled.samples[PROPOSER]] == ["pg3"]
     assert settled.counts["reject/leakage"] == 1 and settled.games[0]["rule"] == "leakage"
     again = settle(config(game__batch="resample_all"), [rejected, broken, game("g3", [T, F, F, F])], 7)
-    assert [(item.id, item.reward) for item in again.items[PROPOSER]] == [("pg1", 0.0), ("pg3", 0.75)]
+    assert [(item.id, item.reward) for item in again.samples[PROPOSER]] == [("pg1", 0.0), ("pg3", 0.75)]
 
 
 def test_a_given_question_has_neither_proposal_nor_opponent() -> None:
     made = game("g1", [T, F, T, F], proposal=None, golds=("x", "y"))
     settled = settle(config(game__questions="dataset"), [made], None)
-    assert {r["opponent_version_min"] for r in settled.rows} == {None} and settled.items[PROPOSER] == []
-    assert len(settled.items[SOLVER]) == 4 and settled.games[0]["verdict"] == "valid"
+    assert {r["opponent_version_min"] for r in settled.rows} == {None} and settled.samples[PROPOSER] == []
+    assert len(settled.samples[SOLVER]) == 4 and settled.games[0]["verdict"] == "valid"
 
 
 def test_a_malformed_attempt_is_rejected_and_earns_what_the_config_says() -> None:
@@ -128,7 +165,7 @@ def test_voids_enter_no_batch_and_no_rate() -> None:
     made = game("g1", [T, None, F, None])
     settled = settle(config(), [made], 7)
     assert made.win_rate == 0.5
-    assert [item.id for item in settled.items[SOLVER]] == ["sg1a0", "sg1a2"]
+    assert [item.id for item in settled.samples[SOLVER]] == ["sg1a0", "sg1a2"]
     lost = [r for r in settled.rows if r["outcome"] == "void"]
     assert {(r["state"], r["cause"], r["reward"]) for r in lost} == {("voided", "retriever_down", None)}
     assert settled.counts["void/retriever_down"] == 2
@@ -137,11 +174,11 @@ def test_voids_enter_no_batch_and_no_rate() -> None:
 def test_too_few_attempts_void_the_proposal() -> None:
     made = game("g1", [T, None, None, None])
     settled = settle(config(), [made], 7)
-    assert made.win_rate is None and settled.items[PROPOSER] == [] and settled.items[SOLVER] == []
+    assert made.win_rate is None and settled.samples[PROPOSER] == [] and settled.samples[SOLVER] == []
     proposal = next(r for r in settled.rows if r["id"] == "pg1")
     assert (proposal["state"], proposal["cause"], proposal["reward"]) == ("voided", "too_few_attempts", None)
     mixed = settle(config(game__attempts=5), [game("g1", [T, F, None, None, None])], 7)
-    assert mixed.items[PROPOSER] == [] and [item.id for item in mixed.items[SOLVER]] == ["sg1a0", "sg1a1"]
+    assert mixed.samples[PROPOSER] == [] and [item.id for item in mixed.samples[SOLVER]] == ["sg1a0", "sg1a1"]
 
 
 def test_rejected_void_and_surplus_proposals() -> None:
@@ -151,7 +188,7 @@ def test_rejected_void_and_surplus_proposals() -> None:
     settled = settle(config(proposer__invalid_reward=-0.25), [rejected, broken, spare], 7)
     by_id = {r["id"]: r for r in settled.rows}
     assert (by_id["pg1"]["state"], by_id["pg1"]["outcome"], by_id["pg1"]["cause"]) == ("queued", "rejected", "leakage")
-    assert [(i.id, i.reward) for i in settled.items[PROPOSER]] == [("pg1", -0.25)]
+    assert [(i.id, i.reward) for i in settled.samples[PROPOSER]] == [("pg1", -0.25)]
     assert (by_id["pg2"]["state"], by_id["pg2"]["reward"]) == ("voided", None)
     assert [by_id["pg3"][key] for key in ("state", "cause", "reward")] == ["dropped", "surplus", None]
     assert [g["verdict"] for g in settled.games] == ["rejected", "void", "valid"]
@@ -180,23 +217,23 @@ def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, li
     settled = settle(config(), made, 7)
     ids = [brief.id for brief in all_played(made)]
     assert sorted(r["id"] for r in settled.rows) == sorted(ids) and len(set(ids)) == len(ids)
-    trained = {item.id for items in settled.items.values() for item in items}
+    trained = {item.id for samples in settled.samples.values() for item in samples}
     assert trained == {r["id"] for r in settled.rows if r["state"] == "queued"}
     for found in settled.rows:
         assert (found["outcome"] == Outcome.VOID.value) == (found["state"] == "voided")
         assert found["state"] != "voided" or (found["reward"] is None and found["cause"])
         assert found["state"] != "queued" or found["reward"] is not None
-    groups = {item.group: item.id[: item.id.index("a")] for item in settled.items[SOLVER]}
-    assert all(groups[item.group] == item.id[: item.id.index("a")] for item in settled.items[SOLVER])
+    groups = {item.group: item.id[: item.id.index("a")] for item in settled.samples[SOLVER]}
+    assert all(groups[item.group] == item.id[: item.id.index("a")] for item in settled.samples[SOLVER])
     assert len(set(groups.values())) == len(groups)
-    asked = [item.group for item in settled.items[PROPOSER]]
+    asked = [item.group for item in settled.samples[PROPOSER]]
     assert len(set(asked)) == len(asked)
 
 
 def test_a_proposer_with_groups_of_one_learns_from_its_raw_reward() -> None:
     """As SSP's recipe trains it: grpo without a baseline, so that a rejected question has no advantage."""
     made = [game("g1", [T, F, F, F]), game("g2", [T, T, T, T]), game("g3", valid=False, rule="empty")]
-    items = settle(config(proposer__algorithm="grpo"), made, 7).items[PROPOSER]
+    items = settle(config(proposer__algorithm="grpo"), made, 7).samples[PROPOSER]
     log = TokenLog()
     log.append(Kind.PROMPT, [5])
     log.append_model([6], [-1.0], 0)
@@ -218,7 +255,7 @@ def compared(
 
 
 def learned(settled: Settled) -> dict[str, int]:
-    return {item.id: item.group for item in settled.items[PROPOSER]}
+    return {item.id: item.group for item in settled.samples[PROPOSER]}
 
 
 def states(settled: Settled) -> dict[str, tuple[str, str]]:
@@ -256,7 +293,7 @@ def test_a_rejected_question_is_compared_with_the_others() -> None:
     games[1] = compared(1, None, "t0", valid=False, rule="leakage")
     cfg = config(game__proposals=2, proposer__algorithm="rloo", proposer__invalid_reward=-1.0)
     settled = settle(cfg, games, 7)
-    assert [(item.id, item.reward, item.group) for item in settled.items[PROPOSER]] == [
+    assert [(item.id, item.reward, item.group) for item in settled.samples[PROPOSER]] == [
         ("pg0", 0.25, 0),
         ("pg1", -1.0, 0),
     ]
@@ -310,7 +347,7 @@ def remax(**changes: Any) -> Config:
 def test_the_greedy_reward_is_the_baseline(greedy: bool) -> None:
     made = asked([T, F, T, F], greedy)
     settled = settle(remax(), [made], 7)
-    assert [(item.reward, item.baseline) for item in settled.items[SOLVER]] == [
+    assert [(item.reward, item.baseline) for item in settled.samples[SOLVER]] == [
         (r, float(greedy)) for r in (1, 0, 1, 0)
     ]
     kept = next(row for row in settled.rows if row["id"] == "sg1g")
@@ -319,16 +356,16 @@ def test_the_greedy_reward_is_the_baseline(greedy: bool) -> None:
 
 
 def test_equal_attempts_teach_where_the_greedy_one_differs() -> None:
-    assert len(settle(remax(), [asked([T] * 4, F)], 7).items[SOLVER]) == 4
+    assert len(settle(remax(), [asked([T] * 4, F)], 7).samples[SOLVER]) == 4
     settled = settle(remax(), [asked([T] * 4, T)], 7)
-    assert settled.items[SOLVER] == []
+    assert settled.samples[SOLVER] == []
     assert {row["cause"] for row in settled.rows if row["state"] == "dropped"} == {"no_signal"}
 
 
 def test_without_a_baseline_nothing_is_trained() -> None:
     settled = settle(remax(), [asked([T, F, T, F], None)], 7)
     states = {row["id"]: (row["state"], row["cause"]) for row in settled.rows}
-    assert states["sg1g"] == ("voided", "retriever_down") and settled.items[SOLVER] == []
+    assert states["sg1g"] == ("voided", "retriever_down") and settled.samples[SOLVER] == []
     assert states["sg1a0"] == ("dropped", "no_signal")
     assert settled.counts["void/retriever_down"] == 1
 
@@ -401,7 +438,11 @@ def test_a_group_that_earned_the_same_by_other_turns_teaches_who_tells_turns_apa
         made.grades[played.id] = Grade(True, 1.0, turns=turns)
     cfg = config(solver__algorithm=algorithm)
     settled = settle(cfg, [made], 7)
-    assert spread(cfg, made) is kept and len(settled.items[SOLVER]) == 2 * kept and settled.counts["groups"] == kept
+    assert (
+        spread(cfg, made, Credits(cfg)) is kept
+        and len(settled.samples[SOLVER]) == 2 * kept
+        and settled.counts["groups"] == kept
+    )
 
 
 def test_what_turns_earned_goes_with_the_attempt_and_a_guide_prices_the_proposal() -> None:
@@ -410,6 +451,6 @@ def test_what_turns_earned_goes_with_the_attempt_and_a_guide_prices_the_proposal
     made.grades[attempt] = Grade(True, 1.5, turns=(0.5, 1.0))
     made.guide = 0.5
     settled = settle(config(), [made], 7)
-    assert [item.turns for item in settled.items[SOLVER]] == [(0.5, 1.0), (), (), ()]
-    assert [item.reward for item in settled.items[SOLVER]] == [1.5, 0.0, 1.0, 1.0]
-    assert [(item.reward, item.turns) for item in settled.items[PROPOSER]] == [(0.5 * 0.25, ())]
+    assert [item.turns for item in settled.samples[SOLVER]] == [(0.5, 1.0), (), (), ()]
+    assert [item.reward for item in settled.samples[SOLVER]] == [1.5, 0.0, 1.0, 1.0]
+    assert [(item.reward, item.turns) for item in settled.samples[PROPOSER]] == [(0.5 * 0.25, ())]

@@ -22,8 +22,9 @@ from ssp.base.crew import Call, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
+from ssp.learning.samples import Sample
 from ssp.learning.warmup import loop, traces
-from ssp.learning.warmup.taught import PlanItem, Taught
+from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import Learner
@@ -104,7 +105,9 @@ def test_what_it_writes_is_a_policy_that_has_learned(cfg: Config, folder: Path, 
 def test_the_figure_is_the_mean_negative_log_prob_of_what_the_policy_wrote(
     cfg: Config, folder: Path, episodes: list[Episode]
 ) -> None:
-    figures = Learner(cfg, "solver", folder).measure([PlanItem(0, row, 1.0, row) for row in range(4)], episodes[:4])
+    figures = Learner(cfg, "solver", folder).measure(
+        [Sample("", "b", row, 1.0, row) for row in range(4)], ["b"], episodes[:4]
+    )
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     total, tokens = 0.0, 0
     for episode in episodes[:4]:

@@ -25,8 +25,8 @@ from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role
 from ssp.config.crews import at_once, learners
 from ssp.config.schema import Config
 from ssp.engines.simulated import Decoding, Pace
+from ssp.learning.samples import Sample
 from ssp.learning.tiny.actor import turns
-from ssp.learning.warmup.taught import BatchPlan
 from ssp.record.ledger.rows import NOTHING
 from ssp.record.ledger.writer import LedgerWriter, Rows
 from ssp.record.runfolder import RunFolder
@@ -261,9 +261,10 @@ class _Learner(Learners):
         self.busy, self.trained, self._serial = 0.0, 0, -1
 
     async def update(
-        self, plans: Mapping[str, BatchPlan], *blocks: _Block
+        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: _Block
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
-        tokens = {role: sum(blocks[item.block][item.row] for item in plan) for role, plan in plans.items()}
+        by_name = dict(zip(names, blocks, strict=True))
+        tokens = {role: sum(by_name[one.block][one.row] for one in mine) for role, mine in samples.items()}
         spent = sum(tokens.values()) * self._seconds
         await asyncio.sleep(spent)
         self.busy += spent

@@ -55,21 +55,23 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         """Whether the learner computes the credits, from tokens."""
         return self.settled_by() == "advantages"
 
-    def settle(self, episodes: Sequence[Scored], in_learner: bool = False) -> list[Credit | None]:
-        """The credit of each episode; None for one that teaches nothing. `in_learner`: the learner computes
-        the credits though the estimator could; those are empty then.
+    def settle(self, episodes: Sequence[Scored], penalised: bool = False) -> list[Credit | None]:
+        """The credit of each episode; None for one that teaches nothing, by its group. `penalised`: the learner
+        takes a KL off the rewards and computes the credits, though the estimator could; they are empty then.
 
-        InvariantError: a reward that is not finite."""
+        InvariantError: a reward or a credit that is not finite."""
         rewards_of(episodes)
-        taught = self.teaching(episodes)
-        chosen = [episode for episode, teaches in zip(episodes, taught, strict=True) if teaches]
-        if in_learner or self.in_learner:
-            computed: list[Credit] = [()] * len(chosen)
-        else:
-            computed = self.credits(chosen) if chosen else []
+        groups: dict[int, list[Scored]] = defaultdict(list)
+        for episode in episodes:
+            groups[episode.group].append(episode)
+        taught = {number for number, group in groups.items() if self.teaches(group, penalised)}
+        chosen = [episode for episode in episodes if episode.group in taught]
+        computed: list[Credit] = [()] * len(chosen)
+        if chosen and not penalised and not self.in_learner:
+            computed = self.credits(chosen)
             self._check(computed, len(chosen))
         credits = iter(computed)
-        return [next(credits) if teaches else None for teaches in taught]
+        return [next(credits) if episode.group in taught else None for episode in episodes]
 
     def _check(self, credits: list[Credit], count: int) -> None:
         """InvariantError unless there are so many credits, each of finite numbers."""
@@ -89,21 +91,13 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
             return len({(episode.reward, episode.turns) for episode in group}) > 1
         return len({episode.reward for episode in group}) > 1
 
-    def teaching(self, episodes: Sequence[Scored]) -> list[bool]:
-        """Whether each episode can teach something: by its group, where the estimator compares within one."""
-        groups: dict[int, list[Scored]] = defaultdict(list)
-        for episode in episodes:
-            groups[episode.group].append(episode)
-        teaches = {number: self.group_teaches(group) for number, group in groups.items()}
-        return [teaches[episode.group] for episode in episodes]
-
-    def group_teaches(self, group: Sequence[Scored]) -> bool:
-        """Whether the episodes of one group can teach something."""
+    def teaches(self, group: Sequence[Scored], penalised: bool = False) -> bool:
+        """Whether the episodes of one group can teach something. `penalised`: a KL makes equal rewards differ."""
         if group[0].expected == 1:
             return True  # it was never to be compared within its group
         if self.needs_group and len(group) == 1:
             return False
-        return self.baseline != "group" or self.differ(group)
+        return penalised or self.baseline != "group" or self.differ(group)
 
     def advantages(self, batch: Batch) -> Tensor:
         """float32 [N, T]: advantage on model tokens of valid rows, exactly 0 elsewhere: the row's credit.

@@ -249,9 +249,11 @@ class Remax(Algorithm):
         rewards_of(episodes)
         return [self._against_greedy(episode) for episode in episodes]
 
-    def group_teaches(self, group: Sequence[Scored]) -> bool:
+    def teaches(self, group: Sequence[Scored], penalised: bool = False) -> bool:
         """Whether the greedy answer is there, and any turn differs from it."""
-        return any(value != 0.0 for episode in group for value in self._against_greedy(episode))
+        compared = [self._against_greedy(episode) for episode in group]
+        is_void = group[0].baseline is not None and np.isnan(group[0].baseline)
+        return not is_void and (penalised or any(any(credit) for credit in compared))
 
     def _against_greedy(self, episode: Scored) -> Credit:
         if episode.baseline is None:

@@ -130,6 +130,7 @@ def centred_in_groups(batch: Batch) -> Tensor:
     """float64 [N]: r - group mean of each valid row's `rewards`; of a group of one its reward; 0 for void rows."""
     valid = batch.valid.bool()
     rewards = batch.rewards.double()
+    _finite(rewards[valid])
     out = torch.zeros(len(rewards), dtype=torch.float64)
     out[valid] = torch.from_numpy(standardised(rewards[valid].numpy(), batch.groups[valid].numpy(), spread=False))
     _, member, size = torch.unique(batch.groups, return_inverse=True, return_counts=True)

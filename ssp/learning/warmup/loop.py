@@ -25,10 +25,13 @@ from ssp.base.errors import InputError
 from ssp.base.seeds import generator
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
 from ssp.config.schema import Config, WarmupConfig
-from ssp.learning.warmup.taught import PlanItem, Taught
+from ssp.learning.samples import Sample
+from ssp.learning.warmup.taught import Taught
 from ssp.record.manifest import read_record
 
 ENTRY = "warmup"
+BLOCK = "episodes"
+"""What the samples call the block that is given beside them."""
 HELDOUT = 0.05
 """Share of the episodes that is measured and not learned."""
 LEAST_SECONDS, SHARE = 60.0, 0.1
@@ -83,7 +86,7 @@ async def train(
             for at in range(made - epoch * size, size):
                 block = [learn[i] for i in places[at * cfg.batch : (at + 1) * cfg.batch]]
                 since, made = time.monotonic(), made + 1
-                figures = await learner.learn(_plan(block), block)
+                figures = await learner.learn(_samples(block), [BLOCK], block)
                 speed = tokens(block) / max(time.monotonic() - since, 1e-9)
                 show({"step": made, "nll": figures["nll"], "tokens_per_second": speed})
                 if made < cfg.epochs * size and saves.due():
@@ -114,14 +117,14 @@ async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> M
     total = tokens = 0.0
     for at in range(0, len(episodes), size):
         block = list(episodes[at : at + size])
-        figures = await learner.measure(_plan(block), block)
+        figures = await learner.measure(_samples(block), [BLOCK], block)
         total, tokens = total + figures["nll"] * figures["tokens"], tokens + figures["tokens"]
     return total / tokens if tokens else None
 
 
-def _plan(block: Sequence[Episode]) -> list[PlanItem]:
+def _samples(block: Sequence[Episode]) -> list[Sample]:
     """All earn 1, each a group of its own."""
-    return [PlanItem(0, row, 1.0, row) for row in range(len(block))]
+    return [Sample(episode.id, BLOCK, row, 1.0, row, (1.0,)) for row, episode in enumerate(block)]
 
 
 class Saves:

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from ssp.base.crew import call
 from ssp.base.episode import Grade, Task, Verdict
 from ssp.game.judge import Item
-from ssp.learning.warmup.taught import BatchPlan, Taught
+from ssp.learning.samples import Sample
+from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.records import PlayOrder, PlayReport, Ref
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.parcel import Place
@@ -52,14 +53,14 @@ class Judges(Protocol):
 
 
 class Learners(Taught, Protocol):
-    """One learner, of one rank or several. `update` is one step of the roles in `plans`, over the same blocks, and a
+    """One learner, of one rank or several. `update` is one step of the roles of `samples`, over the same blocks, and a
     publication; `weights` a publication of what it has, `again` an earlier one, by the object store (Fault
     `weights_gone`), `anchor_weights` those of the reference, outside of the publications. The rest is a group of
     broadcasts: Fault `broadcast_failed`."""
 
     @call(payload=True, computes=True, work="learn")
     async def update(
-        self, plans: Mapping[str, BatchPlan], /, *blocks: Ref
+        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], /, *blocks: Ref
     ) -> tuple[Ref, dict[str, dict[str, float]]]: ...
     @call(payload=True, computes=True, work="sync")
     async def weights(self) -> tuple[Ref, dict[str, float]]: ...

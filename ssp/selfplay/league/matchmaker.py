@@ -15,6 +15,7 @@ from typing import Any
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError, hold
 from ssp.config import own
+from ssp.config.crews import learns
 from ssp.config.schema import Config
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
@@ -23,7 +24,6 @@ from ssp.selfplay.league.league import OTHER, League
 from ssp.selfplay.league.payoff import Result
 from ssp.selfplay.records import Game, Match, Published
 from ssp.selfplay.settle import Round, right
-from ssp.selfplay.training import learns
 from ssp.selfplay.transfer.parcel import FOLDER, Parcel
 from ssp.selfplay.versions import WeightStore
 

@@ -19,7 +19,7 @@ from ssp.base.errors import InvariantError
 from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
-from ssp.learning.warmup.taught import BatchPlan
+from ssp.learning.samples import Sample
 from ssp.record.manifest import RECORD, read_record
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher
@@ -59,20 +59,20 @@ class Learner(Publisher):
         return self._inner.backend.device.type == "cuda"
 
     def update(
-        self, plans: Mapping[str, BatchPlan], *blocks: list[Episode]
+        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
-        """One step of the roles in `plans`, which share this policy, and publish; the figures by role."""
-        stats = self._learn({role: _batch(plan, blocks) for role, plan in plans.items()})
+        """One step of the roles of `samples`, which share this policy, and publish; the figures by role."""
+        stats = self._learn({role: _batch(mine, names, blocks) for role, mine in samples.items()})
         parcel, figures = self.weights()
         return parcel, {role: {**found, **figures} for role, found in stats.items()}
 
-    def learn(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
-        """One learner step on `plan`; its figures. InvariantError for an episode that a fault voided in play."""
-        return self._learn({self._role: _batch(plan, blocks)})[self._role]
+    def learn(self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]) -> dict[str, float]:
+        """One learner step on `samples`; its figures. InvariantError for an episode that a fault voided in play."""
+        return self._learn({self._role: _batch(samples, names, blocks)})[self._role]
 
-    def measure(self, plan: BatchPlan, *blocks: list[Episode]) -> dict[str, float]:
-        """The figures of `plan` without a step."""
-        return self._inner.measure({self._role: _batch(plan, blocks)})[self._role]
+    def measure(self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]) -> dict[str, float]:
+        """The figures of `samples` without a step."""
+        return self._inner.measure({self._role: _batch(samples, names, blocks)})[self._role]
 
     def weights(self) -> tuple[Any, dict[str, float]]:
         """See `Publisher.weights`."""
@@ -126,11 +126,11 @@ class SimulatedLearner(Publisher):
         return Parcel(OBJECT_STORE, -1, size(self.exported()), self.exported()), {}
 
     def update(
-        self, plans: Mapping[str, BatchPlan], *blocks: list[Episode]
+        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
         """Wait as long as an update takes, and publish; the figures by role."""
         started = time.perf_counter()
-        logs = {role: [blocks[item.block][item.row].log for item in plan] for role, plan in plans.items()}
+        logs = {role: [episode.log for episode in _episodes(mine, names, blocks)] for role, mine in samples.items()}
         tokens = {role: float(sum(int(log.mask.sum()) for log in mine)) for role, mine in logs.items()}
         time.sleep(sum(tokens.values()) * self._token)
         self.updates += 1
@@ -156,16 +156,17 @@ class SimulatedLearner(Publisher):
         self.updates = int(read_record(Path(folder))["step"])
 
 
-def _batch(plan: BatchPlan, blocks: Sequence[list[Episode]]) -> Batch:
-    from ssp.learning.batch import collate
+def _episodes(samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]) -> list[Episode]:
+    """The episodes of the samples, out of the blocks of these names."""
+    by_name = dict(zip(names, blocks, strict=True))
+    return [by_name[sample.block][sample.row] for sample in samples]
 
-    chosen = [blocks[item.block][item.row] for item in plan]
+
+def _batch(samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]) -> Batch:
+    from ssp.learning.batch import of_samples
+
+    chosen = _episodes(samples, names, blocks)
     for void in (episode for episode in chosen if episode.outcome is Outcome.VOID):
         raise InvariantError(f"episode {void.id} is void ({void.cause}) and may not be trained")
     # A block was made before grading; the coordinator knows the outcome since.
-    chosen = [replace(episode, outcome=Outcome.SCORED) for episode in chosen]
-    given = [item.baseline for item in plan if item.baseline is not None]
-    turns = [item.turns for item in plan]
-    return collate(
-        chosen, [i.reward for i in plan], [i.group for i in plan], given or None, turns if any(turns) else None
-    )
+    return of_samples([replace(episode, outcome=Outcome.SCORED) for episode in chosen], samples)
