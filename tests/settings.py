@@ -41,7 +41,6 @@ TYPES = {
 }
 GROUPS = {
     "trust_region": "Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5).",
-    "needs_group": "Algorithms that compare the attempts at one question.",
     "distributions": "KL estimators over whole distributions, which rollouts do not keep: they work in the loss only.",
 }
 """What names say of themselves (`ssp.config.tables.SAID`) that rules go by."""

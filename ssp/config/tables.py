@@ -11,14 +11,10 @@ PRESETS = {"sync": (0, 0), "one-step-off": (1, 1), "async": (4, 4)}
 
 SAID: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("ppo_clip", "tis", "decoupled", "gspo", "cispo"), {"trust_region": True}),
-    **dict.fromkeys(("grpo", "dr_grpo"), {"needs_group": True, "baseline": "group"}),
-    "grpo_turns": {"needs_group": True, "baseline": "group", "by_turn": True},
-    "rloo": {"needs_group": True, "baseline": "group"},
-    "reinforce_pp_baseline": {"needs_group": True},
     **dict.fromkeys(("topk_reverse", "topk_forward"), {"distributions": True}),
     **dict.fromkeys(("topk_reverse_paper", "topk_forward_paper", "full"), {"distributions": True}),
 }
-"""What estimators, losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
+"""What losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
 
 PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
 """Those of them that take a user's own code too (`ssp.config.own`), as solver.reward does."""

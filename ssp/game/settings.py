@@ -63,10 +63,6 @@ def refill_fills_groups(cfg: Config) -> None:
         return
     rule, found = f"{refill} fills a batch that the solver learns from", "solver.policy=frozen"
     hold(solver.policy != "frozen", rule, found, "leave game.refill out")
-    rule = f"{refill} replaces groups without spread, which teach nothing where the group is the solver's baseline"
-    grouped = own.sealed(solver.algorithm) or own.says(solver.algorithm, "baseline") == "group"
-    step = f"set solver.algorithm to one of {own.saying('baseline')}, or leave game.refill out"
-    hold(grouped, rule, f"solver.algorithm={solver.algorithm}", step)
     rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"
     hold(batch == "dummy", rule, f"game.batch={batch}", "set game.batch=dummy, or leave game.refill out")
 

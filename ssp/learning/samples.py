@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ssp.learning.algorithms.scored import Credit
+from ssp.learning.scored import Credit
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from ssp.config import own
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.config.rules import Rule
 from ssp.config.schema import Config
+from ssp.learning import algorithms
 
 RATE = ("lr", "warmup_steps", "schedule")
 """Settings of an optimizer step's rate, which each role's own step may have of its own."""
@@ -25,7 +26,7 @@ def own_code_is_there(cfg: Config) -> None:
         places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
         if block.policy != "frozen" and places and not any(map(own.sealed, places)):
             # Here, because they import torch, which a dry run does without.
-            from ssp.learning import algorithms, losses
+            from ssp.learning import losses
 
             algorithms.get(block.algorithm, block.gamma, block.lam)
             losses.get(block.loss)
@@ -106,9 +107,15 @@ def _groups(cfg: Config) -> Checks:
     asks, algorithm = cfg.proposer, cfg.solver.algorithm
     learns = PROPOSER in cfg.roles and asks.policy != "frozen"
     rule = f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
-    alone = cfg.solver.policy != "frozen" and cfg.game.attempts < 2 and bool(own.says(algorithm, "needs_group"))
+    kind = algorithms.kind(algorithm)
+    alone = cfg.solver.policy != "frozen" and cfg.game.attempts < 2 and kind is not None and kind.needs_group
     step = "set game.attempts=6, or solver.algorithm=reinforce"
     yield alone, rule, f"game.attempts={cfg.game.attempts}", step
+    refill = f"game.refill={cfg.game.refill}"
+    rule = f"{refill} replaces groups without spread, which teach nothing where the group is the solver's baseline"
+    grouped = kind is None or kind.baseline == "group"
+    step = "set solver.algorithm=grpo, or leave game.refill out"
+    yield cfg.game.refill > 1 and not grouped, rule, f"solver.algorithm={algorithm}", step
     rule = "proposer.algorithm=remax needs a greedy question to each target, which nobody asks"
     found, step = "proposer.algorithm=remax", "set proposer.algorithm=reinforce"
     yield learns and asks.algorithm == "remax", rule, found, step

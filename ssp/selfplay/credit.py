@@ -9,7 +9,7 @@ from typing import Any
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.learning import algorithms
-from ssp.learning.algorithms.scored import Credit, Scored
+from ssp.learning.scored import Credit, Scored
 
 NOTHING: Credit = (0.0,)
 """The credit of an episode on which a term of the loss acts, though it teaches nothing."""

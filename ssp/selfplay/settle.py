@@ -13,8 +13,8 @@ from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.crews import learns
 from ssp.config.schema import Config
 from ssp.game.rewards import proposer as proposer_rewards
-from ssp.learning.algorithms.scored import Credit, Scored
 from ssp.learning.samples import Sample
+from ssp.learning.scored import Credit, Scored
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.records import Brief, Game, Match, Published, Ref, TrainBatch
 from ssp.telemetry.clock import Clock

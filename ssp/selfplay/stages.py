@@ -31,6 +31,7 @@ from ssp.base.seeds import derive
 from ssp.config import crews
 from ssp.config.schema import Config
 from ssp.game.judge import Item
+from ssp.learning import algorithms
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
@@ -53,6 +54,7 @@ class Stages:
     def __init__(self, cfg: Config, cast: Cast, gate: VoidGate, store: WeightStore) -> None:
         self._cfg, self._cast, self._gate, self._store = cfg, cast, gate, store
         self._ledger = cast.ledger.first
+        self._greedy = algorithms.get(cfg.solver.algorithm).needs_greedy
         self.incarnation = self.redraws = 0
 
     async def propose(
@@ -83,15 +85,15 @@ class Stages:
             game.question, game.guide = proposal.final or "", verdict.guide
 
     async def solve(self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0) -> None:
-        """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block. For ReMax, one
-        attempt more, whose reward is the others' baseline; sets `greedy`. `again`: n-th further batch."""
+        """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one block. Where the
+        estimator compares with a greedy answer, one attempt more; sets `greedy`. `again`: n-th further batch."""
         n, stem = self._cfg.game.attempts, f"{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}"
         tasks = [self._attempt(f"a{attempt}", round_, game, attempt) for game in games for attempt in range(n)]
         order = PlayOrder(self._cfg.solver.sampling.temperature, f"{SOLVER}-{stem}{weights.past}", round_ + 1)
         played = await self._play(ATTEMPT, tasks, order, weights, clock, n)
         for place, game in enumerate(games):
             game.attempts, game.solver_version = played[place * n : (place + 1) * n], weights.version
-        if self._cfg.solver.algorithm == "remax" and not weights.past:
+        if self._greedy and not weights.past:
             tasks = [self._attempt("greedy", round_, game, n) for game in games]
             order = PlayOrder(0.0, f"{SOLVER}greedy-{stem}", round_ + 1)
             for game, greedy in zip(games, await self._play(GREEDY, tasks, order, weights, clock), strict=True):

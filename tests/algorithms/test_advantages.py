@@ -109,11 +109,10 @@ def test_state_survives_and_foreign_state_is_refused():
             one.load_state_dict(other)
 
 
-@pytest.mark.parametrize("attribute", ["needs_group", "baseline", "by_turn", "trust_region", "distributions"])
+@pytest.mark.parametrize("attribute", ["trust_region", "distributions"])
 def test_what_rules_read_without_torch_is_what_the_code_says(attribute):
-    rooms = (algorithms, losses, kl)
+    rooms = (losses, kl)
     said = {name: getattr(room.get(name), attribute, False) for room in rooms for name in room.names()}
-    wanted = [True] if attribute != "baseline" else ["group"]
-    assert {name for name, value in said.items() if value in wanted} == {
+    assert {name for name, value in said.items() if value is True} == {
         name for name, entry in SAID.items() if attribute in entry
     }

@@ -14,7 +14,7 @@ import torch
 from ssp.base.errors import InvariantError
 from ssp.learning import algorithms
 from ssp.learning.algorithms.base import Algorithm
-from ssp.learning.algorithms.scored import Scored
+from ssp.learning.scored import Scored
 
 SETTLED = [name for name in algorithms.names() if name != "gae"]
 HOPS = {
@@ -159,7 +159,7 @@ def test_the_nearest_method_of_a_class_decides_who_computes() -> None:
 
 def test_credits_need_no_torch() -> None:
     program = (
-        "import sys; from ssp.learning import algorithms; from ssp.learning.algorithms.scored import Scored;"
+        "import sys; from ssp.learning import algorithms; from ssp.learning.scored import Scored;"
         "algorithms.get('grpo_turns').settle([Scored(1.0, 0, 2), Scored(0.0, 0, 2)]); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -32,19 +32,34 @@ def get(name: str, gamma: float = 1.0, lam: float = 1.0) -> Algorithm:
     return _ALGORITHMS[name](gamma, lam)
 
 
+def kind(name: str) -> type[Algorithm] | None:
+    """The class of the estimator `name`, which says what it compares; None for sealed code, which is not asked.
+    InputError: unknown, or none at the place."""
+    if own.sealed(name):
+        return None
+    return _own_kind(name) if own.is_own(name) else type(get(name))
+
+
+def _own_kind(place: str) -> type[Algorithm]:
+    """The class at the place of a user's own estimator."""
+    rule, example = f"the estimator {place}", "class Mine(ssp.learning.algorithms.base.Algorithm):"
+    at_place = own.find(place, rule, example)
+    if not isinstance(at_place, type) or not issubclass(at_place, Algorithm):
+        raise InputError(f"{rule} is a class that inherits Algorithm", repr(at_place), f"write `{example}`")
+    return at_place
+
+
 def _own(place: str, gamma: float, lam: float) -> Algorithm:
     """A user's own estimator, whose advantages are looked at each time."""
-    rule, example = f"the estimator {place}", "class Mine(ssp.learning.algorithms.base.Algorithm):"
-    kind = own.find(place, rule, example)
-    if not isinstance(kind, type) or not issubclass(kind, Algorithm):
-        raise InputError(f"{rule} is a class that inherits Algorithm", repr(kind), f"write `{example}`")
+    rule = f"the estimator {place}"
+    its_class = _own_kind(place)
     lacks = f"{rule} says what an episode earns"
-    hold(kind.settled_by() is not None, lacks, "neither credits nor advantages", "write one of the two methods")
-    hold(not kind.needs_values, f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
+    hold(its_class.settled_by() is not None, lacks, "neither credits nor advantages", "write one of the two methods")
+    hold(not its_class.needs_values, f"{rule} has no critic", "needs_values = True", "use algorithm=gae, which has one")
     called = f"{rule} is made by its class, called with (gamma, lam)"
     # It may lack a method, or raise whatever its author likes.
     with holding(Exception, called, lambda error: f"{type(error).__name__}: {error}", "correct it"):
-        made = kind(gamma, lam)
+        made = its_class(gamma, lam)
     made.name = own.title(place)
     if not made.in_learner:
         return made

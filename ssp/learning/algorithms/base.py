@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ssp.base.errors import InvariantError
-from ssp.learning.algorithms.scored import Credit, Scored, rewards_of
+from ssp.learning.scored import Credit, Scored, rewards_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,7 +105,7 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         InvariantError: a valid row has a reward that is not finite, or a field that it needs is missing."""
         from ssp.learning.algorithms import tokens  # torch, which the coordinator does without
 
-        return tokens.of_credits(self, batch)
+        return tokens.of_credits(self.credits, batch)
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart, as plain JSON data."""

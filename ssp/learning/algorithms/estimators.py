@@ -10,7 +10,7 @@ import numpy as np
 
 from ssp.base.errors import InvariantError
 from ssp.learning.algorithms.base import Algorithm
-from ssp.learning.algorithms.scored import (
+from ssp.learning.scored import (
     EPSILON,
     Credit,
     Numbers,

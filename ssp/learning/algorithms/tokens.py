@@ -4,24 +4,26 @@ Void rows (law 2) neither get an advantage nor enter anyone's mean or spread. A 
 token has advantage 0 and is no step of time (law 1): observations are skipped, not counted."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from ssp.base.errors import InvariantError
-from ssp.learning.algorithms.base import Algorithm
-from ssp.learning.algorithms.scored import Credit, Scored, standardised
 from ssp.learning.batch import Batch
+from ssp.learning.scored import Credit, Scored, standardised
+
+Estimate = Callable[[Sequence[Scored]], list[Credit]]
 
 
-def of_credits(algorithm: Algorithm, batch: Batch) -> Tensor:
-    """float32 [N, T]: each valid row's credit on its model tokens, exactly 0 elsewhere.
+def of_credits(estimate: Estimate, batch: Batch) -> Tensor:
+    """float32 [N, T]: each valid row's credit, as `estimate` gives it, on its model tokens, exactly 0 elsewhere.
 
     Of `batch` it reads rewards [N], valid [N], groups [N], mask [N, T]; where they are there, `token_rewards`
     [N, T] say all that a row earned, and `baseline_rewards` [N] what the greedy answer did."""
     valid = batch.valid.bool()
     rows = torch.nonzero(valid).squeeze(1).tolist()
-    credits = algorithm.credits(_scored(batch, rows))
+    credits = estimate(_scored(batch, rows))
     return spread(dict(zip(rows, credits, strict=True)), batch.mask)
 
 

@@ -12,7 +12,8 @@ class Taught(Protocol):
     `names`, the ids that samples know them by.
 
     `learn`: one learner step on the samples; its figures. `measure`: the same without a step. `save`: write a checkpoint
-    folder, aside and renamed; `load` reads it back. `export`: write the policy alone, as a model folder that a run can start from.
+    folder, aside and renamed; `load` reads it back. `export`: write the policy alone, as a model folder that a run can
+    start from.
     """
 
     @call(computes=True)

@@ -14,9 +14,9 @@ from typing import Any
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError, hold
-from ssp.config import own
 from ssp.config.crews import learns
 from ssp.config.schema import Config
+from ssp.learning import algorithms
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
@@ -56,7 +56,7 @@ class Matchmaker:
         self._cfg, self._cast, self._folder = cfg, cast, folder
         self._on = cfg.league.match != "self"
         # Where each group has a baseline of its own, groups may have graders of their own.
-        self._apart = own.says(cfg.proposer.algorithm, "baseline") == "group"
+        self._apart = algorithms.get(cfg.proposer.algorithm).baseline == "group"
         self._league = League(cfg.league, cfg.seed)
         self._steps = store.made
         self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights
