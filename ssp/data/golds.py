@@ -48,13 +48,14 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
     beside = [*holders, *filter(None, (_object(row, column) for column in ("metadata", "extra_info")))]
     for holder in beside:
         for column in filter(holder.has, _further(holder)):
-            golds += [gold for gold in _column(holder, column) if gold not in golds]
+            golds += [gold for gold in _column(holder, column) if gold.strip() and gold not in golds]
     for holder in holders:
         _nothing_more(holder, golds)
     left = [show(gold) for gold in golds if not normalise(gold)] if golds else ["[]"]
     kept = list(filter(normalise, golds))
-    if closed := next(filter(None, map(_unanswerable, beside)), ""):
-        left, kept = [closed], []
+    unanswerable = list(filter(None, map(_unanswerable, beside)))
+    if unanswerable:
+        left, kept = unanswerable[:1], []
     if left and dropped is None:
         rule = "a question has a right answer, and each keeps a word after normalisation (lower case, no punctuation, "
         step = "correct that row, or leave such answers out: ssp data convert FILE --to plain --drop-empty --out NEW"
@@ -86,7 +87,9 @@ def _column(place: Row, name: str, one: bool = True) -> list[str]:
 
 def _parts(place: Row, name: str, text: str, alone: bool) -> list[str]:
     """The answers in one text. `alone`: no list says that the text is one answer."""
-    listed = text.split(SEPARATOR) if SEPARATOR in text else _listed(text.strip())
+    listed = _listed(text.strip())
+    if listed is None and SEPARATOR in text:
+        listed = text.split(SEPARATOR)
     if listed is not None:
         golds: list[str] = []
         for part in listed:

@@ -109,13 +109,13 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
     return Document(row.key("id"), _contents(row))
 
 
-def read_targets(path: str | Path, dropped: list[str] | None = None, first: bool = False) -> list[Target]:
+def read_targets(path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None) -> list[Target]:
     """Targets of a file: SSP's source rows (`ground_truth`, `search_turns`, `sys_question_example`) or its processed
     rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
-    `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`; `first`: of several answers
-    the first is the target, else they are refused."""
+    `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`. A row of several
+    answers is refused, or with a list `several` named there, and the first one is its target."""
     seen: dict[str, str] = {}
-    found = [_target(row, seen, dropped, first) for row in rows(path)]
+    found = [_target(row, seen, dropped, several) for row in rows(path)]
     return _not_empty(path, [target for target in found if target is not None])
 
 
@@ -161,7 +161,7 @@ def _titled(title: str, text: str) -> str:
     return '"' + title.strip().strip('"') + '"\n' + text
 
 
-def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, first: bool) -> Target | None:
+def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, several: list[str] | None) -> Target | None:
     key, extra, searches, least = str(row.index), row, 0, 1
     if "reward_model" in row.fields and not row.has("ground_truth"):
         place, name = row.inside("reward_model").inside("ground_truth"), "target"
@@ -173,9 +173,11 @@ def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, first: bo
     answers = golds.answers(row, place, name, dropped)
     if not answers:
         return None
-    if len(answers) > 1 and not first:
-        step = "keep the first of each row: ssp data convert FILE --to ssp --out NEW"
-        place.fail(name, "a target row names exactly one answer", show(answers), step)
+    if len(answers) > 1:
+        if several is None:
+            step = "take the first of each row alone: ssp data convert FILE --to ssp --out NEW"
+            place.fail(name, "a target row names exactly one answer", show(answers), step)
+        several.append(f"{row.path}, {row.place}")
     if extra is row or extra.has("search_turns"):
         searches = extra.count("search_turns", least)
     examples = row.text("sys_question_example", empty=True) if extra is row else extra.label("sys_question_example")
@@ -293,10 +295,12 @@ def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[lis
     return [read_questions(one.path, one.source, one.split, seen, dropped, one.name) for one in sources]
 
 
-def targets(part: Part, dropped: list[str] | None = None) -> list[Target]:
-    """Targets of SSP's rows and of questions, of each the first right answer."""
+def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[Target]:
+    """Targets of SSP's rows and of questions, of each the first right answer; `several` gets the places of those that
+    have others."""
     first = next(rows(part.path), None)
     if first is not None and (first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"):
-        return read_targets(part.path, dropped, first=True)
+        return read_targets(part.path, dropped, several)
     read = read_questions(part.path, part.source, part.split, dropped=dropped)
+    several += [question.id for question in read if len(question.answers) > 1]
     return [Target(question.id, question.answers[0]) for question in read]

@@ -110,7 +110,8 @@ class Row:
         """The object under `name`."""
         value = self._get(name)
         if not isinstance(value, dict):
-            self.fail(name, f"{self.prefix}{name} is an object", show(value))
+            step = "correct that row, or rename the column where it is something else"
+            self.fail(name, f"{self.prefix}{name} is an object", show(value), step)
         return replace(self, fields=value, prefix=f"{self.prefix}{name}.")
 
     def maybe(self, name: str) -> Row:
