@@ -20,9 +20,12 @@ ANSWERABLE = {"answerable": True, "is_answerable": True, "unanswerable": False, 
 """Columns that say whether a question can be answered, and what they say where it can."""
 
 _TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
-_NAMES = ("golden_answers", "answers", "answer", "s_aliases")
-"""Columns of plural answers that are read, or no answers (PopQA's aliases of a subject)."""
-_MORE = re.compile(r"(answers|alias|aliases|answer_list|synonyms)$")
+
+COLUMNS = ("golden_answers", "answers", "answer")
+"""Columns of a row's right answers, the first that is there; before them comes what stands in `reward_model`."""
+
+_MORE = re.compile(r"(?!pred|model|wrong|incorrect|s_aliases).*(answers|alias|aliases|answer_list|synonyms)$")
+"""Names of columns that sound like right answers; `s_aliases` are those of PopQA's subject."""
 
 _QUOTED = re.compile(r"[\[{]+\s*['\"]")
 _TUPLE = re.compile(r"\(\s*['\"]")
@@ -44,15 +47,18 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
     InputError for a text that may be several answers, for a column of answers that no form here knows, and without
     `dropped` for an answer that normalises to nothing, which every empty answer would match."""
     golds = _column(place, name, one)
-    holders = [row, place] if place is not row else [row]
+    holders = [row] if place is row else [row, place]
+    if place.prefix.count(".") > 1:
+        holders.append(row.inside("reward_model"))
     beside = [*holders, *filter(None, (_object(row, column) for column in ("metadata", "extra_info")))]
     for holder in beside:
         for column in filter(holder.has, _further(holder)):
             golds += [gold for gold in _column(holder, column) if gold.strip() and gold not in golds]
     for holder in holders:
-        _nothing_more(holder, golds)
-    left = [show(gold) for gold in golds if not normalise(gold)] if golds else ["[]"]
+        read = (name,) if holder is place else COLUMNS if holder is row else ()
+        _nothing_more(holder, (*_further(holder), *read), golds)
     kept = list(filter(normalise, golds))
+    left = [show(gold) for gold in golds if gold not in kept] if golds else ["[]"]
     unanswerable = list(filter(None, map(_unanswerable, beside)))
     if unanswerable:
         left, kept = unanswerable[:1], []
@@ -118,7 +124,7 @@ def _listed(text: str) -> list[str] | None:
     if not _QUOTED.match(text) and not _TUPLE.match(text):
         return None
     for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             value = read(text)
             quotes = [said.count("'") + said.count('"') for said in (text, repr(value))]
             if read is ast.literal_eval and quotes[0] != quotes[1]:
@@ -130,11 +136,11 @@ def _listed(text: str) -> list[str] | None:
     return None
 
 
-def _nothing_more(holder: Row, golds: list[str]) -> None:
-    """Refuse a column that may hold further right answers: dropped, a right answer would be wrong."""
-    known = {"", *map(normalise, golds)}
+def _nothing_more(holder: Row, read: tuple[str, ...], golds: list[str]) -> None:
+    """Refuse a column that may hold further right answers, beside those that were `read`: dropped, a right answer would
+    be wrong."""
     for column, value in holder.fields.items():
-        if not value or not _MORE.search(column) or column in (*_NAMES, *_further(holder)):
+        if not value or not _MORE.match(column) or column in read:
             continue
         texts = [value]
         if isinstance(value, list):
@@ -143,6 +149,7 @@ def _nothing_more(holder: Row, golds: list[str]) -> None:
             texts = _listed(value.strip()) or texts
         elif not isinstance(value, dict):
             continue
+        known = {"", *map(normalise, golds)}
         if not all(isinstance(text, str) and normalise(text) in known for text in texts):
             rule = "a column that is named like right answers is one that is read"
             step = f"rename it to {FURTHER[0]} where these are right answers, else take the column out"

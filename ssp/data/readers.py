@@ -199,7 +199,7 @@ def _question(
         key = f"{scope}{file}/{key.removeprefix(scope)}"
     id = row.claim(key if key.startswith(scope) else scope + key, seen, "give each file a name: --source A,B")
     place = row
-    name = next((name for name in ("golden_answers", "answers", "answer") if row.has(name)), "golden_answers")
+    name = next(filter(row.has, golds.COLUMNS), "golden_answers")
     if row.has("reward_model"):
         model = row.inside("reward_model")
         if isinstance(model.fields.get("ground_truth"), dict):

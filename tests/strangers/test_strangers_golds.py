@@ -208,6 +208,8 @@ def test_a_list_says_that_a_text_is_one_answer(tmp_path: Path, text: str) -> Non
         ({"answer_aliases": [], "aug_answer": None, "possible_answers": "[]", "aliases": ""}, ("Talvik",)),
         ({"possible_answers": '["talvik"]', "num_answers": 1, "s_aliases": ["Bek"]}, ("Talvik",)),
         ({"answerable": True, "is_impossible": False}, ("Talvik",)),
+        ({"pred_answers": ["Bek"], "incorrect_answers": ["Bek"]}, ("Talvik",)),
+        ({"answers": ["Talvik", "Oru"]}, ("Talvik", "Oru")),
     ],
 )
 def test_further_right_answers_are_right(tmp_path: Path, more: dict[str, Any], golds: tuple[str, ...]) -> None:
