@@ -10,7 +10,7 @@ import json
 import lzma
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
@@ -20,7 +20,7 @@ from ssp.base.errors import InputError, hold
 ROW_BYTES = 1_000_000
 """Longest line, and longest text of a column; a longer one is a file of another kind, or a document in one piece."""
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 PACKED = (*_OPENERS, ".zst")
 """Endings of packed files."""
 
