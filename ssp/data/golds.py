@@ -19,7 +19,7 @@ elsewhere candidates are also wrong ones, so there the column is asked about."""
 ANSWERABLE = {"answerable": True, "is_answerable": True, "unanswerable": False, "is_impossible": False}
 """Columns that say whether a question can be answered, and what they say where it can."""
 
-_TRUTHS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+_TRUTHS = dict.fromkeys(("true", "yes", "1", "1.0"), True) | dict.fromkeys(("false", "no", "0", "0.0"), False)
 
 COLUMNS = ("golden_answers", "answers", "answer")
 """Columns of a row's right answers, the first that is there; before them comes what stands in `reward_model`."""
@@ -27,14 +27,16 @@ COLUMNS = ("golden_answers", "answers", "answer")
 _MORE = re.compile(r"(?!pred|model|wrong|incorrect|s_aliases).*(answers|alias|aliases|answer_list|synonyms)$")
 """Names of columns that sound like right answers; `s_aliases` are those of PopQA's subject."""
 
-_QUOTED = re.compile(r"[\[{]+\s*['\"]")
+_QUOTED = re.compile(r"\"?[\[{]+\s*\\?['\"]")
 _TUPLE = re.compile(r"\(\s*['\"]")
 _ENCLOSED = re.compile(r"[\[{][^\[\]{}]*[\]}]|\w+\([\[{].*\)", re.DOTALL)
 
+_ONE_PIPE = r"^[^(){}\[\]|]*[^(){}\[\]|\s]\s*\|[^(){}\[\]|]*\w[^(){}\[\]|]*$"
+_PATTERN = r"\.[*+]\??(\w|$)|\(\s[^()]*\)\?|\([^()]*\s\)\?|^\^.*\$$"
 _SEVERAL = (
-    ("a separator", re.compile(r"<\|[^<>|]*\|>|[<\[]/?(sep|or)[>\]]|</s>|#{3}", re.IGNORECASE)),
-    ("pipes", re.compile(r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w|\w\w\)*\s*\|\s*\(*\w\w|^[^{]*\S\s\|\s\S")),
-    ("a regular expression", re.compile(r"\\[sdwbSDWB](?![a-z])|\)\?[\w\\(]|\(\?[:i]|\[(a-z|A-Z|0-9)|\.[*+]\??(\w|$)")),
+    ("a separator", re.compile(r"<\|[^<>|]*\|>|[<\[]/?(sep|or|br|s)\s*/?[>\]]|#{3}|@@|\s&&\s", re.IGNORECASE)),
+    ("pipes", re.compile(r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w|\w\w\)*\s*\|\s*\(*\w\w|^[^{]*\S\s\|\s\S|" + _ONE_PIPE)),
+    ("a regular expression", re.compile(r"\\[sdwbSDWB](?![a-z])|\)\?[\w\\(]|\(\?[:i]|\[(a-z|A-Z|0-9)|" + _PATTERN)),
 )
 """Marks of a text that stands for several answers, also inside of a list."""
 

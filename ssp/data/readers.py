@@ -26,7 +26,7 @@ _LABELS = "contexts?|answers?|documents?|passages?|options|hint|instructions?|ou
 _BEHIND = re.compile(rf"\n|\b({_LABELS}):|</?\w+>|<\||:$", re.IGNORECASE)
 """What stands in no question: other lines, labels, tags."""
 
-_ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？\s\"')]$", re.DOTALL)
+_ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？]$", re.DOTALL)
 """A question or a sentence, and behind it one that asks nothing."""
 
 IDS = ("id", "_id", "qid", "question_id", "query_id")
@@ -169,6 +169,9 @@ def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, several: 
         key = str(extra.count("index", least=0)) if extra.has("index") else key
     else:
         place, name = row, "ground_truth"
+        if name not in row.fields:
+            step = "make targets of questions: ssp data convert FILE --to ssp --out NEW"
+            row.fail(name, "a target row has its answer in ground_truth", row.lacks(), step)
         row.text(name, empty=True)
     answers = golds.answers(row, place, name, dropped)
     if not answers:
@@ -211,8 +214,8 @@ def _question(
             "rename the column of the right answers to answer (a text, or a list), or correct that row; rows without "
         )
         step += "a question are targets (data.targets)"
-        rule, there = "a row has its right answers in answer, answers, golden_answers or reward_model", list(row.fields)
-        place.fail(name, rule, f"not there, but {show(there, 300)}", step)
+        rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
+        place.fail(name, rule, place.lacks(), step)
     answers = golds.answers(row, place, name, dropped, one=not name.endswith("answers"))
     text, rubric = _text(row, extra), row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
     return Question(id, text, tuple(answers), hops, source, split, rubric) if answers else None

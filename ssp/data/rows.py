@@ -46,11 +46,14 @@ class Row:
         """True when the column is there and not null."""
         return self.fields.get(name) is not None
 
+    def lacks(self) -> str:
+        """What a message finds where a column is not there: the columns that are."""
+        return f"not there, but {show(list(self.fields), 300)}"
+
     def _get(self, name: str) -> Any:
         step = f"rename the column that holds it to {name}, or correct that row"
         if name not in self.fields:
-            there = show(list(self.fields), 300)
-            self.fail(name, f"every row has the field {self.prefix}{name}", f"not there, but {there}", step)
+            self.fail(name, f"every row has the field {self.prefix}{name}", self.lacks(), step)
         return self.fields[name]
 
     def text(self, name: str, empty: bool = False) -> str:

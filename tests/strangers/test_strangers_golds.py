@@ -142,6 +142,8 @@ UNCLEAR = [
     *("['Talvik' 'Belu']", "['Talvik', 'Belu'", "[['Talvik'], ['Belu']]", "{'Talvik', 'Belu'}"),
     *('["Talvik", 4]', '{"text": ["Talvik"]}', "{'target': array(['Talvik'], dtype=object)}"),
     *("Talvik\\s?(Town|City)", "\\d{4}", "New\\sYork", "(Lake )?Oru\\s", "(?i)talvik", "Talvik.*", "[A-Z]alvik"),
+    *("Talvik( City)?", "^Talvik$", "A|B", "Talvik ||| Belu", "Talvik<br>Belu", "Talvik && Belu", "Talvik@@Belu"),
+    '"[\\"Talvik\\"]"',
 ]
 """Texts that may be several answers, or patterns of them, without a form that says which: also in a list."""
 
@@ -227,7 +229,7 @@ def test_a_column_that_may_hold_further_right_answers_is_asked_about(
 
 
 @pytest.mark.parametrize(
-    "said", [{"answerable": False}, {"answerable": "False"}, {"is_impossible": True}, {"unanswerable": 1}]
+    "said", [{"answerable": False}, {"answerable": "no"}, {"is_impossible": True}, {"unanswerable": 1}]
 )
 @pytest.mark.parametrize("inside", ["", "metadata", "extra_info"])
 def test_a_question_without_an_answer_is_refused_or_left_out(tmp_path: Path, said: dict[str, Any], inside: str) -> None:
@@ -260,6 +262,14 @@ def test_a_target_of_several_answers_is_refused_and_the_advice_works(
     assert console(["data", "convert", str(path), "--to", "ssp", "--out", str(out)]) == 0
     assert read_targets(out) == [Target("0", "Kel Vask", 2)]
     assert "1 rows have several" in capsys.readouterr().err
+
+
+def test_questions_as_targets_are_refused_and_the_advice_works(tmp_path: Path) -> None:
+    path = put(tmp_path, {"question": "who?", "answers": ["Talvik", "Oru"]})
+    assert "--to ssp" in refused("ground_truth", lambda: read_targets(path), "answers").next_step
+    out = tmp_path / "targets.jsonl"
+    assert console(["data", "convert", str(path), "--to", "ssp", "--out", str(out)]) == 0
+    assert read_targets(out) == [Target("0", "Talvik")]
 
 
 def prompted(text: str) -> dict[str, Any]:
@@ -300,6 +310,7 @@ def test_a_prompt_whose_form_says_where_the_question_ends(tmp_path: Path, text: 
         "Question: who wrote it?\nOptions: A) Vask B) Oru",
         "Question: who wrote it? Output:",
         "Question: who wrote it?<|im_end|>",
+        "Question: who wrote it? (answer in one word)",
         "Question: who?\nAnswer: Oru\n\nQuestion: who wrote it?\nAnswer:",
     ],
 )

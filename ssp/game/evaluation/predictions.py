@@ -53,10 +53,9 @@ def _own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
         before = len(seen)
         for row in data.rows(path):
             if "golden_answers" not in row.fields:
-                there = data.show(list(row.fields), 300)
                 step = "name the file of questions with --data, or rename the column of the right answers"
                 rule = "predictions bring golden_answers, or stand beside --data"
-                row.fail("golden_answers", rule, f"not there, but {there}", step)
+                row.fail("golden_answers", rule, row.lacks(), step)
             golds, name = answers(row, row, "golden_answers"), row.label("set") or stem
             hops = row.count("hops", least=0) if row.has("hops") else 0
             id = row.key("id") if row.has("id") else str(row.index)
@@ -93,8 +92,8 @@ def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) 
     place = row.inside("output") if isinstance(output, dict) and not output.keys().isdisjoint(_FIELDS) else row
     field = next((field for field in _FIELDS if field in place.fields), "prediction")
     if field not in place.fields:
-        rule, there = "a prediction is in the field prediction, pred or output.pred", data.show(list(row.fields), 300)
-        row.fail(field, rule, f"not there, but {there}", "rename the column that holds it to prediction")
+        rule = "a prediction is in the field prediction, pred or output.pred"
+        row.fail(field, rule, row.lacks(), "rename the column that holds it to prediction")
     sample = row.count("sample", least=0) if row.has("sample") else 0
     row.claim(f"{name}#{sample}" if sample else name, seen)
     given = place.text(field, empty=True) if place.has(field) else None
