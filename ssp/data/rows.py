@@ -175,6 +175,8 @@ def _lined(path: Path, raw: bytes) -> str:
         reader = "csv.DictReader(sys.stdin" + (", delimiter='\\t'" if path.suffix == ".tsv" else "") + ")"
         program = f"import csv, json, sys; [print(json.dumps(row)) for row in {reader}]"
         return f'make lines of its table: python3 -c "{program}" < {source} > {made}'
+    if raw.startswith(b"version https://git-lfs"):
+        return "it stands for a file that was not fetched: git lfs pull"
     return "correct that line, or give a file of JSON lines or parquet"
 
 

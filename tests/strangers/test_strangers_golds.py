@@ -142,7 +142,18 @@ UNCLEAR = [
     *("['Talvik' 'Belu']", "['Talvik', 'Belu'", "[['Talvik'], ['Belu']]", "{'Talvik', 'Belu'}"),
     *('["Talvik", 4]', '{"text": ["Talvik"]}', "{'target': array(['Talvik'], dtype=object)}"),
     *("Talvik\\s?(Town|City)", "\\d{4}", "New\\sYork", "(Lake )?Oru\\s", "(?i)talvik", "Talvik.*", "[A-Z]alvik"),
-    *("Talvik( City)?", "^Talvik$", "A|B", "Talvik ||| Belu", "Talvik<br>Belu", "Talvik && Belu", "Talvik@@Belu"),
+    *(
+        "Talvik( City)?",
+        "^Talvik$",
+        "Norr(mark)?",
+        "Norr(mark|land)",
+        "187(4|5)",
+        "A|B",
+        "Talvik ||| Belu",
+        "Talvik<br>Belu",
+        "Talvik && Belu",
+        "Talvik@@Belu",
+    ),
     '"[\\"Talvik\\"]"',
 ]
 """Texts that may be several answers, or patterns of them, without a form that says which: also in a list."""
