@@ -31,12 +31,28 @@ _QUOTED = re.compile(r"\"?[\[{]+\s*\\?['\"]")
 _TUPLE = re.compile(r"\(\s*['\"]")
 _ENCLOSED = re.compile(r"[\[{][^\[\]{}]*[\]}]|\w+\([\[{].*\)", re.DOTALL)
 
-_ONE_PIPE = r"^[^(){}\[\]|]*[^(){}\[\]|\s]\s*\|[^(){}\[\]|]*\w[^(){}\[\]|]*$"
-_PATTERN = r"\.[*+]\??(\w|$)|(\(\s[^()]*|\([^()]*\s|\w\([^()\s]*)\)\?|^\^.*\$$|\w\w\((\w*\|)+\w*\)"
+_SEPARATORS = (
+    r"<\|[^<>|]*\|>",  # <|sep|>
+    r"[<\[]/?(sep|or|br|s)\s*/?[>\]]",  # [SEP], <OR>, <br/>
+    r"#{3}|@@|\s&&\s",  # GSM8K's reasoning and answer, too
+)
+_PIPES = (
+    r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w",  # Talvik || Belu
+    r"\w\w\)*\s*\|\s*\(*\w\w",  # Talvik|Belu, (Town|City) of Oru
+    r"^[^{]*\S\s\|\s\S",  # 4 | 5, but not {x | x > 0}
+    r"^[^(){}\[\]|]*[^(){}\[\]|\s]\s*\|[^(){}\[\]|]*\w[^(){}\[\]|]*$",  # A|B, but neither |x| nor P(A|B)
+)
+_PATTERNS = (
+    r"\\[sdwbSDWB](?![a-z])",  # \s?, \d{4}, but not \sqrt
+    r"\.[*+]\??(\w|$)",  # Talvik.*
+    r"\(\?[:i]|^\^.*\$$",  # (?i)talvik, ^Talvik$
+    r"\)\?[\w\\(]|(\(\s[^()]*|\([^()]*\s|\w\([^()\s]*)\)\?",  # (Lake )?Oru, Norr(mark)?, but not Yes (What?)
+    r"\[(a-z|A-Z|0-9)|\w\w\((\w*\|)+\w*\)",  # [A-Z]alvik, Norr(mark|land)
+)
 _SEVERAL = (
-    ("a separator", re.compile(r"<\|[^<>|]*\|>|[<\[]/?(sep|or|br|s)\s*/?[>\]]|#{3}|@@|\s&&\s", re.IGNORECASE)),
-    ("pipes", re.compile(r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w|\w\w\)*\s*\|\s*\(*\w\w|^[^{]*\S\s\|\s\S|" + _ONE_PIPE)),
-    ("a regular expression", re.compile(r"\\[sdwbSDWB](?![a-z])|\)\?[\w\\(]|\(\?[:i]|\[(a-z|A-Z|0-9)|" + _PATTERN)),
+    ("a separator", re.compile("|".join(_SEPARATORS), re.IGNORECASE)),
+    ("pipes", re.compile("|".join(_PIPES))),
+    ("a regular expression", re.compile("|".join(_PATTERNS))),
 )
 """Marks of a text that stands for several answers, also inside of a list."""
 
