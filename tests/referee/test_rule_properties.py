@@ -13,7 +13,7 @@ from ssp.base.episode import Document
 from ssp.config.schema import RefereeConfig
 from ssp.game.referee.evidence import EVIDENCE
 from ssp.game.referee.rules import RULES, broken_rule
-from ssp.game.referee.words import count, fold, length, names, words
+from ssp.base.words import count, fold, length, names, words
 from tests.blocks import made
 
 PIECES = st.sampled_from(

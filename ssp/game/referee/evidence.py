@@ -12,7 +12,7 @@ import regex
 from ssp.base.episode import Episode
 from ssp.game.judge import same
 from ssp.game.protocols import Protocol
-from ssp.game.referee.words import count, names, tokens, within, words
+from ssp.base.words import count, names, tokens, within, words
 
 Test = Callable[[Episode, str, Protocol, str], bool]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ssp.base.episode import Episode
 from ssp.config.schema import RefereeConfig
 from ssp.game.protocols import Protocol
-from ssp.game.referee.words import count, fold, length, names, words
+from ssp.base.words import count, fold, length, names, words
 
 Rule = Callable[[Episode, str, RefereeConfig, Protocol], bool]
 
