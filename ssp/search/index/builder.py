@@ -87,8 +87,11 @@ def build_index(
     plan.check()
     noted, dim = plan.noted(corpus), getattr(encode, "dim", 0)
     if plan.kind != BM25:  # before the first stage: hours may lie between
+        from ssp.search.dense import open_index
         from ssp.search.index import vectors
 
+        if plan.faiss_file:
+            open_index(plan.faiss_file)
         if encode is None:
             from ssp.search.encoders.encoder import TextEncoder
 
