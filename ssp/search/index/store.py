@@ -102,7 +102,8 @@ def read_manifest(folder: str | Path) -> Manifest:
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError as error:
-        raise InputError("an index folder holds a manifest.json", folder, "build one: ssp index") from error
+        step = "name a corpus file, or make an index of one: ssp index --corpus FILE --out NEW"
+        raise InputError("an index folder holds a manifest.json", folder, step) from error
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(folder, f"{MANIFEST}: {error}") from error
     if not isinstance(body, dict) or body.get("sha256") != own_digest(body):
