@@ -59,9 +59,13 @@ class Question:
 
 
 def read_corpus(path: str | Path) -> list[Document]:
-    """Documents of a file in row order: `{id, contents}` or `{id, title, text}`."""
+    """Documents of a file in row order, as `document_of` reads each. InputError for an id that comes twice."""
     seen: dict[str, str] = {}
-    return _not_empty(path, [Document(row.claim(row.key("id"), seen), _contents(row)) for row in rows(path)])
+    documents = []
+    for row in rows(path):
+        documents.append(document_of(row))
+        row.claim(documents[-1].id, seen)
+    return _not_empty(path, documents)
 
 
 class Passage(NamedTuple):
@@ -78,7 +82,7 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
     path = Path(path)
     if path.suffix == ".parquet":
         for row in rows(path):
-            document = Document(row.key("id"), _contents(row))
+            document = document_of(row)
             yield Passage(document, row.index, 0, orjson.dumps({"id": document.id, "contents": document.contents}))
         return
     for index, (number, start, raw) in enumerate(lines(path)):
@@ -87,7 +91,9 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
         yield Passage(decode(raw, path, number, index), number, start, raw)
 
 
-_KEYS = (b'"id"', b'"contents"', b'"title"', b'"text"')
+IDS = ("id", "_id", "docid")
+"""What corpora call the id of a row: most of them, BEIR's, and Pyserini's."""
+_KEYS = (b'"id"', b'"_id"', b'"docid"', b'"contents"', b'"title"', b'"text"')
 
 
 def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
@@ -105,8 +111,32 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
             return Document(name, contents)
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         pass
-    row = parse(path, number, index, raw.strip())
-    return Document(row.key("id"), _contents(row))
+    return document_of(parse(path, number, index, raw.strip()))
+
+
+def document_of(row: Row) -> Document:
+    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the names `IDS`. A passage
+    may be empty: files have such rows, and vectors that were made of a file count them. InputError for another row."""
+    names = [name for name in IDS if row.has(name)]
+    bodies = [name for name in ("contents", "text") if row.has(name)]
+    missing = "" if names else "id"
+    if not bodies:
+        missing = missing or "contents"
+    elif bodies == ["text"] and "title" not in row.fields:
+        missing = missing or "title"
+    if missing:
+        step = "make such rows, for example: jq -c '{id: .KEY, contents: .TEXT}' FILE > NEW.jsonl"
+        found = f"not there, but {show(list(row.fields), 300)}"
+        row.fail(missing, "a corpus row has id and contents, or id, title and text", found, step)
+    # An empty contents hides no text that stands beside it.
+    body = next((name for name in bodies if row.fields[name] != ""), bodies[0])
+    if isinstance(row.fields[body], list):
+        step = f"join its parts, for example: jq -c '.{body} |= join(\" \")' FILE > NEW.jsonl"
+        row.fail(body, f"{body} is one text", show(row.fields[body]), step)
+    contents = row.text(body, empty=True)
+    if body == "text":
+        contents = _titled(row.text("title", empty=True), contents)
+    return Document(row.key(names[0]), contents)
 
 
 def read_targets(path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None) -> list[Target]:
@@ -147,14 +177,6 @@ def asked(prompt: str) -> str | None:
         return None
     question = _ENDS.sub("", behind[0]).strip()
     return None if _BEHIND.search(question) or _ON.search(question) else question or None
-
-
-def _contents(row: Row) -> str:
-    if row.has("contents"):
-        return row.text("contents")
-    if not row.has("text"):
-        row.fail("contents", "every corpus row has contents, or title and text", "not there")
-    return _titled(row.text("title", empty=True), row.text("text"))
 
 
 def _titled(title: str, text: str) -> str:
