@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+"""Families whose parameters `Shape.tensors` names, by `model_type` of their configuration."""
+
 
 @dataclass(frozen=True)
 class Shape:

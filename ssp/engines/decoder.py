@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ssp.base.errors import InputError, hold
-from ssp.base.shape import Shape
+from ssp.base.shape import FAMILIES, Shape
 from ssp.engines.attention import STEP, Attend, Piece, even, fused, one_by_one, side_by_side, starts, unseen_by
 
 CPU = torch.device("cpu")
-FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
 
 
