@@ -12,7 +12,7 @@ import numpy as np
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import CONFIG, INDEX, WEIGHTS, read_json, weight_files
-from ssp.base.shape import FAMILIES, Shape
+from ssp.base.shape import FAMILIES, Shape, context
 
 ADAPTER, TIE = "adapter_config.json", "tie_word_embeddings"
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -59,6 +59,8 @@ class ModelFolder:
         self._as_declared = self.tied == bool(declared)
         self.config[TIE] = self.tied
         self._check()
+        self.context = context(self.config)
+        """Tokens that the model was made for; 0: the configuration does not say."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -70,19 +72,6 @@ class ModelFolder:
         """Token ids that the model has embeddings for; 0: not known."""
         at = self.places.get(EMBEDDINGS)
         return at.shape[0] if at is not None else 0
-
-    @property
-    def context(self) -> int:
-        """Tokens that the model was made for; 0: the configuration does not say."""
-        own = self.config.get("max_position_embeddings", self.config.get("n_positions"))
-        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling")
-        if not isinstance(own, int) or not isinstance(rope, dict):
-            return own if isinstance(own, int) else 0
-        kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
-        if kind not in ("yarn", "linear", "dynamic") or not isinstance(factor, (int, float)):
-            return own
-        scaled = rope.get("original_max_position_embeddings", own) if kind == "yarn" else own
-        return max(own, int(scaled * factor))
 
     def weights(self) -> dict[str, np.ndarray]:
         """Parameter by its Hugging Face name → float32 array. InputError for one that is not finite."""
