@@ -87,6 +87,7 @@ class Solver:
         self._cfg, self.heat = cfg, heat
         self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
         search = corpora.search(cfg, [self._corpus])
+        build.check_model(cfg, SOLVER, folder)
         self._parts = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder), search
         self._tokenizer, self._check = build.tokenizer(folder), build.check_words
         self._settings = lambda heat: build.settings(cfg, SOLVER, heat)
