@@ -239,10 +239,11 @@ def warnings(cfg: Config) -> list[str]:
             f"solver.reward={cfg.solver.reward} does not hear the judge of judge.kind={cfg.judge.kind}, which decides the "
             "win rate alone. solver.reward=ssp pays what the judge accepts."
         )
-    if cfg.solver.agent and not takes(rewards.get(cfg.solver.reward), "answer"):
+    reward = cfg.solver.reward
+    if cfg.solver.agent and not reward.startswith("ssp.") and not takes(rewards.get(reward), "answer"):
         found.append(
-            f"solver.reward={cfg.solver.reward} does not take the parameter answer, which is what an agent hands in: it "
-            "reads a conversation in the model's chat template."
+            f"solver.reward={reward} does not take the parameter answer, which is what an agent hands in: it reads a "
+            "conversation in the model's chat template."
         )
     penalty = cfg.proposer.invalid_reward
     if PROPOSER in cfg.roles and penalty < 0:

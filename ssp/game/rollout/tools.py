@@ -205,7 +205,8 @@ def function(made: Any, spec: str) -> Tool:
         if schema is None:
             shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters))
             schema = _untitled(shape.model_json_schema())
-    name = getattr(made, "__name__", "") or re.split(r"[:.]", spec)[-1]
+    name = getattr(made, "__name__", "")
+    name = name if name.isidentifier() else re.split(r"[:.]", spec)[-1]  # of an object, a partial or a lambda: the place's
     offer = offered(Offer(name, _described(inner), schema), spec)
 
     async def call(arguments: dict[str, Any], key: str) -> Any:
@@ -239,8 +240,8 @@ def exceptions(named: Any, what: str, spec: str) -> tuple[type[Exception], ...]:
 
 def _described(made: Any) -> str:
     """What a function says of itself; of an object its `__call__`, or else its class, does."""
-    own = inspect.isroutine(made) or isinstance(made, type)
-    return (inspect.getdoc(made) if own else inspect.getdoc(made.__call__) or inspect.getdoc(made)) or ""
+    told = None if inspect.isroutine(made) or isinstance(made, type) else made.__call__.__doc__
+    return inspect.cleandoc(told) if told else inspect.getdoc(made) or ""
 
 
 def _taken(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
