@@ -320,10 +320,12 @@ def test_a_program_ends_with_its_killed_player(tmp_path: Path) -> None:
     (tmp_path / "agent.sh").write_text("echo $$ >> pids\nsh inner.sh &\nwait\n")
     player = subprocess.Popen([sys.executable, "-c", PLAYER], cwd=tmp_path)
     pids = tmp_path / "pids"
-    assert within(30.0, lambda: pids.is_file() and len(pids.read_text().split()) == 3)
-    assert all(map(alive, pids.read_text().split()))
-    os.kill(player.pid, signal.SIGKILL)
-    player.wait()
+    try:
+        assert within(30.0, lambda: pids.is_file() and len(pids.read_text().split()) == 3)
+        assert all(map(alive, pids.read_text().split()))
+    finally:
+        os.kill(player.pid, signal.SIGKILL)
+        player.wait()
     assert within(10.0, lambda: not any(map(alive, pids.read_text().split())))
 
 
@@ -439,8 +441,8 @@ def test_who_trusts_nothing_is_refused_at_the_start(
 @pytest.mark.parametrize(
     ("words", "right"),
     [
-        (["vene nation ?", "solver.limits.searches=[2, 3]"], "solver.limits.searches"),
-        (["vene nation ?", "solver.tools=[search, 'no such.py:lookup']"], "no such.py"),
+        (["vene nation ?", "solver.limits.searches=[2, 3]"], "solver.limits.searches in the command line is"),
+        (["vene nation ?", "solver.tools=[search, 'no such.py:lookup']"], "a file of your own code exists"),
         (["vene nation ?", "solvr.batch=3"], "solvr"),
         (["x=3 and y=4, what is it ?", "another ?"], "ssp ask takes one question"),
     ],
