@@ -205,8 +205,9 @@ def function(made: Any, spec: str) -> Tool:
         if schema is None:
             shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters))
             schema = _untitled(shape.model_json_schema())
-    name = getattr(made, "__name__", "")
-    name = name if name.isidentifier() else re.split(r"[:.]", spec)[-1]  # of an object, a partial or a lambda: the place's
+    name = getattr(made, "__name__", "<lambda>")
+    if name == "<lambda>":  # an object and a partial function have no name either
+        name = re.split(r"[:.]", spec)[-1]
     offer = offered(Offer(name, _described(inner), schema), spec)
 
     async def call(arguments: dict[str, Any], key: str) -> Any:
