@@ -86,8 +86,8 @@ async def _run(words: Sequence[str], player: Player) -> str:
         asked.write(player.question.encode())
         asked.seek(0)
         fcntl.fcntl(troubles, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under who writes it
-        files = {"stdin": asked, "stdout": answers, "stderr": troubles}
-        process = await asyncio.create_subprocess_exec(*programs.tied(words), **files, env=env, start_new_session=True)
+        start, command = asyncio.create_subprocess_exec, programs.tied(words)
+        process = await start(*command, stdin=asked, stdout=answers, stderr=troubles, env=env, start_new_session=True)
         try:
             while (code := process.returncode) is None and _length(answers) <= MOST:
                 await asyncio.sleep(0.05)

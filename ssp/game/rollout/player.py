@@ -264,7 +264,7 @@ def _plain(message: dict[str, Any]) -> Message:
         raise Refused("a message has the role system, user, assistant or tool, and a text")
     for call in called if isinstance(called, list) else [called]:
         function = call.get("function") if isinstance(call, dict) else None
-        if not _name(function):
+        if not isinstance(function, dict) or not _name(function):
             raise Refused("tool_calls of a message are calls of functions with names")
         content += _CALL.format(json.dumps(_name(function)), _orderly(function.get("arguments") or "{}"))
     return {"role": role, "content": content}

@@ -190,10 +190,11 @@ def function(made: Any, spec: str) -> Tool:
     what a partial function has been given already."""
     hold(callable(made), "a tool is a function", f"{spec}: {type(made).__name__}", "name a function")
     inner, bound = (made.func, made.keywords) if isinstance(made, partial) else (made, {})
-    schema, seconds, mistakes = (
-        getattr(made, name, getattr(inner, name, default))
-        for name, default in (("parameters", None), ("seconds", SECONDS), ("mistakes", ()))
-    )
+
+    def said(attribute: str, default: Any) -> Any:
+        return getattr(made, attribute, getattr(inner, attribute, default))
+
+    schema, seconds, mistakes = said("parameters", None), said("seconds", SECONDS), said("mistakes", ())
     fits = isinstance(seconds, int | float) and seconds > 0
     hold(fits, "`seconds` of a tool is a number above 0", f"{spec}: {seconds!r}", "correct it")
     mistakes, shape = exceptions(mistakes, "a tool", spec), None
