@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 
 from launch import policy
 from launch.cli import Parser, parse, run, temperature
@@ -12,12 +13,14 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
+from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.game.protocols.renderer import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
-_SETTING = re.compile(r"[\w.]+=\S*")
+_SETTING = re.compile(rf"[\w.]+=\S*|({'|'.join(field.name for field in fields(Config))})(\.\w+)*=.*", re.DOTALL)
+"""A question may hold an equals sign; a setting is one word, or begins with a setting's name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

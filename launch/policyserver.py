@@ -84,6 +84,7 @@ class Solver:
 
         threads.use(threads.alone(cfg))
         folder = named.folder(cfg)
+        build.settings(cfg, SOLVER, heat)  # its tools and its agent are there
         self._cfg, self.heat = cfg, heat
         self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
         search = corpora.search(cfg, [self._corpus])

@@ -229,8 +229,8 @@ class RoleConfig:
     loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus. `llds_coef`:
     of LLDS, which holds the likelihood of what was not worse than the rest.
     `tools`: what a policy may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
-    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp). `agent`, of the solver: code that plays in the loop's place
-    (FILE.py:NAME, or command:PROGRAM).
+    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share. `agent`, of the solver:
+    code that plays in the loop's place (FILE.py:NAME, or command:PROGRAM).
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"

@@ -197,10 +197,12 @@ def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Pat
 
 
 def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
-    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses."""
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses. InputError where its
+    tools or its agent are not there."""
     check_model(cfg, role, folder)
-    parts = engine(cfg.block(role), folder), renderer(cfg, role, folder), search
-    return lambda tasks: rollout(*parts, tasks, settings(cfg, role, temperature))[0]
+    told, spoken = settings(cfg, role, temperature), renderer(cfg, role, folder)
+    living = engine(cfg.block(role), folder)
+    return lambda tasks: rollout(living, spoken, search, tasks, told)[0]
 
 
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
