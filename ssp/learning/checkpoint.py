@@ -17,23 +17,16 @@ from transformers.utils import logging as transformers_logging
 
 from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import sync
+from ssp.base.models import CONFIG, TOKENIZER_FILES, WEIGHTS, weight_files
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.record.manifest import EXACT, check_files, seal
-
-WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
-SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
-TOKENIZER_FILES = (
-    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt tokenizer.model"
-    f" chat_template.jinja {EXACT}"
-).split()
 
 
 def load_model(folder: Path) -> PreTrainedModel:
     """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing, broken or not
     as it was written."""
-    require(folder / MODEL_CONFIG)
-    if not (folder / SHARD_INDEX).is_file():
-        require(folder / WEIGHTS)
+    require(folder / CONFIG)
+    weight_files(folder)
     check_files(folder)
     transformers_logging.disable_progress_bar()
     try:
@@ -94,6 +87,6 @@ def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Ten
     """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from `source`."""
     folder.mkdir(exist_ok=True)
     model.save_pretrained(folder, state_dict=dict(weights))
-    for name in TOKENIZER_FILES:
+    for name in (*TOKENIZER_FILES, EXACT):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
