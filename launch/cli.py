@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -142,10 +142,31 @@ def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
 
 
 def end_politely() -> None:
-    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C."""
+    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C, which interrupts the main thread."""
     if threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         on_hangup(lambda: signal.default_int_handler(signal.SIGHUP, None))
+
+
+def hear(numbers: Collection[signal.Signals], then: Callable[[], object]) -> None:
+    """Call `then` at each of these signals, on a thread of its own: also while the main thread is stuck somewhere.
+    `end_politely` takes them back."""
+    told, tell = socket.socketpair()
+    tell.setblocking(False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)  # the system's own answer would be to end
+    signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+
+    def listen() -> None:
+        with told, tell:
+            while number := told.recv(1):
+                if number[0] in numbers:
+                    then()
+
+    threading.Thread(target=listen, daemon=True, name="signals").start()
 
 
 def on_hangup(then: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, on_hangup, parse, run
+from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
 from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
@@ -99,7 +99,7 @@ def train(cfg: Config, config_name: str) -> int:
         end_politely()  # the loop that has ended took its handlers along
         from ssp.views.board.server import leave_page
 
-        say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
+        console.say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
         return code
     finally:
         console.stop()
@@ -154,7 +154,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from ssp.telemetry.display import Display
 
     metrics = RayMetrics(folder.name)
-    display = Display(cfg, folder, console, [metrics.write])
+    display = Display(cfg, folder, console, {"Ray metrics": metrics.write})
     live = watch(metrics, display.activity, program)
     watching = asyncio.create_task(deaths.surely("live metrics", live, display.event))
     try:
@@ -176,8 +176,10 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second one ends the process."""
+    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second one ends the process,
+    whatever the loop is doing."""
     seen: list[int] = []
+    loop = asyncio.get_running_loop()
 
     def handle() -> None:
         seen.append(signal.SIGINT)
@@ -185,12 +187,11 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
             display.stop()
             os._exit(INTERRUPTED)
         display.event("stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once")
-        game.stop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(game.stop)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle)
-    on_hangup(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(handle))
+    hear((signal.SIGINT, signal.SIGTERM), handle)
+    on_hangup(handle)
     return seen
 
 
