@@ -53,7 +53,7 @@ def train(cfg: Config, config_name: str) -> int:
     """One run of a checked config, from its folder to its final table."""
     from actors import cluster
     from launch import warmup
-    from ssp.selfplay.checkpoint import check_resumable, go_back
+    from ssp.selfplay.checkpoint import check_resumable, go_back, nothing_left
     from ssp.selfplay.scene import read_scene
     from ssp.selfplay.settings import warnings
     from ssp.telemetry import wandb_log
@@ -61,6 +61,16 @@ def train(cfg: Config, config_name: str) -> int:
 
     place = runfolder.check(cfg, config_name)
     wandb_log.check(cfg.telemetry.wandb)
+    if nothing_left(place, cfg):
+        say(f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last evaluation")
+        say(f"next: steps={2 * cfg.steps} {_again(place)} plays on; ssp compare {place.path} shows it")
+        return 0
+    cluster.environment(cfg.ray)
+    cluster.check_sockets()
+    here = None if os.environ.get("RAY_ADDRESS") else machine.here()
+    if here is not None:
+        with _explained():  # GPUs, at once: models and judges take their time
+            make(cfg, [here])
     console = Console()
     try:
         scene = read_scene(cfg)
@@ -70,11 +80,10 @@ def train(cfg: Config, config_name: str) -> int:
         _warn(check_resumable(place, scene.cfg, scene.targets()))
     courses = warmup.due(scene.cfg, place)
     _warn(warnings(cfg))
-    cluster.environment(cfg.ray)
-    if not os.environ.get("RAY_ADDRESS"):
-        with _explained():  # at once; a cluster that is joined is asked below
-            _warn(short(scene.cfg, make(scene.cfg, [machine.here()])))
-    from actors import metrics, placement
+    if here is not None:  # a cluster that is joined is asked below
+        with _explained():
+            _warn(short(scene.cfg, make(scene.cfg, [here])))
+    from actors import deaths, metrics, placement
     from actors.program import needed_cpus
 
     folder: RunFolder | None = None
@@ -103,7 +112,8 @@ def train(cfg: Config, config_name: str) -> int:
         return code
     finally:
         console.stop()
-        cluster.disconnect()
+        # What is said of an actor that died names its log.
+        cluster.disconnect(keep=folder is not None and (folder.path / deaths.FILE).exists())
 
 
 def _what_is_left(folder: RunFolder | None) -> str:
@@ -165,7 +175,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         interrupted = _stop_on_interrupt(game, display)
-        async with deaths.watched(folder.path / "deaths.jsonl", cfg.placement.restarts, program, display.event):
+        async with deaths.watched(folder.path / deaths.FILE, cfg.placement.restarts, program, display.event):
             await game.run()
         display.finish()
         return INTERRUPTED if interrupted else 0
