@@ -134,9 +134,11 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 def line_of(path: Path, text: str) -> dict[str, Any]:
     """One line of the metrics file `path`, with a step and a role. InputError for a broken one."""
-    rule = "every finished line of a metrics file must be an object with step and role"
-    broken = (ValueError, KeyError, TypeError, RecursionError)
+    rule = "every finished line of a metrics file must be an object with step and role, whose figures are numbers"
+    broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
         line: dict[str, Any] = json.loads(text)
+        if odd := [name for name, value in line.items() if isinstance(value, str) and name != "role"]:
+            raise ValueError(f"{odd[0]} is text")
         back = {BACK: int(line[BACK])} if BACK in line else {}
         return {**line, "step": int(line["step"]), "role": str(line["role"]), **back}

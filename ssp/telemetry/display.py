@@ -1,7 +1,8 @@
 """Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics, W&B."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ssp.base import causes
@@ -9,7 +10,8 @@ from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import Console, Row
-from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.outlet import PATIENCE, Outlet
+from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
 from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
 from ssp.telemetry.wandb_log import WandbLog
@@ -28,17 +30,29 @@ TABLE = (
 """Rows of the final table: label, figure, form."""
 
 
-class Display:
-    """The `Sink` of a run's report. `sinks` get every row; `activity` sees calls to actors."""
+UPLOAD = 60.0
+"""Seconds that Weights & Biases gets at the end to send what it still has."""
 
-    def __init__(self, cfg: Config, folder: RunFolder, console: Console, sinks: Sequence[Mirror] = ()) -> None:
+
+class Display:
+    """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to actors.
+
+    Nothing that it is told reaches the run again: what cannot be written or sent is said and left."""
+
+    def __init__(
+        self, cfg: Config, folder: RunFolder, console: Console, sinks: Mapping[str, Mirror] = NO_SINKS
+    ) -> None:
         self._folder, self._console, self._steps, self._last_role = folder, console, cfg.steps, cfg.roles[-1]
+        # A line for the user, the terminal given back.
+        self.event, self.stop = console.event, console.stop
+        self._log = RunLog(folder.path, sinks, self.event)
+        self._bars = Outlet(folder.timeline.name, self.event)
+        self._bars.do(self._open_timeline)
         self._wandb = None if cfg.telemetry.wandb == "none" else WandbLog(cfg, folder.path)
-        self._log = RunLog(folder.path, [*sinks, *([self._wandb.write] if self._wandb else [])])
-        self._timeline = Timeline(folder.timeline)
-        self.activity = Activity(self._timeline.span)
-        # A line for the user, a bar of the timeline, the terminal given back.
-        self.event, self.span, self.stop = console.event, self._timeline.span, console.stop
+        self._remote = Outlet("W&B", self.event)
+        if self._wandb is not None:
+            self._remote.do(self._wandb.open)
+        self.activity = Activity(self.span)
         self._first: dict[str, tuple[int, float]] = {}
         self._last: dict[str, tuple[int, float]] = {}
         self._voids: Counter[str] = Counter()
@@ -56,11 +70,20 @@ class Display:
         self._log.restart(step)
         self._console.start(self._steps, step, self.activity.now)
 
+    def span(
+        self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
+    ) -> None:
+        """A bar of the timeline, in perf_counter seconds."""
+        told = dict(args) if args else None
+        self._bars.do(lambda: self._timeline.span(track, name, start, end, told))
+
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl; the console line follows the last one of a step."""
         if role == "game":
             values = {**values, **self.activity.idle()}
         self._log.write(step, role, values)
+        if self._wandb is not None:
+            self._remote.do(partial(self._wandb.write, step, role, values))
         self._note(step, values)
         if role == "game":
             self._pending = self._game(step, values)
@@ -107,10 +130,14 @@ class Display:
         for cause, count in self._voids.most_common():
             known = causes.find(cause)
             self.event(f"void, without reward: {count} by {cause}: {known.meaning}. Next: {known.next_step}")
-        self._timeline.close()
+        self._bars.do(lambda: self._timeline.close(), PATIENCE)
         self._log.close()
         if self._wandb is not None:
-            self._wandb.close()
+            self._remote.do(self._wandb.close, UPLOAD)
+
+    def _open_timeline(self) -> None:
+        path = self._folder.timeline
+        self._timeline = anew(path, lambda: Timeline(path), self.event)
 
     def _note(self, step: int, values: Mapping[str, Any]) -> None:
         for name in values:
