@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if judge is not None:
         rows = {name: _judged(judge, found, cfg.judge.scores) for name, found in rows.items()}
     ks = args.k or ([1, args.samples] if args.samples > 1 else [])
-    lines = {name: evaluation.lines(name, found, cfg.seed, ks) for name, found in rows.items()}
+    lines = {name: evaluation.lines(name, found, ks) for name, found in rows.items()}
     if args.out:  # the files first: who reads the table may go away
         evaluation.write_rows(args.out, rows)
         if kept.path:

@@ -8,14 +8,13 @@ from pathlib import Path
 from rich.console import Console
 
 from ssp.base.files import whole
+from ssp.base.intervals import Estimate
 from ssp.game import evaluation
-from ssp.game.evaluation import DRAWS, Estimate, Line, Row
+from ssp.game.evaluation import COUNTS, Line, Row
 from ssp.telemetry.terminal import table
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "score": "score"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
-MEANS = ("searches", "turns", "words")
-"""Metrics that are no shares."""
 
 
 def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str, Sequence[Row]], topk: int) -> None:
@@ -34,7 +33,7 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
         if names or before:
             said = [headings[name].format(k=topk) for name in names]
             console.print(table(("set", *before, *said), list(zip(*columns, strict=True))))
-    console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
+    console.print("in brackets the 95 % interval, over questions; a void is in no estimate")
     for name, found in rows.items():
         _causes(console, f"{name}: episodes ended by", [row.stopped for row in found if row.scored])
         _causes(console, f"{name}: void", [row.cause for row in found])
@@ -64,6 +63,7 @@ def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
 def _cell(name: str, estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
-    if name in MEANS:
+    if name in COUNTS:
         return f"{estimate.mean:.2f}"
-    return f"{100 * estimate.mean:.1f} ±{50 * (estimate.high - estimate.low):.1f}"
+    mean, low, high = (100 * value for value in estimate)
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
