@@ -86,6 +86,7 @@ def _play(
     else:
         search = corpora.search(cfg, corpus_names)
     said = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
+    said += f", searched: {', '.join(dict.fromkeys(corpus_names))}"
     console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
     asked = [question.question for found in questions.values() for question in found]
     if args.method == methods.AGENT:

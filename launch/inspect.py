@@ -10,7 +10,7 @@ from rich.text import Text
 
 from launch import policy
 from launch.cli import Parser, run
-from launch.shown import transcript
+from launch.shown import golds, transcript
 from ssp.base.episode import Episode
 from ssp.base.errors import hold
 from ssp.base.models import existing
@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown = _tokens(found.episode.log, tokenizer) if args.tokens else _segments(found.episode, cfg, tokenizer)
     for line in shown:
         console.print(line)
-    console.print(transcript.outcome(found.episode))
+    right = golds.recorded(cfg, found)
+    console.print(transcript.outcome(found.episode, right, golds.right(cfg, found.episode.final, right)))
     if not args.check:
         return 0
     results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game)

@@ -75,7 +75,7 @@ class Console:
         """End the live line; print what changed from start to end, what these two are, and where things are."""
         self.stop()
         if rows:
-            table = Table(title="what was learned", title_justify="left", caption=note or None, caption_justify="left")
+            table = Table(title="what was learned", title_justify="left")
             table.add_column("what")
             for name in ("start", "end", "change"):
                 table.add_column(name, justify="right")
@@ -84,6 +84,8 @@ class Console:
                 cells = (start, form), (end, form), (change, "+" + form)
                 table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
             self._rich.print(table)
+            if note:
+                say(note, file=self._file)
         for name, path in (paths or {}).items():
             # Paths are printed unwrapped, so that they can be copied.
             say(f"{name}: {path}", file=self._file)
