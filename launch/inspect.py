@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game)
     for result in results:
-        console.print(Text(str(result), style="green" if result.same else "bold red"))
+        console.print(transcript.comparison(result))
     return 0 if all(result.same for result in results) else 1
 
 

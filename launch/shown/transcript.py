@@ -7,6 +7,7 @@ from rich.text import Text
 from ssp.base.episode import PROPOSER, Episode, Outcome
 from ssp.base.tokenlog import Kind
 from ssp.game.protocols import Protocol
+from ssp.views.replay.compared import Result
 
 COLOURS = {
     Kind.PROMPT: "bold", Kind.MODEL: "", Kind.OBSERVATION: "dim", Kind.TEMPLATE: "dim", Kind.RECALLED: "dim cyan",
@@ -30,6 +31,12 @@ def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
 def _line(label: str, text: str, style: str) -> Text:
     """A label, and the text with its further lines set in below it."""
     return Text(f"{label:>11}  ", style="dim").append(text.replace("\n", "\n" + 13 * " "), style=style)
+
+
+def comparison(result: Result) -> Text:
+    """One comparison of an episode with its record: what could not be made is neither green nor red."""
+    style = "yellow" if result.untold else "green" if result.same else "bold red"
+    return Text(str(result), style=style)
 
 
 def outcome(episode: Episode, golds: Sequence[str] = (), right: bool | None = None) -> Text:

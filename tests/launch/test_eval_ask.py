@@ -256,8 +256,9 @@ def test_ask_prints_what_the_training_rollout_logs(
         for kind, start, end in episode.log.stretches()
     ]
     assert len(pieces) == 4 and episode.documents
-    gold = json.loads(Path(corpora.files.resolve("world:heldout", "eval")).read_text().splitlines()[0])["golden_answers"]
-    assert printed == "\n".join([*pieces, transcript.outcome(episode, gold, False).plain, ""])
+    row = json.loads(Path(corpora.files.resolve("world:heldout", "eval")).read_text().splitlines()[0])
+    said = transcript.outcome(episode, row["golden_answers"], right=False).plain
+    assert printed == "\n".join([*pieces, said, ""])
 
 
 def test_ask_takes_questions_from_the_input(

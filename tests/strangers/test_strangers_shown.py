@@ -133,7 +133,10 @@ def test_runs_are_subtracted_at_the_last_step_that_both_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short, long, other = {1: 0.6, 2: 0.6, 3: 0.6}, {1: 0.4, 2: 0.4, 3: 0.4}, ["solver.learner.lr=0.125"]
-    runs = [str(made(tmp_path / "short", {0: LOW, 2: short})), str(made(tmp_path / "long", {0: LOW, 2: long, 6: MID}, other))]
+    runs = [
+        str(made(tmp_path / "short", {0: LOW, 2: short})),
+        str(made(tmp_path / "long", {0: LOW, 2: long, 6: MID}, other)),
+    ]
     assert compare.main([*runs, "--json"]) == 0
     (pair,) = json.loads(capsys.readouterr().out)["differences"][0]["pairs"]
     assert (pair["step"], pair["ends"]) == (2, [6, 2]) and pair["difference"]["mean"] == pytest.approx(-0.2)
@@ -149,7 +152,10 @@ def test_runs_are_subtracted_at_the_last_step_that_both_have(
 def test_a_difference_of_questions_that_all_agree_is_not_certain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [str(made(tmp_path / "a", {0: LOW, 2: MID})), str(made(tmp_path / "b", {0: LOW, 2: MID}, ["solver.learner.lr=0.125"]))]
+    runs = [
+        str(made(tmp_path / "a", {0: LOW, 2: MID})),
+        str(made(tmp_path / "b", {0: LOW, 2: MID}, ["solver.learner.lr=0.125"])),
+    ]
     assert compare.main([*runs, "--json", "--metric", "eval/accuracy_1hop"]) == 0
     found = json.loads(capsys.readouterr().out)
     end, (pair,) = found["runs"][0]["end"], found["differences"][0]["pairs"]

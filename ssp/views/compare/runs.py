@@ -155,8 +155,8 @@ def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     made, questions = difference(ours.metric, ours.answers(step), other.answers(step))
                 known += [] if made is None else [made.mean]
                 told = {"step": step, "questions": questions, "difference": _interval(made)}
-                told["ends"] = [ours.end.step, other.end.step]
-                pairs.append({"ours": ours.name, "theirs": other.name, **told})
+                ends = [ours.end.step, other.end.step]
+                pairs.append({"ours": ours.name, "theirs": other.name, "ends": ends, **told})
         if pairs:
             over = of_numbers(known) if len(known) > 1 else None
             found.append({"pairs": pairs, "mean": _interval(over)})
