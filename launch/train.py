@@ -69,7 +69,7 @@ def train(cfg: Config, config_name: str) -> int:
     if place.resumed or place.ledger.is_file():
         _warn(check_resumable(place, scene.cfg, scene.targets()))
     courses = warmup.due(scene.cfg, place)
-    _warn(warnings(cfg))
+    _warn([*warnings(cfg), *scene.warnings()])
     cluster.environment(cfg.ray)
     if not os.environ.get("RAY_ADDRESS"):
         with _explained():  # at once; a cluster that is joined is asked below

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launch import ask, compare
+from launch import ask, compare, migrate
 from launch import eval as evaluate
 from launch.main import main
 from ssp.base.episode import SOLVER, Episode
@@ -19,9 +19,9 @@ from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.game.world import World
-from ssp.game.world.files import SEEDS
+from ssp.game.world.files import SEEDS, resolve
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.scene import concrete
+from ssp.selfplay.scene import concrete, read_scene
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 from ssp.telemetry.console import Console
@@ -129,6 +129,17 @@ def test_it_is_the_same_where_a_run_has_files_in_place_of_names(tmp_path: Path, 
     assert f"! step 0: {called}" in table(concrete(cfg), tmp_path, [0.5], {0: 0.25})["said"][0]
 
 
+def test_a_set_that_asks_what_is_trained_is_told_whatever_its_file_is_called(tmp_path: Path) -> None:
+    rows = Path(resolve("world:train", "questions")).read_text(encoding="utf-8").splitlines()
+    for name, part in (("train", rows[:40]), ("copy", rows[30:60]), ("other", rows[60:70])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(part) + "\n", encoding="utf-8")
+    sets = [f"{{name: {name}, file: {tmp_path / name}.jsonl, corpus: world:train}}" for name in ("copy", "other")]
+    asked = ["game.questions=dataset", f"data.questions={tmp_path / 'train.jsonl'}", f"data.eval=[{', '.join(sets)}]"]
+    (said,) = read_scene(load("quickstart", asked)).warnings()
+    assert "10 of the 30 questions of evaluation set copy" in said
+    assert read_scene(load("quickstart", [])).warnings() == []
+
+
 def test_runs_are_subtracted_at_the_last_step_that_both_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,10 +232,9 @@ python3 -m verl.trainer.main_ppo data.train_files=$DATA_DIR/train.parquet data.v
 @pytest.mark.parametrize("only", ["true", "True"])
 def test_a_script_that_only_evaluates_becomes_no_training(tmp_path: Path, only: str) -> None:
     run, out = tmp_path / "evaluate.sh", tmp_path / "mine.yaml"
-    run.write_text(EVALUATES.format(model=tmp_path / "none", data="nq test.parquet", only=only))
     run.write_text(EVALUATES.format(model=tmp_path / "none", data=tmp_path / "nq.jsonl", only=only))
     with pytest.raises(InputError) as refused:
-        main_of_migrate([str(run), "--out", str(out)])
+        migrate.main([str(run), "--out", str(out)])
     assert not out.exists() and refused.value.found == "trainer.val_only=true"
     line = re.search("`(.*)`", refused.value.next_step)
     assert line is not None
@@ -233,12 +243,6 @@ def test_a_script_that_only_evaluates_becomes_no_training(tmp_path: Path, only: 
     assert {f"solver.model={tmp_path}/none", "solver.limits.searches=4"} <= set(words)
     with pytest.raises(InputError, match="nq.jsonl"):  # the line is understood: what lacks is the data of this example
         evaluate.main(words[2:])
-
-
-def main_of_migrate(argv: list[str]) -> int:
-    from launch import migrate
-
-    return migrate.main(argv)
 
 
 def test_a_value_that_a_script_does_not_have_is_no_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
