@@ -85,7 +85,8 @@ def _header(found: Found) -> Text:
     if game:
         rate = "unknown" if game["win_rate"] is None else f"{game['win_rate']:.2f}"
         lines["question"] = f"{game['question']}  → {game['target']}"
-        lines["verdict"] = f"{game['verdict']} {game['rule'] or ''}, {game['attempts']} attempts, win rate {rate}"
+        verdict = " ".join(filter(None, (game["verdict"], game["rule"])))
+        lines["verdict"] = f"{verdict}, {game['attempts']} attempts, win rate {rate}"
     shown = [Text(f"{name:>11}  ", style="dim").append(text, style="none") for name, text in lines.items()]
     return Text("\n").join(shown)
 

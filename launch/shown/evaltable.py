@@ -17,9 +17,16 @@ SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "score": 
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
 
 
-def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str, Sequence[Row]], topk: int) -> None:
-    """Print one line a set (after one a hop count), the macro average over several, and what went wrong."""
-    shown = _all(sets)
+def show(
+    console: Console,
+    sets: Mapping[str, Sequence[Line]],
+    averaged: Mapping[str, Line],
+    rows: Mapping[str, Sequence[Row]],
+    topk: int,
+) -> None:
+    """Print one line a set (after one a hop count), the macro average of those that are `averaged`, where they are
+    several, and what went wrong."""
+    shown = _all(sets, averaged)
     counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
     if any("judge" in line.estimates or line.failures for line in shown):
         counts["failures"] = [line.failures for line in shown]
@@ -40,19 +47,19 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
         _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
 
 
-def write(path: Path, sets: Mapping[str, Sequence[Line]]) -> None:
+def write(path: Path, sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> None:
     """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
     found = dict[str, dict[str, object]]()
-    for line in _all(sets):
+    for line in _all(sets, averaged):
         metrics = {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()}
         found[line.label] = {"rows": line.rows, "void": line.void, "failures": line.failures, **metrics}
     with whole(path) as aside:
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:
+def _all(sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> list[Line]:
     shown = [line for lines in sets.values() for line in lines]
-    return [*shown, evaluation.macro({name: lines[-1] for name, lines in sets.items()})] if len(sets) > 1 else shown
+    return [*shown, evaluation.macro(averaged)] if len(averaged) > 1 else shown
 
 
 def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
