@@ -42,7 +42,7 @@ def comparison(result: Result) -> Text:
 def outcome(episode: Episode, golds: Sequence[str] = (), right: bool | None = None) -> Text:
     """What came of an episode. `golds`: the right answers, where they are known; `right`: whether its answer is one of
     them (None: nobody knows, and it has no colour)."""
-    searches = f"{len(episode.queries)} searches"
+    searches = "1 search" if len(episode.queries) == 1 else f"{len(episode.queries)} searches"
     if episode.outcome is Outcome.VOID:
         return Text(": ".join(filter(None, ("void", episode.cause, episode.detail))), style="bold red")
     if episode.final is None:
