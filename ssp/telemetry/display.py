@@ -79,7 +79,8 @@ class Display:
         else:
             self._pending[f"{role}_reward"] = values["reward/mean"]
             if role == self._last_role:
-                if scores := self._measured[SCORE]:
+                scores = self._measured[SCORE]
+                if scores:  # under "held-out" or "accuracy", with which its name begins
                     self._pending[self._accuracy.split()[0]] = scores[max(scores)]
                 self._console.update(self._pending)
 
