@@ -130,7 +130,7 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     if place.resumed or place.ledger.is_file():
         _warn(check_resumable(place, scene.cfg, scene.targets()))
     courses = warmup.due(scene.cfg, place)
-    _warn(warnings(cfg))
+    _warn([*warnings(cfg), *scene.warnings()])
     if here is not None:  # a cluster that is joined is asked when it is
         with _explained():
             _warn(short(scene.cfg, make(scene.cfg, [here])))

@@ -10,6 +10,7 @@ from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, hold
 from ssp.base.files import digest
+from ssp.base.text import normalise
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
@@ -41,6 +42,17 @@ class Scene:
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
         mark = hashlib.sha256(repr((self.items, protocols.get(self.cfg.protocol))).encode()).hexdigest()
         return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals, self.beside)
+
+    def warnings(self) -> list[str]:
+        """One for each evaluation set that asks what is trained, whatever its file is called."""
+        trained = {normalise(item.question) for item in self.items if item.question}
+        said: list[str] = []
+        for one in self.sets:
+            shared = sum(normalise(asked.question) in trained for asked in one.questions)
+            if shared:
+                found = f"{shared:,} of the {len(one.questions):,} questions of evaluation set {one.name}"
+                said.append(f"{found} are trained too: its accuracy is none of held-out questions")
+        return said
 
 
 def read_scene(cfg: Config) -> Scene:

@@ -22,13 +22,15 @@ SHOWN = {
     "win_rate": ("win", "{:.2f}"),
     "valid_rate": ("valid", "{:.2f}"),
     "hops": ("hops", "{:.2f}"),
-    "accuracy": ("held-out", "{:.1%}"),
+    "held-out": ("held-out", "{:.1%}"),
+    "accuracy": ("accuracy", "{:.1%}"),
     "games_per_second": ("games/s", "{:.2f}"),
     "tokens_per_second": ("tok/s", "{:,.0f}"),
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy of the last evaluation, voids are all so far."""
+"""Key of `update` → (label, form). Rewards are of the step, accuracy (held-out, or not) of the last evaluation, voids are
+all so far."""
 
 LONGEST = 20
 """Characters of the bar."""
@@ -79,8 +81,8 @@ class Console:
         """Plain lines. What is copied from here, as a path is, is not wrapped."""
         self._show(partial(say, text, file=self._file))
 
-    def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None) -> None:
-        """End the live line; print what changed from start to end, and where things are."""
+    def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None, note: str = "") -> None:
+        """End the live line; print what changed from start to end, what these two are, and where things are."""
         self.stop()
         if rows:
             table = Table(title="what was learned", title_justify="left")
@@ -92,6 +94,8 @@ class Console:
                 cells = (start, form), (end, form), (change, "+" + form)
                 table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
             self._show(partial(self._rich.print, table))
+            if note:
+                self.say(note)
         for name, path in (paths or {}).items():
             self.say(f"{name}: {path}")
 

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from ssp.base import causes
+from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
@@ -16,8 +18,9 @@ from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
 from ssp.telemetry.wandb_log import WandbLog
 
+SCORE = "eval/accuracy"
 TABLE = (
-    ("solver: held-out accuracy", "eval/accuracy", ".1%"),
+    ("solver: {accuracy}", SCORE, ".1%"),
     ("  1 hop", "eval/accuracy_1hop", ".1%"),
     ("  2 hops", "eval/accuracy_2hop", ".1%"),
     ("  3 hops", "eval/accuracy_3hop", ".1%"),
@@ -27,7 +30,10 @@ TABLE = (
     ("proposer: share of valid questions", "game/valid_rate", ".1%"),
     ("game: solver's win rate", "game/win_rate", ".1%"),
 )
-"""Rows of the final table: label, figure, form."""
+"""Rows of the final table: label, figure, form. {accuracy}: what the accuracy on the first set is called."""
+
+ENDS = 5
+"""Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few dozen questions."""
 
 
 UPLOAD = 60.0
@@ -53,8 +59,8 @@ class Display:
         if self._wandb is not None:
             self._remote.do(self._wandb.open)
         self.activity = Activity(self.span)
-        self._first: dict[str, tuple[int, float]] = {}
-        self._last: dict[str, tuple[int, float]] = {}
+        self._accuracy = heldout.accuracy(cfg)
+        self._measured: dict[str, dict[int, float]] = {name: {} for _, name, _ in TABLE}
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
@@ -67,6 +73,9 @@ class Display:
             if line["step"] <= step:
                 self._count(line)
         self._earlier = []
+        for values in self._measured.values():  # what a run goes back behind is given up
+            for later in [at for at in values if at > step]:
+                del values[later]
         self._log.restart(step)
         self._console.start(self._steps, step, self.activity.now)
 
@@ -88,13 +97,14 @@ class Display:
         if role == "game":
             self._pending = self._game(step, values)
         elif role == "eval":
-            if "eval/accuracy" in values:
-                self.event(f"step {step}: held-out accuracy {values['eval/accuracy']:.1%}")
+            if SCORE in values:
+                self.event(f"step {step}: {self._accuracy} {values[SCORE]:.1%}")
         else:
             self._pending[f"{role}_reward"] = values["reward/mean"]
             if role == self._last_role:
-                if "eval/accuracy" in self._last:
-                    self._pending["accuracy"] = self._last["eval/accuracy"][1]
+                scores = self._measured[SCORE]
+                if scores:  # under "held-out" or "accuracy", with which its name begins
+                    self._pending[self._accuracy.split()[0]] = scores[max(scores)]
                 self._console.update(self._pending)
 
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
@@ -115,15 +125,22 @@ class Display:
         )
 
     def finish(self) -> None:
-        """The final table: what changed from the run's first to its last figure; no start for what was measured once."""
+        """The final table: what changed from the run's start to its end; no start for what was measured once."""
         rows: list[Row] = []
+        most = 0
         for label, name, form in TABLE:
-            if name in self._last:
-                (began, first), (ended, last) = self._first[name], self._last[name]
-                rows.append((label, first if began < ended else None, last, form))
+            values = [value for _, value in sorted(self._measured[name].items())]
+            if not values:
+                continue
+            steps = 1
+            if name.startswith("game/"):
+                steps = min(ENDS, max(1, len(values) // 2))
+                most = max(most, steps)
+            start = fmean(values[:steps]) if len(values) > 1 else None
+            rows.append((label.format(accuracy=self._accuracy), start, fmean(values[-steps:]), form))
         run = self._folder
         paths = {"run folder": run.path, "figures": run.metrics, "ledger": run.ledger, "policies": run.checkpoints}
-        self._console.finish(rows, paths)
+        self._console.finish(rows, paths, _told(most))
 
     def close(self) -> None:
         """Write what is still in memory, and print how many episodes were void, and why."""
@@ -140,7 +157,15 @@ class Display:
         self._timeline = anew(path, lambda: Timeline(path), self.event)
 
     def _note(self, step: int, values: Mapping[str, Any]) -> None:
-        for name in values:
-            if name.startswith(("eval/", "game/")) and values[name] is not None:
-                self._first.setdefault(name, (step, values[name]))
-                self._last[name] = (step, values[name])
+        for name, measured in self._measured.items():
+            if values.get(name) is not None:
+                measured[step] = values[name]
+
+
+def _told(steps: int) -> str:
+    """What start and end are in a table whose figures of the game are means of so many steps (0: it has none)."""
+    said = "start and end: of accuracy the first and the last evaluation"
+    if steps == 0:
+        return said
+    named = f"means of the first and the last {steps} steps" if steps > 1 else "the first and the last step"
+    return f"{said}; of hops, valid questions and win rate {named}"
