@@ -91,7 +91,7 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
         yield Passage(decode(raw, path, number, index), number, start, raw)
 
 
-IDS = ("id", "_id", "docid")
+CORPUS_IDS = ("id", "_id", "docid")
 """What corpora call the id of a row: most of them, BEIR's, and Pyserini's."""
 _KEYS = (b'"id"', b'"_id"', b'"docid"', b'"contents"', b'"title"', b'"text"')
 
@@ -115,9 +115,10 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
 
 
 def document_of(row: Row) -> Document:
-    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the names `IDS`. A passage
-    may be empty: files have such rows, and vectors that were made of a file count them. InputError for another row."""
-    names = [name for name in IDS if row.has(name)]
+    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the names `CORPUS_IDS`. A
+    passage may be empty: files have such rows, and vectors that were made of a file count them. InputError for another
+    row."""
+    names = [name for name in CORPUS_IDS if row.has(name)]
     bodies = [name for name in ("contents", "text") if row.has(name)]
     missing = "" if names else "id"
     if not bodies:

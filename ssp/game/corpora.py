@@ -54,7 +54,9 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
     the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no answer, no key."""
     found = list(dict.fromkeys(named(cfg, names).values()))
     for path in found:
-        if not path.is_dir():
+        if path.is_dir():
+            store.check_vectors(path)
+        else:
             read_corpus(path)
     suit(cfg, found)
     check_remote(cfg)

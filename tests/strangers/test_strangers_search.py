@@ -19,6 +19,7 @@ from launch import index as command
 from ssp.base.errors import Fault, InputError
 from ssp.base.words import says
 from ssp.data.readers import read_corpus
+from ssp.game import corpora
 from ssp.game.evaluation.rows import found
 from ssp.learning.warmup import traces
 from ssp.search.bm25 import build
@@ -28,6 +29,7 @@ from ssp.search.index.builder import IndexPlan, build_index
 from ssp.search.online.engines import long_segments
 from ssp.search.online.pages import paragraph
 from ssp.search.source import HttpSearch
+from ssp.selfplay.settings import load
 
 INPUTS = Path(__file__).parent / "inputs" / "search"
 TEXTS = ["The Oru River flows through Talvik.", "Zeel is a cheese from Belu.", "Kel Vask wrote three songs."]
@@ -249,6 +251,8 @@ def test_an_index_with_ids_of_its_own_is_refused_where_it_is_opened(
     (tmp_path / "theirs.index").replace(tmp_path / "index" / store.part_name(0))
     store.seal(tmp_path / "index", store.read_manifest(tmp_path / "index"), lambda done, total: None)
     refused(rule, lambda: store.open_shard(tmp_path / "index"))
+    cfg = load("quickstart", [f"data.corpus={tmp_path / 'index'}", "data.eval=[]"])
+    refused(rule, lambda: corpora.check(cfg))  # before a run or a server starts anything
 
 
 # ------------------------------------------------------------------------------------------------------ search servers

@@ -270,6 +270,16 @@ def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
         raise InputError("shards of an approximate index are whole parts of it", found, step)
 
 
+def check_vectors(folder: Path) -> None:
+    """InputError for a part of a folder's dense index that faiss cannot read, or whose ids are not its rows."""
+    parts = [folder / name for name in read_manifest(folder).vectors if name.endswith(".faiss")]
+    if parts:
+        from ssp.search.dense import open_index
+
+        for part in parts:
+            open_index(part)
+
+
 def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
     data, rows = array(folder, WORDS[0], np.float32), array(folder, WORDS[1], np.int32)
     indptr = array(folder, WORDS[2], np.int64)
