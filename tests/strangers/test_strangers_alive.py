@@ -265,3 +265,23 @@ def test_an_outage_that_takes_the_searches_is_no_collapse(voided: float, alarms:
         row = {"searches": 0.1 if out else 2.0, "reward/all": 0.5, **({"voided": voided} if out else {})}
         told += watch.see("solver", step, row)
     assert len(told) == alarms
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"), OSError(122, "Disk quota exceeded"), OSError(5, "Input/output error"),
+        OSError(116, "Stale file handle"), sqlite3.OperationalError("database or disk is full"),
+        sqlite3.OperationalError("disk I/O error"), RuntimeError("Error while serializing: I/O error (os error 28)"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_disk_that_fails_is_a_paragraph_with_the_next_step(
+    capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def fails(_: Any) -> int:
+        raise error
+
+    assert run(fails, []) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told and "resume=auto" in told
