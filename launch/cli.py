@@ -32,8 +32,10 @@ BACKLOG = 512
 INTERRUPTED = 130
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BROKEN = (errno.EIO, errno.ESTALE)
 _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of the operating system that only another path, or other rights to it, can mend."""
+"""Errors of the operating system: of a disk, or a server of files, that fails; and those that only another path, or other
+rights to it, can mend."""
 
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -80,6 +82,9 @@ def _mended(error: Exception) -> InputError | None:
         getattr(one, "errno", 0) in _FULL or re.search(r"disk is full|os error (28|122)\b", str(one)) for one in chain
     ):
         return InputError("what is written needs space", error, "free some; a run goes on with resume=auto")
+    if any(getattr(one, "errno", 0) in _BROKEN or "disk I/O error" in str(one) for one in chain):
+        step = "see what the system says of it (dmesg); a run goes on with resume=auto"
+        return InputError("what a run lies on can be read and written", error, step)
     if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
         return InputError("a path that is typed can be used", error, "give another path, or the rights to it")
     return None

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
+from ssp.base import devices
 from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return dry_run(cfg, parsed.config)
     # Code that sets no number of threads computes on one; set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    devices.one_heap()
     end_politely()
     return train(cfg, parsed.config)
 

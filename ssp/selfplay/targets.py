@@ -86,7 +86,8 @@ class Targets:
         end = self._next
         while left and left[-1] == end - 1:
             end = left.pop()
-        return {"next": end, "open": left, "mark": self._mark, "beside": self._beside}
+        beside = {"beside": self._beside} if self._beside else {}
+        return {"next": end, "open": left, "mark": self._mark, **beside}
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `state`. InputError for a cursor in other rows, or beside another corpus or model; one that took
