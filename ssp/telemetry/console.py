@@ -85,7 +85,8 @@ class Console:
                 table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
             self._rich.print(table)
             if note:
-                say(note, file=self._file)
+                for line in note.splitlines():
+                    say(line, file=self._file)
         for name, path in (paths or {}).items():
             # Paths are printed unwrapped, so that they can be copied.
             say(f"{name}: {path}", file=self._file)
