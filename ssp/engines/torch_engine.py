@@ -37,8 +37,12 @@ class TorchEngine:
         device: str = "auto",
     ) -> None:
         self.version = 0
-        folder = None if isinstance(model, Mapping) else ModelFolder(Path(model))
-        config = model if folder is None else folder.config
+        folder: ModelFolder | None = None
+        if isinstance(model, Mapping):
+            config = model
+        else:
+            folder = ModelFolder(Path(model))
+            config = folder.config
         self.rows = Rows(config, dtype, prefix_cache, devices.find(device))
         self._turns = Turns(self.rows)
         self._new: list[Turn] = []

@@ -95,7 +95,8 @@ class Console:
                 table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
             self._show(partial(self._rich.print, table))
             if note:
-                self.say(note)
+                for line in note.splitlines():
+                    self.say(line)
         for name, path in (paths or {}).items():
             self.say(f"{name}: {path}")
 

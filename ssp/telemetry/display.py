@@ -164,8 +164,8 @@ class Display:
 
 def _told(steps: int) -> str:
     """What start and end are in a table whose figures of the game are means of so many steps (0: it has none)."""
-    said = "start and end: of accuracy the first and the last evaluation"
+    said = "start and end of accuracy: the first and the last evaluation"
     if steps == 0:
         return said
     named = f"means of the first and the last {steps} steps" if steps > 1 else "the first and the last step"
-    return f"{said}; of hops, valid questions and win rate {named}"
+    return f"{said}\nstart and end of hops, valid questions, win rate: {named}"

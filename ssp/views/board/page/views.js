@@ -12,7 +12,7 @@ const ENDS = 5; // steps whose mean stands for the start of a run, and for its e
 class Overview {
   constructor() {
     this.tiles = h("dl.tiles");
-    this.told = h("p.note", { hidden: true });
+    this.told = h("p.note", { hidden: true, style: { "margin-bottom": "12px" } });
     this.charts = {
       held: new Chart("Accuracy", { height: 190, note: "Bands: 95 %." }),
       rate: new Chart("The duel", { height: 190, note: "Faint: each step. Solid: its running mean." }),
