@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
-from trainruns import LONG, Left, Run, run, until  # noqa: E402
+from trainruns import FEW, LONG, Left, Run, run, until  # noqa: E402
 
 MB = 2**20
 START_MB = 230
 """What a run asks of its disk before it starts, and a little more."""
 FULL_SECONDS, END_SECONDS = 4.0, 120.0
-SETTINGS = ["save.every=1", "eval.every=0", "eval.final_questions_per_hop=4", "resume=auto"]
+SETTINGS = ["save.every=1", "eval.every=0", "eval.final_questions_per_hop=4", "resume=auto", *FEW]
 
 
 @contextmanager
