@@ -319,9 +319,11 @@ def test_schemas_and_names_that_are_none_are_refused() -> None:
         Offer("a", "", {"type": "string"}),
         Offer("a", "", {"type": "object", "properties": 7}),
         Offer("a b", "", READ.parameters),
+        Offer("a" * 65, "", READ.parameters),
     ):
         with pytest.raises(InputError):
             offered(offer, "here")
+    assert offered(Offer("a" * 64, "", READ.parameters), "here").name == "a" * 64
     for taken in ("answer", "search", "think"):
         with pytest.raises(InputError, match="a name of its own"):
             protocols.get("search-r1").offering([Offer(taken, "", READ.parameters)])
