@@ -141,14 +141,14 @@ def check_model(cfg: Config, role: str, folder: Path, verifies: bool = False) ->
     if block.engine.kind in (*ACTED, "endpoint"):  # which compute with another model, or with none
         return
     model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
-    longer, context = "or less, or take a model with a longer context", model.context
-    played, key = block.limits.longest, f"{role}.limits.total_tokens"
-    rule, found = f"{key} is at most the context of {role}.model", f"{played} against {context} in {folder}"
-    hold(not context or played <= context, rule, found, f"set {key}={context} {longer}")
+    played, context = block.limits.longest, model.context
+    rule = f"{role}.limits.total_tokens is at most the context of the model"
+    step = f"set it to {context} or less (with fewer searches, or shorter turns), or take a model with a longer context"
+    hold(not context or played <= context, rule, f"{played} against {context} in {folder}", step)
     proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
-    rule = f"referee.prompt_tokens and a twelfth of it are at most the context of {role}.model, which verifies"
-    found, step = f"{proof} against {context} in {folder}", f"set referee.prompt_tokens={context * 12 // 13} {longer}"
-    hold(not (verifies and context) or proof <= context, rule, found, step)
+    rule = "referee.prompt_tokens and a twelfth of it are at most the context of the model that verifies"
+    step = f"set referee.prompt_tokens={context * 12 // 13}, or take a solver.model with a longer context"
+    hold(not (verifies and context) or proof <= context, rule, f"{proof} against {context} in {folder}", step)
     highest = max(words, key=lambda word: words[word], default="")
     rule = "every id of a model's tokenizer has a row in its embeddings"
     found = f"id {words.get(highest)} ({highest!r}) against {model.rows} rows in {folder}"
