@@ -131,9 +131,7 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     what = fingerprint(cfg, cfg.warmup, role, episodes)
     saves = Saves(out, {"role": role, **protocols.get(cfg.protocol).mark}, what)
     saves.begun()  # InputError for that of another course
-    whole, there = (
-        sum(file.stat().st_size for file in files) for files in (folder.iterdir(), saves.files())
-    )
+    whole, there = (sum(file.stat().st_size for file in files) for files in (folder.iterdir(), saves.files()))
     shape = models.read_json(folder / "config.json")
     wide = 1 if shape.get("dtype", shape.get("torch_dtype")) == "float32" else 2
     runfolder.check_space(out, whole * (2 if own.learner.lora.rank else COPIES * wide) - there)
