@@ -19,7 +19,8 @@ def context(config: Mapping[str, Any]) -> int:
     if not isinstance(own, int):
         return _CONTEXTS.get(str(config.get("model_type")), 0)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
-    kind, factor = (rope.get("rope_type", rope.get("type")), rope.get("factor")) if isinstance(rope, dict) else ("", 1)
+    rope = rope if isinstance(rope, dict) else {}
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
     if kind not in ("yarn", "linear", "dynamic") or not isinstance(factor, (int, float)):
         return own
     scaled = rope.get("original_max_position_embeddings", own) if kind == "yarn" else own

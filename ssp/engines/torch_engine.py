@@ -37,8 +37,10 @@ class TorchEngine:
         device: str = "auto",
     ) -> None:
         self.version = 0
-        folder = None if isinstance(model, Mapping) else ModelFolder(Path(model))
-        config = model if folder is None else folder.config
+        config, folder = model, None
+        if not isinstance(config, Mapping):
+            folder = ModelFolder(Path(config))
+            config = folder.config
         self.rows = Rows(config, dtype, prefix_cache, devices.find(device))
         self._turns = Turns(self.rows)
         self._new: list[Turn] = []
