@@ -19,8 +19,7 @@ def context(config: Mapping[str, Any]) -> int:
     if not isinstance(own, int):
         return _CONTEXTS.get(str(config.get("model_type")), 0)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
-    if not isinstance(rope, dict):
-        return own
+    rope = rope if isinstance(rope, dict) else {}
     kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
     if kind not in ("yarn", "linear", "dynamic") or not isinstance(factor, (int, float)):
         return own

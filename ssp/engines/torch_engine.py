@@ -37,11 +37,9 @@ class TorchEngine:
         device: str = "auto",
     ) -> None:
         self.version = 0
-        folder: ModelFolder | None = None
-        if isinstance(model, Mapping):
-            config = model
-        else:
-            folder = ModelFolder(Path(model))
+        config, folder = model, None
+        if not isinstance(config, Mapping):
+            folder = ModelFolder(Path(config))
             config = folder.config
         self.rows = Rows(config, dtype, prefix_cache, devices.find(device))
         self._turns = Turns(self.rows)

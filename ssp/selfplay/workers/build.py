@@ -134,21 +134,22 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     return folder
 
 
-def check_model(cfg: Config, role: str, folder: Path, verifies: bool = False) -> None:
+def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> None:
     """InputError when the model in `folder` cannot be read as one model, when what `role` plays is longer than its context,
-    or when its tokenizer has ids without an embedding. `verifies`: it also answers for the referee."""
+    or when its tokenizer has ids without an embedding. `in_run`: there the solver's model may also be the verifier."""
     block = cfg.block(role)
     if block.engine.kind in (*ACTED, "endpoint"):  # which compute with another model, or with none
         return
     model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
-    longer, context = "or less, or take a model with a longer context", model.context
-    played, key = block.limits.longest, f"{role}.limits.total_tokens"
-    rule, found = f"{key} is at most the context of {role}.model", f"{played} against {context} in {folder}"
-    hold(not context or played <= context, rule, found, f"set {key}={context} {longer}")
+    played, context = block.limits.longest, model.context
+    rule = f"{role}.limits.total_tokens is at most the context of the model"
+    step = f"set it to {context} or less (with fewer searches, or shorter turns), or take a model with a longer context"
+    hold(not context or played <= context, rule, f"{played} against {context} in {folder}", step)
+    verifies = in_run and role == SOLVER and PROPOSER in cfg.roles and cfg.referee.verifier in OWN_VERIFIERS
     proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
-    rule = f"referee.prompt_tokens and a twelfth of it are at most the context of {role}.model, which verifies"
-    found, step = f"{proof} against {context} in {folder}", f"set referee.prompt_tokens={context * 12 // 13} {longer}"
-    hold(not (verifies and context) or proof <= context, rule, found, step)
+    rule = "referee.prompt_tokens and a twelfth of it are at most the context of the model that verifies"
+    step = f"set referee.prompt_tokens={context * 12 // 13}, or take a solver.model with a longer context"
+    hold(not (verifies and context) or proof <= context, rule, f"{proof} against {context} in {folder}", step)
     highest = max(words, key=lambda word: words[word], default="")
     rule = "every id of a model's tokenizer has a row in its embeddings"
     found = f"id {words.get(highest)} ({highest!r}) against {model.rows} rows in {folder}"
@@ -160,7 +161,7 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
     for folders that a user brings, as `model_dir` gave them."""
     block = cfg.block(role)
-    check_model(cfg, role, folder, role == SOLVER and PROPOSER in cfg.roles and cfg.referee.verifier in OWN_VERIFIERS)
+    check_model(cfg, role, folder, in_run=True)
     if block.model == COLDSTART and block.tools == [TOOL]:
         return
     renderer(cfg, role, folder).stops(role)
