@@ -116,14 +116,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", default=["tensorboard", "run", "ledger"])
     parser.add_argument("--runs", type=int, default=7, help="runs of each kind (7)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first: Ctrl-C is early in the odd ones")
+    parser.add_argument("--begun", type=Path, help="a folder where the run that all go on from lies, or will lie")
     args, failed = parser.parse_args(), 0
-    with tempfile.TemporaryDirectory(prefix="full") as base:
-        begun = Path(base) / "begun"
-        with run(begun, "steps=1", *SETTINGS, config="simulated") as first:
-            first.ends_well()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # disks and runs go whatever happens
+    with tempfile.TemporaryDirectory(prefix="full", ignore_cleanup_errors=True) as base:
+        begun = args.begun or Path(base) / "begun"
+        if not begun.exists():
+            with run(begun, "steps=1", *SETTINGS, config="simulated") as first:
+                first.ends_well()
         assert Left(begun).steps() == 1
         for kind in args.kinds:
-            for number in range(args.runs):
+            for number in range(args.first, args.first + args.runs):
                 began = time.monotonic()
                 try:
                     told = one(kind, begun, Path(base) / f"{kind}-{number}", early=number % 2 == 1)
