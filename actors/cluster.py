@@ -6,11 +6,13 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from actors import servers
@@ -21,6 +23,11 @@ from ssp.config.cluster import RayConfig
 
 _watches: list[servers.Watch] = []
 """What looks at Ray's servers until this process leaves."""
+_sessions: list[Path] = []
+"""The folder of the cluster that this process started."""
+
+SOCKET_PATH, SOCKET_NAME = 107, 66
+"""Bytes that Linux allows a socket's path, and that Ray adds to its folder's."""
 
 STORE = 256_000_000
 """Bytes of the object store of a cluster whose run nobody has planned."""
@@ -40,6 +47,22 @@ def environment(cfg: RayConfig) -> None:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
+def check_sockets() -> None:
+    """InputError where Ray would start here, and its sockets would have longer paths than Linux allows."""
+    if os.environ.get("RAY_ADDRESS"):
+        return
+    base = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # as Ray looks for it
+    check_socket_room(os.path.join(base, "ray"))
+
+
+def check_socket_room(folder: str | os.PathLike[str]) -> None:
+    """InputError unless sockets of Ray in this folder of its sessions have paths that Linux allows."""
+    length, most = len(os.fsencode(folder)), SOCKET_PATH - SOCKET_NAME
+    rule = f"the folder of Ray's sockets has a path of at most {most} bytes"
+    step = "set RAY_TMPDIR to a shorter one, such as /tmp"
+    hold(length <= most, rule, f"{os.fspath(folder)}, {length} bytes", step)
+
+
 def connect(
     cfg: RayConfig, needed_cpus: float = 0.0, lost: Callable[[], str] = lambda: "Next: start again", store: int = STORE
 ) -> str:
@@ -48,6 +71,7 @@ def connect(
     is taken, SspError when none starts. When nobody answers within `placement.call_timeout`, or one of Ray's servers ends
     from now on, this process ends (exit code 1): `lost` is called before and gives the paragraph's end."""
     environment(cfg)
+    check_sockets()
     address = os.environ.get("RAY_ADDRESS", "")
     options: dict[str, Any] = {}
     if not address:
@@ -62,6 +86,8 @@ def connect(
     say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
     context = _started(cfg, address, options)
     _watches.append(servers.Watch(servers.playing(context.address_info), lost))
+    if not address:
+        _sessions.append(Path(context.address_info["session_dir"]))
     return str(context.dashboard_url or "")
 
 
@@ -103,13 +129,22 @@ def _hangups_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def disconnect() -> None:
-    """Leave the cluster; one that this process started ends with it."""
+def disconnect(keep: bool = False) -> None:
+    """Leave the cluster; one that this process started ends with it, and its folder goes. `keep`: that stays, for its logs,
+    as it does where this is called while a failure of ours is on its way out."""
     import ray
 
     while _watches:
         _watches.pop().close()
     ray.shutdown()
+    error = sys.exc_info()[1]
+    failed = error is not None and not isinstance(error, KeyboardInterrupt | InputError)
+    while _sessions:
+        session = _sessions.pop()
+        if keep or failed:
+            say(f"Ray's logs: {session / 'logs'}", file=sys.stderr)
+        else:
+            shutil.rmtree(session, ignore_errors=True)
 
 
 def dashboard_port(cfg: RayConfig, host: str = "127.0.0.1") -> int | None:

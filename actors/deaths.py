@@ -17,6 +17,9 @@ from actors.process import About
 from actors.program import Program
 from actors.restarts import POLICIES
 
+FILE = "deaths.jsonl"
+"""In the run folder."""
+
 EVERY, PATIENCE = 2.0, 1.0
 """Seconds between two looks; seconds that one look waits for actors that are busy."""
 

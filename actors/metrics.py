@@ -3,6 +3,7 @@
 Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints)."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,7 @@ class RayMetrics:
         self._run = run
         self._made: dict[str, Gauge | Counter] = {}
         self._seen: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()  # rows come on a thread of their own, what is live from the loop's
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl."""
@@ -39,10 +41,11 @@ class RayMetrics:
     def add(self, name: str, role: str, value: float, shown: str = "") -> None:
         """One value of a listed figure; of a counter, what is added. `shown`: the role tag, where it is not `role`."""
         figure, parts = find(name, role)
-        metric = self._made.get(figure.series)
-        if metric is None:
-            made = Counter if figure.kind == COUNTER else Gauge
-            metric = self._made[figure.series] = made(figure.series, figure.text, figure.tags)
+        with self._lock:
+            metric = self._made.get(figure.series)
+            if metric is None:
+                made = Counter if figure.kind == COUNTER else Gauge
+                metric = self._made[figure.series] = made(figure.series, figure.text, figure.tags)
         tags = {"role": shown or role, "run": self._run, **parts}
         if isinstance(metric, Gauge):
             metric.set(value, tags=tags)

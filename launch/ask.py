@@ -3,21 +3,24 @@
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 
 from launch import policy
 from launch.cli import Parser, parse, run, temperature
-from launch.shown import transcript
+from launch.shown import golds, transcript
 from ssp.base.episode import SOLVER, Episode, Outcome, Task
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.capacity.memory import threads
+from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.game.protocols.renderer import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
-_SETTING = re.compile(r"[\w.]+=\S*")
+_SETTING = re.compile(rf"[\w.]+=\S*|({'|'.join(field.name for field in fields(Config))})(\.\w+)*=.*", re.DOTALL)
+"""A question may hold an equals sign; a setting is one word, or begins with a setting's name."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,10 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = named.config(args.config, [word for word in parsed.overrides if _SETTING.fullmatch(word)])
     threads.use(threads.alone(cfg))
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
-    heat = cfg.eval.temperature if args.temperature is None else args.temperature
     folder, protocol, console = named.folder(cfg), build.protocol(cfg, SOLVER), Terminal(soft_wrap=True)
     tokenizer = build.tokenizer(folder)
-    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), heat)
+    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), args.temperature)
 
     def ask(question: str) -> Episode:
         hold(question.split(), "a question has at least one word", "none", "type one")
@@ -44,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind, start, end in episode.log.stretches():
             text = decode(tokenizer, episode.log.ids[start:end])
             console.print(transcript.piece(protocol, episode.role, kind, text))
-        console.print(transcript.outcome(episode))
+        known = golds.asked(cfg, corpus, question)
+        console.print(transcript.outcome(episode, known, golds.right(cfg, episode.final, known)))
         return episode
 
     if typed:
@@ -61,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _flags(parser: Parser) -> None:
     policy.add_flags(parser)
     parser.add_argument("--corpus", help="to search in; default: that of the first evaluation set, else data.corpus")
-    parser.add_argument("--temperature", type=temperature, help="0 is greedy; default: eval.temperature")
+    parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.telemetry.terminal import Terminal, table
 
 if TYPE_CHECKING:
-    from ssp.selfplay.curriculum.yardstick import Gap
+    from ssp.base.intervals import Estimate
     from ssp.selfplay.questions.records import Record
 
 SHORTEST_ID = 4
@@ -75,15 +75,15 @@ def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
     threads.use(threads.alone(cfg))
     start = build.model_dir(cfg, SOLVER, folder)
     found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick)
-    rows = [(str(one.step), str(one.questions), _gap(one.own), _gap(one.yardstick)) for one in found]
+    rows = [(str(one.step), str(one.questions), _share(one.own), _share(one.yardstick)) for one in found]
     console.print(f"yardstick: {start}")
     console.print(table(("round", "questions", "the run's solver", "yardstick"), rows))
     console.print(f"{folder.path / yardstick.FILE}: shown by ssp board")
     return 0
 
 
-def _gap(gap: Gap) -> str:
-    return f"{gap.mean:.2f} ({gap.low:.2f} to {gap.high:.2f})"
+def _share(one: Estimate) -> str:
+    return f"{one.mean:.2f} ({one.low:.2f} to {one.high:.2f})"
 
 
 def _parser() -> Parser:

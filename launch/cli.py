@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib.util
 import io
 import math
 import os
+import platform
 import re
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -29,8 +32,10 @@ BACKLOG = 512
 INTERRUPTED = 130
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BROKEN = (errno.EIO, errno.ESTALE)
 _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of the operating system that only another path, or other rights to it, can mend."""
+"""Errors of the operating system: of a disk, or a server of files, that fails; and those that only another path, or other
+rights to it, can mend."""
 
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -61,17 +66,34 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = No
 
 
 def _mended(error: Exception) -> InputError | None:
-    """What a user can do about an error of the operating system: a full disk, a path without rights."""
+    """What a user can do about an error of the surroundings: a full disk, a path without rights, a ledger that somebody
+    holds, a Python without the packages."""
+    if isinstance(error, ModuleNotFoundError) and _is_missing(error.name or ""):
+        found = f"no module {error.name} in {sys.executable} (Python {platform.python_version()})"
+        step = "activate that environment (source .venv/bin/activate), or make it: bash launch/setup.sh"
+        return InputError("ssp runs in the environment that its packages are installed in", found, step)
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
+    if any(isinstance(one, sqlite3.OperationalError) and "is locked" in str(one) for one in chain):
+        step = "end the program that holds it (lsof ledger.db); a run goes on with resume=auto"
+        return InputError("nobody else writes into a run's ledger", f"{error}, for longer than it is waited for", step)
     if any(
         getattr(one, "errno", 0) in _FULL or re.search(r"disk is full|os error (28|122)\b", str(one)) for one in chain
     ):
         return InputError("what is written needs space", error, "free some; a run goes on with resume=auto")
+    if any(getattr(one, "errno", 0) in _BROKEN or "disk I/O error" in str(one) for one in chain):
+        step = "see what the system says of it (dmesg); a run goes on with resume=auto"
+        return InputError("what a run lies on can be read and written", error, step)
     if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
         return InputError("a path that is typed can be used", error, "give another path, or the rights to it")
     return None
+
+
+def _is_missing(module: str) -> bool:
+    """Whether a module belongs to a package that this Python has not got; those of this project are always there."""
+    top = module.partition(".")[0]
+    return top not in ("", "ssp", "actors", "launch") and importlib.util.find_spec(top) is None
 
 
 @contextmanager
@@ -142,10 +164,31 @@ def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
 
 
 def end_politely() -> None:
-    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C."""
+    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C, which interrupts the main thread."""
     if threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         on_hangup(lambda: signal.default_int_handler(signal.SIGHUP, None))
+
+
+def hear(numbers: Collection[signal.Signals], then: Callable[[], object]) -> None:
+    """Call `then` at each of these signals, on a thread of its own: also while the main thread is stuck somewhere.
+    `end_politely` takes them back."""
+    told, tell = socket.socketpair()
+    tell.setblocking(False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)  # the system's own answer would be to end
+    signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+
+    def listen() -> None:
+        with told, tell:
+            while number := told.recv(1):
+                if number[0] in numbers:
+                    then()
+
+    threading.Thread(target=listen, daemon=True, name="signals").start()
 
 
 def on_hangup(then: Callable[[], object]) -> None:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(console: Console, found: Data) -> None:
     """The table of runs, what differs, the pairs, and each run's best checkpoint."""
-    console.print(Text(f"{found['metric']}, with 95 % intervals (bootstrap draws of questions)", style="bold"))
+    console.print(Text(f"{found['metric']}, with 95 % intervals over questions", style="bold"))
     rows = []
     for one in found["runs"]:
         values = [_value(one[name]) for name in ("start", "end", "best")]
@@ -57,12 +57,11 @@ def show(console: Console, found: Data) -> None:
         console.print(Text(f"{key}: {said}"))
     for versus in found["differences"]:
         for pair in versus["pairs"]:
-            said = f"{pair['ours']} - {pair['theirs']} (same seed, same start): {_difference(pair['difference'])}"
-            steps = " and ".join(str(step) for step in dict.fromkeys(pair["ends"]))
-            console.print(Text(f"{said} over {pair['questions']:,} questions that both answered after step {steps}"))
+            said = f"{pair['ours']} - {pair['theirs']} (same seed, same start): {_difference(pair)}"
+            console.print(Text(said))
         if versus["mean"] is not None:
             known = sum(pair["difference"] is not None for pair in versus["pairs"])
-            said = f"{known} pairs: {_difference(versus['mean'])} on average, pairs drawn anew"
+            said = f"{known} pairs: {_shift(versus['mean'])} on average, the interval over pairs"
             console.print(Text(said, style="bold"))
     if len(names) > 1 and not found["differences"]:
         console.print("no pairs: no two of these runs differ in a setting at the same seed and start")
@@ -75,9 +74,20 @@ def _value(point: Data) -> str:
     return f"{point['value']:.3f}" + (f"\n{interval['low']:.2f}-{interval['high']:.2f}" if interval else "")
 
 
-def _difference(interval: Data | None) -> str:
-    if interval is None:
-        return "no interval (no question in common, or no accuracy)"
+def _difference(pair: Data) -> str:
+    """A pair's difference, with the step that it was taken at; or why there is none."""
+    if pair["step"] == 0:
+        ours, theirs = pair["ends"]
+        return f"no step after the start at which both were evaluated (last steps {ours} and {theirs})"
+    if pair["difference"] is None:
+        return f"no interval after step {pair['step']} (no question in common, or no accuracy)"
+    said = f"{_shift(pair['difference'])} over {pair['questions']:,} questions that both answered after step {pair['step']}"
+    if pair["ends"] == [pair["step"]] * 2:
+        return said
+    return f"{said}, the last one at which both were evaluated"
+
+
+def _shift(interval: Data) -> str:
     return f"{interval['mean']:+.3f} [{interval['low']:+.3f}, {interval['high']:+.3f}]"
 
 

@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     dropped: list[str] | None = [] if args.drop_empty else None
     ssp = args.to == "ssp"
     read: Sequence[Sequence[Any]]
-    read = [readers.targets(part, dropped) for part in parts] if ssp else readers.merge(parts, dropped)
+    several: list[str] = []
+    read = [readers.targets(part, dropped, several) for part in parts] if ssp else readers.merge(parts, dropped)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         WRITERS[args.to](args.out, _traces(args, written) if args.to == TRACES else written)
     for place in dropped or ():
         say(f"left out: {place}", file=sys.stderr)
+    if several:
+        say(f"{len(several):,} rows have several right answers: the first alone is the target", file=sys.stderr)
     say(f"{args.out}: {len(written):,} rows, {args.to}{each}")
     return 0
 
@@ -66,13 +69,18 @@ def _parser() -> Parser:
     parser = Parser("data", "Convert and merge question files; formats are recognised row by row.")
     add = parser.add_argument
     add("action", choices=["convert"])
-    add("src", nargs="+", type=Path, help="jsonl (also .gz, .zst), parquet, or a folder NAME/{train,dev,test}.jsonl")
+    add("src", nargs="+", type=Path, help="jsonl, packed or not, parquet, or a folder NAME/{train,dev,test}.jsonl")
     add("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
     add("--found", nargs="+", type=Path, default=[], metavar="FILE", help="traces: answers of POST /retrieve, in order")
     add("--protocol", default="", metavar="ID", help="traces: whose prompt and answer they are")
     add("--topk", type=whole(1), default=rag.TOPK, metavar="K", help=f"traces: documents in a prompt ({rag.TOPK})")
     add("--out", required=True, type=Path, help="file to make: .jsonl, .jsonl.gz or .parquet")
-    add("--source", default="", metavar="A,B", help="one name a SRC, for rows without data_source")
+    add(
+        "--source",
+        default="",
+        metavar="A,B",
+        help="one name a SRC, for rows without data_source, and in the ids of all",
+    )
     add("--split", default="", metavar="A,B", help="of rows without one; of a folder the first of test, dev, train")
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
     return parser

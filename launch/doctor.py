@@ -58,14 +58,16 @@ def _prove(ledger: Ledger) -> int:
     rows = [(state.value, *(str(tally.get(role, {}).get(state.value, 0)) for role in roles)) for state in State]
     rows.append(("sum", *(str(sum(tally.get(role, {}).values())) for role in roles)))
     rows.append(("ever issued", *(str(issued.get(role, 0)) for role in roles)))
-    console.print(table(("state", *roles), rows, title=str(ledger.path)))
+    say(ledger.path)
+    console.print(table(("state", *roles), rows))
     if causes := ledger.outcomes():
         console.print(table(("cause", "episodes"), [(name, str(number)) for name, number in causes.items()]))
     say(f"digest: {ledger.digest()}")
     place, proofs = RunFolder(ledger.path.parent), dict[str, list[str]]()
-    try:
+    try:  # what a resume asks
         if (state := checkpoint.read(place)) is not None:
-            proofs["checkpoint"] = checkpoint.differences(place, state, ledger)
+            checkpoint.check_whole(place, state, ledger)
+            proofs["checkpoint"] = []
     except InputError as error:
         proofs["checkpoint"] = [f"{error.rule} ({error.found})"]
     if place.config.is_file() or place.episodes.is_dir():

@@ -21,11 +21,12 @@ from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, evaluation
-from ssp.game.evaluation import Kept, Row, methods, predictions
+from ssp.game.evaluation import Kept, Line, Row, methods, predictions
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search
 from ssp.game.world import files
 from ssp.search.known import RecordedSearch
+from ssp.search.router import NO_CORPUS
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal, followed
 
@@ -52,14 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if judge is not None:
         rows = {name: _judged(judge, found, cfg.judge.scores) for name, found in rows.items()}
     ks = args.k or ([1, args.samples] if args.samples > 1 else [])
-    lines = {name: evaluation.lines(name, found, cfg.seed, ks) for name, found in rows.items()}
+    lines = {name: evaluation.lines(name, found, ks) for name, found in rows.items()}
     if args.out:  # the files first: who reads the table may go away
         evaluation.write_rows(args.out, rows)
         if kept.path:
             kept.path.unlink(missing_ok=True)
+    averaged = _averaged([] if args.data or args.predictions else cfg.data.eval, lines)
     if args.summary:
-        evaltable.write(args.summary, lines)
-    evaltable.show(console, lines, rows, cfg.retriever.topk)
+        evaltable.write(args.summary, lines, averaged)
+    evaltable.show(console, lines, averaged, rows, cfg.retriever.topk)
     for what in ("out", "summary"):
         if file := getattr(args, what):
             console.print(f"{'rows' if what == 'out' else what}: {file}")
@@ -86,6 +88,7 @@ def _play(
     else:
         search = corpora.search(cfg, corpus_names)
     said = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
+    said += f", searched: {', '.join(dict.fromkeys(corpus_names))}"
     console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
     asked = [question.question for found in questions.values() for question in found]
     if args.method == methods.AGENT:
@@ -109,6 +112,12 @@ def _play(
         console.print(f"searches: {searches}, from the record {search.hits} ({search.hits / max(searches, 1):.1%})")
         search.close()
     return rows, kept
+
+
+def _averaged(configured: Sequence[EvalSet], lines: dict[str, list[Line]]) -> dict[str, Line]:
+    """The sets that a macro average is of: all but those of the configuration in which nothing can be found."""
+    silent = {item.name for item in configured if item.corpus == NO_CORPUS}
+    return {name: found[-1] for name, found in lines.items() if name not in silent}
 
 
 def _batch(cfg: Config, folder: Path) -> int:

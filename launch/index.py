@@ -76,10 +76,10 @@ def _bar() -> Iterator[builder.Progress]:
 def _parser() -> Parser:
     parser = Parser("index", "Build an index folder from a corpus, or check one.")
     add = parser.add_argument
-    add("--corpus", type=Path, help="jsonl, also .gz and .zst, or parquet: {id, contents} or {id, title, text}")
+    add("--corpus", type=Path, help="jsonl, packed or not, or parquet: {id, contents} or {id, title, text}")
     add("--out", type=Path, help="index folder to make; the same command goes on with an unfinished one")
     add("--check", type=Path, metavar="DIR", help="only read a folder and compare it with its checksums")
-    add("--kind", choices=KINDS, help="default: dense with --encoder, else bm25; hybrid is both")
+    add("--kind", choices=KINDS, help="default: dense with --encoder, else bm25 (no stemming); hybrid is both")
     add("--k1", type=float, default=1.2, help="BM25: term saturation, at least 0 (default 1.2)")
     add("--b", type=float, default=0.25, help="BM25: length normalisation, 0 to 1 (default 0.25)")
     add("--encoder", metavar="NAME|FOLDER", help="what makes vectors of passages and queries")

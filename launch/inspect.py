@@ -10,7 +10,7 @@ from rich.text import Text
 
 from launch import policy
 from launch.cli import Parser, run
-from launch.shown import transcript
+from launch.shown import golds, transcript
 from ssp.base.episode import Episode
 from ssp.base.errors import hold
 from ssp.base.models import existing
@@ -50,12 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown = _tokens(found.episode.log, tokenizer) if args.tokens else _segments(found.episode, cfg, tokenizer)
     for line in shown:
         console.print(line)
-    console.print(transcript.outcome(found.episode))
+    right = golds.recorded(cfg, found)
+    console.print(transcript.outcome(found.episode, right, golds.right(cfg, found.episode.final, right)))
     if not args.check:
         return 0
     results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game)
     for result in results:
-        console.print(Text(str(result), style="green" if result.same else "bold red"))
+        console.print(transcript.comparison(result))
     return 0 if all(result.same for result in results) else 1
 
 
@@ -84,7 +85,8 @@ def _header(found: Found) -> Text:
     if game:
         rate = "unknown" if game["win_rate"] is None else f"{game['win_rate']:.2f}"
         lines["question"] = f"{game['question']}  → {game['target']}"
-        lines["verdict"] = f"{game['verdict']} {game['rule'] or ''}, {game['attempts']} attempts, win rate {rate}"
+        verdict = " ".join(filter(None, (game["verdict"], game["rule"])))
+        lines["verdict"] = f"{verdict}, {game['attempts']} attempts, win rate {rate}"
     shown = [Text(f"{name:>11}  ", style="dim").append(text, style="none") for name, text in lines.items()]
     return Text("\n").join(shown)
 

@@ -4,6 +4,8 @@ Owns the command line, the table and the config's file. Promises that the script
 row, and that what is written loads: nothing is written otherwise, and no file is replaced. Refuses to know what a value
 means (`ssp.config.migration.values`)."""
 
+import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +19,12 @@ from ssp.base.files import whole
 from ssp.base.printable import printable, say
 from ssp.config.load import dotted, layered
 from ssp.config.migration import environment, script, sections, values
-from ssp.config.migration.script import recipe, system
+from ssp.config.migration.script import parsed, recipe, system
 from ssp.selfplay.settings import load
+
+ONLY = "trainer.val_only"
+EVALUATED = re.compile(r"protocol$|retriever\.|(solver|defaults)\.(model$|limits\.|search\.)")
+"""Settings that an evaluation reads."""
 
 ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over
 the recipe of its system, or over --config, so that what the script leaves to its system's defaults is the recipe's."""
@@ -31,7 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     hold(overrides, "a launch script sets keys of a reference system", "none in this one", "give another")
     kind = system(overrides)
     name = args.config or recipe(kind, overrides)
-    rows = values.rows(overrides, kind, dotted(load(name)))
+    base = dotted(load(name))
+    rows = values.rows(overrides, kind, base)
+    if any(row.key == ONLY and parsed(row.value) is True for row in rows):
+        line = _evaluation(name, base["data.corpus"], values.merged(rows))
+        rule = "ssp migrate writes configs for training, and this script only evaluates"
+        raise InputError(rule, f"{ONLY}=true", f"type `{line}`")
     below, notes = environment(env, values.merged(rows))
     say(f"over --config {name}")
     for row in rows:
@@ -41,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for note in notes:
         say(f"  {note}")
     made, unknown = sum(bool(row.settings) for row in rows), sum(not row.known for row in rows)
-    say(f"{len(rows)} keys: {made} set here, {len(rows) - made - unknown} with a reason why not, {unknown} unknown")
+    untold = sum(row.known and not row.told for row in rows)
+    counts = f"{made} set here, {len(rows) - made - unknown - untold} with a reason why not"
+    say(f"{len(rows)} keys: {counts}, {untold} without a value in the script, {unknown} unknown")
     if args.out is not None:
         typed = [f"{key}={_shown(value)}" for key, value in values.merged(rows).items()]
         _write(args.out, name, [*below, *typed])
@@ -77,6 +90,21 @@ def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, st
     behind = script.typed(theirs[1:])
     keys = {override.key for override in behind}
     return [*(o for o in overrides if o.key not in keys), *behind], variables
+
+
+def _evaluation(name: str, corpus: str, settings: Mapping[str, Any]) -> str:
+    """The `ssp eval` that does what such a script does, as far as it says: a word in capitals is to be filled in."""
+    words = ["ssp", "eval", "--config", name]
+    if not any(key.endswith(".model") for key in settings):
+        words += ["--policy", "RUN"]
+    sets = settings.get("data.eval", [{"file": "FILE", "corpus": corpus}])
+    if sets[0]["corpus"] != corpus:
+        words += ["--corpus", sets[0]["corpus"]]
+    if settings.get("eval.temperature"):
+        words += ["--temperature", str(settings["eval.temperature"])]
+    words += ["--data", *(one["file"] for one in sets)]
+    words += [f"{key}={_shown(value)}" for key, value in settings.items() if EVALUATED.match(key)]
+    return " ".join(shlex.quote(printable(word)) for word in words)
 
 
 def _shown(value: Any) -> str:

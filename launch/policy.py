@@ -51,7 +51,12 @@ class Policy:
         own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
         server = {"kind": "endpoint", "url": f"{self.url}#{self.model}"} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
-        return load(typed or own, [*overrides, *settings], self.trusted or bool(typed) or self.run is None)
+        cfg = load(typed or own, [*overrides, *settings], self.trusted or bool(typed) or self.run is None)
+        if self.run is not None and not typed:
+            from ssp.record.reader import check_code  # costs what --help does without
+
+            check_code(self.run, cfg, [setting.partition("=")[0].strip() for setting in overrides])
+        return cfg
 
     def folder(self, cfg: Config) -> Path:
         """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""

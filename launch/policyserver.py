@@ -54,8 +54,7 @@ def main(argv: Sequence[str]) -> int:
     with redirect_stdout(sys.stderr):  # on stdio nothing but the protocol is written
         named = policy.parse(args)
         cfg = named.config(args.config, parsed.overrides)
-        heat = cfg.eval.temperature if args.temperature is None else args.temperature
-        solver = Solver(cfg, named, args.corpus, heat)
+        solver = Solver(cfg, named, args.corpus, args.temperature)
         server = _tool(solver)
     if args.stdio:
         server.run("stdio")
@@ -84,9 +83,11 @@ class Solver:
 
         threads.use(threads.alone(cfg))
         folder = named.folder(cfg)
+        build.settings(cfg, SOLVER, heat)  # its tools and its agent are there
         self._cfg, self.heat = cfg, heat
         self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
         search = corpora.search(cfg, [self._corpus])
+        build.check_model(cfg, SOLVER, folder)
         self._parts = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder), search
         self._tokenizer, self._check = build.tokenizer(folder), build.check_words
         self._settings = lambda heat: build.settings(cfg, SOLVER, heat)
@@ -225,7 +226,7 @@ def completion(episode: Episode, name: str) -> Mapping[str, Any]:
 def _flags(parser: Parser) -> None:
     policy.add_flags(parser)
     parser.add_argument("--corpus", help="to search in; default: that of the first evaluation set, else data.corpus")
-    parser.add_argument("--temperature", type=temperature, help="0 is greedy; default: eval.temperature")
+    parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
     parser.add_argument("--name", default="", help="the model's name for clients (default: the policy's)")
     parser.add_argument("--stdio", action="store_true", help="be an MCP server on stdin and stdout, without a port")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")

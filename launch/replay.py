@@ -13,6 +13,7 @@ from rich.text import Text
 from launch import policy
 from launch.cli import Parser, number, run, whole
 from launch.inspect import find
+from launch.shown import transcript
 from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.models import existing
@@ -67,8 +68,7 @@ def _show(console: Console, found: Sequence[Found], results: Sequence[Sequence[R
     """What was compared of one episode, or a line each of many; and what of all."""
     if len(found) == 1:
         for result in results[0]:
-            style = "yellow" if result.untold else "green" if result.same else "bold red"
-            console.print(Text(str(result), style=style))
+            console.print(transcript.comparison(result))
     else:
         rows = [_line(one, compared) for one, compared in zip(found, results, strict=True)]
         console.print(table(("episode", "role", "versions", "sampled", "largest", "result"), rows))
@@ -80,7 +80,8 @@ def _show(console: Console, found: Sequence[Found], results: Sequence[Sequence[R
     differing = [(one, first) for one, first in differing if first is not None]
     said = f"{len(found) - len(differing):,} of {len(found):,} the same; largest difference of {count:,} log-probs "
     more = f"; {untold:,} comparisons could not be made" if untold else ""
-    console.print(Text(f"{said}{largest:.2g}{more}", style="bold red" if differing else "bold green"))
+    style = "bold red" if differing else "bold yellow" if untold else "bold green"
+    console.print(Text(f"{said}{largest:.2g}{more}", style=style))
     for one, first in differing[:1]:
         console.print(Text(f"first difference, in {one.episode.id}: {first}", style="bold red"))
 

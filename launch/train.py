@@ -1,5 +1,7 @@
 """`ssp train`: read, check, start, play, report what happened."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -7,15 +9,21 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, on_hangup, parse, run
+from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
+from ssp.base import devices
 from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.placement import DoesNotFit, Plan, machine, make, short
 from ssp.config.schema import Config
 from ssp.record import runfolder
 from ssp.record.runfolder import RunFolder
+
+if TYPE_CHECKING:
+    from launch.warmup import Course
+    from ssp.selfplay.scene import Scene
+    from ssp.telemetry.console import Console
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return dry_run(cfg, parsed.config)
     # Code that sets no number of threads computes on one; set before torch is imported anywhere.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    devices.one_heap()
     end_politely()
     return train(cfg, parsed.config)
 
@@ -53,28 +62,15 @@ def train(cfg: Config, config_name: str) -> int:
     """One run of a checked config, from its folder to its final table."""
     from actors import cluster
     from launch import warmup
-    from ssp.selfplay.checkpoint import check_resumable, go_back
-    from ssp.selfplay.scene import read_scene
-    from ssp.selfplay.settings import warnings
-    from ssp.telemetry import wandb_log
+    from ssp.selfplay.checkpoint import go_back
     from ssp.telemetry.console import Console
 
-    place = runfolder.check(cfg, config_name)
-    wandb_log.check(cfg.telemetry.wandb)
     console = Console()
-    try:
-        scene = read_scene(cfg)
-    finally:
-        console.stop()
-    if place.resumed or place.ledger.is_file():
-        _warn(check_resumable(place, scene.cfg, scene.targets()))
-    courses = warmup.due(scene.cfg, place)
-    _warn(warnings(cfg))
-    cluster.environment(cfg.ray)
-    if not os.environ.get("RAY_ADDRESS"):
-        with _explained():  # at once; a cluster that is joined is asked below
-            _warn(short(scene.cfg, make(scene.cfg, [machine.here()])))
-    from actors import metrics, placement
+    checked = _checked(cfg, config_name, console)
+    if checked is None:
+        return 0
+    scene, courses = checked
+    from actors import deaths, metrics, placement
     from actors.program import needed_cpus
 
     folder: RunFolder | None = None
@@ -96,14 +92,51 @@ def train(cfg: Config, config_name: str) -> int:
             say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
         warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
         code = asyncio.run(_play(scene, folder, console, plan))
-        end_politely()  # the loop that has ended took its handlers along
+        end_politely()  # what heard signals in the loop was its own
         from ssp.views.board.server import leave_page
 
-        say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
+        console.say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
         return code
     finally:
         console.stop()
-        cluster.disconnect()
+        # What is said of an actor that died names its log.
+        cluster.disconnect(keep=folder is not None and (folder.path / deaths.FILE).exists())
+
+
+def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, list[Course]] | None:
+    """What a run is played with, and the warm starts that it begins with; None where nothing is left to play. InputError
+    for all that is refused, what is quickly looked at first."""
+    from actors import cluster
+    from launch import warmup
+    from ssp.selfplay.checkpoint import check_resumable, nothing_left
+    from ssp.selfplay.scene import read_scene
+    from ssp.selfplay.settings import warnings
+    from ssp.telemetry import wandb_log
+
+    place = runfolder.check(cfg, config_name)
+    wandb_log.check(cfg.telemetry.wandb)
+    if nothing_left(place, cfg):
+        say(f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last evaluation")
+        say(f"next: steps={2 * cfg.steps} {_again(place)} plays on; ssp compare {place.path} shows it")
+        return None
+    cluster.environment(cfg.ray)
+    cluster.check_sockets()
+    here = None if os.environ.get("RAY_ADDRESS") else machine.here()
+    if here is not None:
+        with _explained():  # of GPUs it is known at once; models and judges take their time
+            make(cfg, [here])
+    try:
+        scene = read_scene(cfg)
+    finally:
+        console.stop()
+    if place.resumed or place.ledger.is_file():
+        _warn(check_resumable(place, scene.cfg, scene.targets()))
+    courses = warmup.due(scene.cfg, place)
+    _warn([*warnings(cfg), *scene.warnings()])
+    if here is not None:  # a cluster that is joined is asked when it is
+        with _explained():
+            _warn(short(scene.cfg, make(scene.cfg, [here])))
+    return scene, courses
 
 
 def _what_is_left(folder: RunFolder | None) -> str:
@@ -155,7 +188,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from ssp.telemetry.display import Display
 
     metrics = RayMetrics(folder.name)
-    display = Display(cfg, folder, console, [metrics.write])
+    display = Display(cfg, folder, console, {"Ray metrics": metrics.write})
     queues: dict[str, RolloutQueue] = {}  # once the game is there
     live = watch(metrics, display.activity, program, queues)
     watching = asyncio.create_task(deaths.surely("live metrics", live, display.event))
@@ -168,7 +201,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         queues |= game.queues
         interrupted = _stop_on_interrupt(game, display)
-        async with deaths.watched(folder.path / "deaths.jsonl", cfg.placement.restarts, program, display.event):
+        async with deaths.watched(folder.path / deaths.FILE, cfg.placement.restarts, program, display.event):
             await game.run()
         display.finish()
         return INTERRUPTED if interrupted else 0
@@ -179,8 +212,10 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second one ends the process."""
+    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second one ends the process,
+    whatever the loop is doing."""
     seen: list[int] = []
+    loop = asyncio.get_running_loop()
 
     def handle() -> None:
         seen.append(signal.SIGINT)
@@ -188,12 +223,11 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
             display.stop()
             os._exit(INTERRUPTED)
         display.event("stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once")
-        game.stop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(game.stop)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handle)
-    on_hangup(lambda: None if loop.is_closed() else loop.call_soon_threadsafe(handle))
+    hear((signal.SIGINT, signal.SIGTERM), handle)
+    on_hangup(handle)
     return seen
 
 

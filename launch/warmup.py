@@ -18,7 +18,7 @@ from actors import cluster
 from launch.cli import Parser, end_politely, on_hangup, parse, run
 from ssp.base import models
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode
-from ssp.base.errors import Fault, InputError, hold, holding
+from ssp.base.errors import Fault, InputError, SspError, hold, holding
 from ssp.base.printable import say
 from ssp.config.crews import apart, warmed
 from ssp.config.schema import Config
@@ -123,6 +123,8 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     build.check_learners(cfg, [role])
     folder = build.model_dir(cfg, role)
     check_files(folder)
+    for name in warmed(cfg) if taught == ALL else (taught,):
+        build.check_model(cfg, name, folder)
     episodes = read(cfg, taught, folder, alone)
     steps = loop.steps(len(episodes), cfg.warmup)
     blocks[role] = own = loop.recipe(cfg.block(role), cfg.warmup.lr)
@@ -170,11 +172,12 @@ def teach(course: Course, console: Console, again: str) -> None:
     say(f"{size}, {course.cfg.steps} updates at most{goes_on}")
     try:
         made = asyncio.run(_taught(course, console, begun[0] if begun else 0))
-    except (KeyboardInterrupt, asyncio.CancelledError, Fault) as error:  # a fault: its learner has died
+    except Fault as fault:  # its learner has died
+        there = f", from {saves.out}" if saves.out.exists() else ""
+        raise SspError(f"the warm start's learner is lost: {fault}. Next: {again} goes on{there}") from fault
+    except (KeyboardInterrupt, asyncio.CancelledError):
         if saves.out.exists():
             say(f"! the policy so far is {saves.out}; {again} goes on from there")
-        if isinstance(error, Fault):
-            raise
         raise KeyboardInterrupt from None
     end_politely()  # the loop that has ended took its handlers along
     heldout = "" if made.before is None else f"; held-out {made.before:.4f} -> {made.after:.4f} nats a token"

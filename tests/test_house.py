@@ -42,6 +42,8 @@ GRAPH = {module: {other for other in imported(module) if other not in ("", "ssp"
 
 
 def wing(module: str) -> str:
+    if module == "ssp.__main__":  # `python -m ssp` looks for the command line there
+        return "launch"
     parts = module.split(".")
     return "/".join(parts[:2]) if parts[0] == "ssp" else parts[0]
 

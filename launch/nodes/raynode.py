@@ -18,17 +18,15 @@ from pathlib import Path
 
 import psutil
 
+from actors.cluster import check_socket_room
 from actors.keeper import keep
-from ssp.base.errors import SspError, hold
+from ssp.base.errors import SspError
 
 MARK = "SSP_NODE"
 """In the environment of each process of a node: `<process id>-<start time>` of the launcher. Ray's agents overwrite theirs
 with their title, so what belongs to a living launcher is known by its session too."""
 
 READY = "Ray runtime started."
-SOCKET_PATH, SOCKET_NAME = 107, 66
-"""Bytes that Linux allows a socket's path, and that Ray adds to its folder's."""
-
 STARTS = 3
 """How often Ray is started before its failure counts."""
 
@@ -101,9 +99,7 @@ class RayNode:
         """Start it, with a keeper. InputError when its folder's path is too long for sockets."""
         self.mark = own_mark()
         self.folder = root() / self.mark
-        most = SOCKET_PATH - SOCKET_NAME
-        rule = f"the folder of Ray's sockets has a path of at most {most} bytes"
-        hold(len(os.fsencode(self.folder)) <= most, rule, self.folder, "set RAY_TMPDIR to a shorter one, such as /tmp")
+        check_socket_room(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "ray-start.log"
         self._options = list(options)

@@ -105,7 +105,7 @@ def memory(cfg: Config) -> Check:
 
 def shared_memory(cfg: Config) -> Check:
     """/dev/shm against Ray's object store."""
-    needed = object_store(cfg)
+    needed = _sized(lambda: object_store(cfg))
     if not SHM.is_dir():
         return Check("/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower")
     return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size)")
@@ -116,7 +116,8 @@ def run_folder(cfg: Config) -> Iterator[Check]:
     wanted = models.resolve(cfg.run.dir or "runs")
     place = next(path for path in (wanted, *wanted.parents) if path.exists())
     blocks = [cfg.block(name) for name in learners(cfg)]
-    saved = sum(3 * find(block.model).parameters * width("float32") for block in blocks if block.policy != "frozen")
+    owned = [block for block in blocks if block.policy != "frozen"]
+    saved = _sized(lambda: sum(3 * find(block.model).parameters * width("float32") for block in owned))
     needed = START_BYTES + saved * (cfg.save.keep + 2)
     next_step = "free some space, lower save.keep, or set run.dir"
     yield _room(f"disk at {place}", place, needed, FAIL, next_step)
@@ -125,6 +126,14 @@ def run_folder(cfg: Config) -> Iterator[Check]:
         found = f"{kind}: the ledger is written in the temporary folder, and copied here at each checkpoint"
         next_step = "one node: set run.dir to a local disk; several: see Folders in docs/cluster.md"
         yield Check("run folder and ledger", WARN, found, next_step)
+
+
+def _sized(bytes_of: Callable[[], int]) -> int:
+    """Bytes that follow from a model's size; 0 where a model is refused, which the row of the models says."""
+    try:
+        return bytes_of()
+    except InputError:
+        return 0
 
 
 def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> Check:
@@ -141,10 +150,9 @@ def needs(cfg: Config) -> Iterator[Check]:
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
     files = [*corpora.named(cfg).values(), Path(asked), *(Path(item.file) for item in cfg.data.eval)]
     paths = [path for path in dict.fromkeys(map(str, files)) if path and not is_world(path)]
-    named = {cfg.block(role).model: f"{role}.model" for role in cfg.roles}
     looks: dict[str, list[Callable[[], object]]] = {
         "data": [*(partial(_there, path) for path in paths), partial(corpora.suit, cfg, corpora.paths(cfg))],
-        "models": [partial(models.folder, *one) for one in named.items() if one[0] not in OWN],
+        "models": [partial(_model, cfg, role) for role in cfg.roles if cfg.block(role).model not in OWN],
     }
     if cfg.retriever.url or cfg.retriever.online.engine:
         looks["search server"] = [partial(corpora.check_remote, cfg)]
@@ -159,6 +167,11 @@ def needs(cfg: Config) -> Iterator[Check]:
                 wrong.append(error)
         found = "; ".join(str(error.found) for error in wrong) or ("all there" if each else "none needed")
         yield Check(what, FAIL, found, wrong[0].next_step) if wrong else Check(what, OK, found)
+
+
+def _model(cfg: Config, role: str) -> None:
+    folder = models.folder(cfg.block(role).model, f"{role}.model")
+    build.check_model(cfg, role, folder, in_run=True)
 
 
 def _there(path: str) -> None:

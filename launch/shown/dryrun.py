@@ -21,6 +21,10 @@ def describe(cfg: Config) -> Iterator[str]:
     nodes = machine.nodes(cfg)
     yield f"# Configuration\n{to_yaml(cfg).rstrip()}"
     yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
+    for role in cfg.roles:
+        for server in (tool for tool in cfg.block(role).tools if tool.startswith("mcp:")):
+            one = "one program a player" if server.startswith("mcp:stdio:") else "one server for all players"
+            yield f"{role}.tools, {server}: {one}, and all episodes that speak to it share what it keeps"
     plan = lay(cfg, nodes)
     yield f"\n# Placement\n{tables.placement(plan)}"
     if plan.placed:

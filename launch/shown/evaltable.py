@@ -8,19 +8,25 @@ from pathlib import Path
 from rich.console import Console
 
 from ssp.base.files import whole
+from ssp.base.intervals import Estimate
 from ssp.game import evaluation
-from ssp.game.evaluation import DRAWS, Estimate, Line, Row
+from ssp.game.evaluation import COUNTS, Line, Row
 from ssp.telemetry.terminal import table
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "score": "score"}
 WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words": "words"}
-MEANS = ("searches", "turns", "words")
-"""Metrics that are no shares."""
 
 
-def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str, Sequence[Row]], topk: int) -> None:
-    """Print one line a set (after one a hop count), the macro average over several, and what went wrong."""
-    shown = _all(sets)
+def show(
+    console: Console,
+    sets: Mapping[str, Sequence[Line]],
+    averaged: Mapping[str, Line],
+    rows: Mapping[str, Sequence[Row]],
+    topk: int,
+) -> None:
+    """Print one line a set (after one a hop count), the macro average of those that are `averaged`, where they are
+    several, and what went wrong."""
+    shown = _all(sets, averaged)
     counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
     if any("judge" in line.estimates or line.failures for line in shown):
         counts["failures"] = [line.failures for line in shown]
@@ -34,26 +40,26 @@ def show(console: Console, sets: Mapping[str, Sequence[Line]], rows: Mapping[str
         if names or before:
             said = [headings[name].format(k=topk) for name in names]
             console.print(table(("set", *before, *said), list(zip(*columns, strict=True))))
-    console.print(f"± is half of the 95 % interval ({DRAWS} bootstrap draws of questions); a void is in no estimate")
+    console.print("in brackets the 95 % interval, over questions; a void is in no estimate")
     for name, found in rows.items():
         _causes(console, f"{name}: episodes ended by", [row.stopped for row in found if row.scored])
         _causes(console, f"{name}: void", [row.cause for row in found])
         _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
 
 
-def write(path: Path, sets: Mapping[str, Sequence[Line]]) -> None:
+def write(path: Path, sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> None:
     """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
     found = dict[str, dict[str, object]]()
-    for line in _all(sets):
+    for line in _all(sets, averaged):
         metrics = {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()}
         found[line.label] = {"rows": line.rows, "void": line.void, "failures": line.failures, **metrics}
     with whole(path) as aside:
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _all(sets: Mapping[str, Sequence[Line]]) -> list[Line]:
+def _all(sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> list[Line]:
     shown = [line for lines in sets.values() for line in lines]
-    return [*shown, evaluation.macro({name: lines[-1] for name, lines in sets.items()})] if len(sets) > 1 else shown
+    return [*shown, evaluation.macro(averaged)] if len(averaged) > 1 else shown
 
 
 def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
@@ -64,6 +70,7 @@ def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
 def _cell(name: str, estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
-    if name in MEANS:
+    if name in COUNTS:
         return f"{estimate.mean:.2f}"
-    return f"{100 * estimate.mean:.1f} ±{50 * (estimate.high - estimate.low):.1f}"
+    mean, low, high = (100 * value for value in estimate)
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"

@@ -1,10 +1,13 @@
 """Transcripts on the console, in colours, for `ssp ask` and `ssp inspect`."""
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
-from ssp.base.episode import Episode, Outcome
+from ssp.base.episode import PROPOSER, Episode, Outcome
 from ssp.base.tokenlog import Kind
 from ssp.game.protocols import Protocol
+from ssp.views.replay.compared import Result
 
 COLOURS = {
     Kind.PROMPT: "bold", Kind.MODEL: "", Kind.OBSERVATION: "dim", Kind.TEMPLATE: "dim", Kind.RECALLED: "dim cyan",
@@ -16,7 +19,7 @@ def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
     """One piece of an episode's text, as it went into the log: a line a segment. A prompt stays one piece."""
     if kind is Kind.PROMPT:
         return _line("prompt", text.strip(), COLOURS[kind])
-    tags = {protocol.role(role).final: "bold green", protocol.search.tag: "cyan", "think": "yellow"}
+    tags = {protocol.role(role).final: "bold", protocol.search.tag: "cyan", "think": "yellow"}
     tags |= {offer.name: "cyan" for offer in protocol.offers}
     lines = []
     for segment in protocol.parse(text):
@@ -30,11 +33,22 @@ def _line(label: str, text: str, style: str) -> Text:
     return Text(f"{label:>11}  ", style="dim").append(text.replace("\n", "\n" + 13 * " "), style=style)
 
 
-def outcome(episode: Episode) -> Text:
-    """What came of an episode."""
-    searches = f"{len(episode.queries)} searches"
+def comparison(result: Result) -> Text:
+    """One comparison of an episode with its record: what could not be made is neither green nor red."""
+    style = "yellow" if result.untold else "green" if result.same else "bold red"
+    return Text(str(result), style=style)
+
+
+def outcome(episode: Episode, golds: Sequence[str] = (), right: bool | None = None) -> Text:
+    """What came of an episode. `golds`: the right answers, where they are known; `right`: whether its answer is one of
+    them (None: nobody knows, and it has no colour)."""
+    searches = "1 search" if len(episode.queries) == 1 else f"{len(episode.queries)} searches"
     if episode.outcome is Outcome.VOID:
         return Text(": ".join(filter(None, ("void", episode.cause, episode.detail))), style="bold red")
     if episode.final is None:
         return Text(f"no answer ({episode.stopped}), {searches}", style="bold red")
-    return Text(f"answer: {episode.final} ({searches})", style="bold green")
+    what = "question" if episode.role == PROPOSER else "answer"
+    word = {True: ", right", False: ", wrong", None: ""}[right]
+    gold = "" if right or not golds else f"; right: {' | '.join(golds)}"
+    style = {True: "bold green", False: "bold red", None: "bold"}[right]
+    return Text(f"{what}: {episode.final} ({searches}{word}{gold})", style=style)

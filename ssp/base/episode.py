@@ -129,7 +129,7 @@ class Episode:
     """One trajectory of one role.
 
     `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
-    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `fault`.
+    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `mistake` (an agent said so), `fault`.
     `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
     `invalid` counts its turns that neither searched nor handed in.
     `queries` are the searches, and calls of other tools, that were carried out; `tools` names the tool of each, where there
@@ -139,7 +139,7 @@ class Episode:
     of a turn's tokens.
     `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
     that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
-    during the rollout makes it void at once, and `detail` is what it said."""
+    during the rollout makes it void at once, and `detail` is what it, or an agent that ended by a mistake, said."""
 
     id: str
     game: str
@@ -190,7 +190,11 @@ class Episode:
     def void(self, fault: Fault) -> None:
         """Mark as hit by a fault of ours."""
         self.outcome, self.cause, self.stopped = Outcome.VOID, fault.cause, "fault"
-        self.detail = printable(" ".join(masked(fault.detail).split()))[:LONGEST]
+        self.tell(fault.detail)
+
+    def tell(self, said: str) -> None:
+        """Keep what a fault, or an agent of its policy's mistake, said."""
+        self.detail = printable(" ".join(masked(said).split()))[:LONGEST]
 
 
 def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:

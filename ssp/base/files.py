@@ -22,6 +22,12 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def set_aside(path: Path) -> Path:
+    """Rename a file that cannot be used, so that its place is free; returns its new path."""
+    taken = len(list(path.parent.glob(f"{path.name}.damaged-*")))
+    return path.rename(path.with_name(f"{path.name}.damaged-{taken + 1}"))
+
+
 @contextmanager
 def whole(path: Path, durable: bool = False) -> Iterator[Path]:
     """Where to write: it becomes `path` when the block ends well, and is gone otherwise. Makes the folder. `durable`: it has

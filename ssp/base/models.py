@@ -8,12 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base import cache
-from ssp.base.errors import InputError, holding
+from ssp.base.errors import InputError, hold, holding
+from ssp.base.files import digest
 from ssp.base.published import PUBLISHED
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+"""Files of a model in the Hugging Face layout. The index names the files of weights where they are cut into several."""
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
 RAY_COPY = "runtime_resources/working_dir_files"
 """Part of the path of the temporary copy that a Ray job works in; it goes away with the job."""
 
@@ -59,6 +72,50 @@ def read_json(path: Path, kind: type = dict) -> Any:
         if not isinstance(read, kind):
             raise ValueError(f"a {type(read).__name__}, not a {kind.__name__}")
         return read
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights of the model in `folder`: those that its index names, else model.safetensors.
+
+    Other files are no part of the model, whatever they are called: left-over shards, copies, adapters.
+    InputError when a file is missing, the index is broken, or the weights are there twice."""
+    index, single = folder / INDEX, folder / WEIGHTS
+    if not index.is_file():
+        if not single.is_file():
+            _refuse_other_weights(folder)
+        return [single]
+    named = read_json(index).get("weight_map")
+    rule, step = f"{INDEX} names the file of each tensor in its folder", "copy or save the model again"
+    hold(isinstance(named, dict) and named, rule, f"{index} has no weight_map", step)
+    names = sorted(set(map(str, named.values())))
+    outside = [name for name in names if Path(name).name != name]
+    hold(not outside, rule, f"{index} names {outside[:1]}", step)
+    with holding((OSError, ValueError), rule, index, step):  # a name that no file can have
+        missing = [name for name in names if not (folder / name).is_file()]
+    hold(not missing, f"every file that {INDEX} names is there", f"no {missing[:1]} in {folder}", step)
+    # transformers would read the one, vLLM the other.
+    rule, found = "a model folder holds its weights once", f"{folder} has {WEIGHTS} and an index that does not name it"
+    hold(not single.is_file() or WEIGHTS in names, rule, found, f"remove the older of {WEIGHTS} and {INDEX}")
+    return [folder / name for name in names]
+
+
+def _refuse_other_weights(folder: Path) -> None:
+    """InputError that says what lies in a folder without weights that can be read."""
+    rule, others = f"a model folder holds {WEIGHTS} or {INDEX}", ("*.safetensors", "*.bin", "*.pth", "*.gguf")
+    there = sorted(path.name for pattern in others for path in folder.glob(pattern))
+    step = "give the folder of a whole model, saved in safetensors form"
+    if (folder / "adapter_config.json").is_file():
+        step = "merge the adapter into its model (merge_and_unload of peft), and give the folder of what that saved"
+    raise InputError(rule, f"{folder} has {', '.join(there[:3]) or 'no weights'}", step)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """File name → SHA-256 of each file that decides what the model in `folder` is: configuration, weights, tokenizer.
+
+    Two folders with equal digests are one model to every engine and learner. InputError as `weight_files`."""
+    files = [folder / name for name in (CONFIG, *TOKENIZER_FILES)]
+    there = [file for file in files if file.is_file()]
+    return {file.name: digest(file) for file in [*there, *weight_files(folder)]}
 
 
 def fetched(name: str) -> Path:

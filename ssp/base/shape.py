@@ -7,6 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+"""Families whose parameters `Shape.tensors` names, by `model_type` of their configuration."""
+_CONTEXTS = {"llama": 2048, "qwen2": 32768, "qwen3": 32768}
+"""Tokens of a family's context where a configuration does not say, as transformers has it."""
+
+
+def context(config: Mapping[str, Any]) -> int:
+    """Tokens that a model was made for, by its `config.json`; 0: it does not say."""
+    own = config.get("max_position_embeddings", config.get("n_positions"))
+    if not isinstance(own, int):
+        return _CONTEXTS.get(str(config.get("model_type")), 0)
+    rope = config.get("rope_parameters") or config.get("rope_scaling")
+    rope = rope if isinstance(rope, dict) else {}
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
+    if kind not in ("yarn", "linear", "dynamic") or not isinstance(factor, (int, float)):
+        return own
+    scaled = rope.get("original_max_position_embeddings", own) if kind == "yarn" else own
+    return max(own, int(scaled * factor))
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -178,6 +178,7 @@ def _seal_address(block: object) -> None:
 def _parse_overrides(overrides: Sequence[str]) -> Raw:
     """Dotted `key=value` texts as one nested mapping, the last of a repeated key winning."""
     tree: Raw = {}
+    types = _all_keys(Config, "")
     for text in overrides:
         key, equals, value = text.partition("=")
         steps = key.strip().split(".")
@@ -189,6 +190,8 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
             raise InputError(f"the value of {key} must be YAML", value, "quote it: 'key=\"text\"'") from error
         assert isinstance(parsed, dict)
         leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
+        if types.get(key.strip()) is str and leaf is not None and not value.lstrip().startswith(("{", "[")):
+            leaf = leaf if isinstance(leaf, str) else value.strip()  # 007, on and step: are words too
         node = tree
         for step in steps[:-1]:
             below = node.setdefault(step, {})

@@ -8,9 +8,12 @@ looked at names it, is never found. Refuses to know what the code is for."""
 import functools
 import hashlib
 import importlib
+import shlex
 import sys
 import traceback
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,7 +108,8 @@ def _located(value: str) -> str:
 
 
 def prints(cfg: Config) -> dict[str, str]:
-    """Setting → the place's title, and of a file the first 16 hex digits of its sha256, for every place that `cfg` names."""
+    """Setting → the place's title, and the first 16 hex digits of a sha256, for every place that `cfg` names: of the file,
+    or of those that a program's command names, and for a protocol's file. Sealed code has none."""
     found = {}
     for role in cfg.roles:
         block = cfg.block(role)
@@ -114,11 +118,49 @@ def prints(cfg: Config) -> dict[str, str]:
         ]
         named.append(("reward_options.guide", block.guide))
         for key, value in named:
-            if is_own(value) and not value.startswith("ssp."):  # ours is no one's own
-                path = Path(value.partition(":")[0]).expanduser()
-                code = hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
-                found[f"{role}.{key}"] = f"{title(value)} {code}".rstrip()
+            if is_own(value) and not sealed(value) and not value.startswith("ssp."):  # ours is no one's own
+                found[f"{role}.{key}"] = f"{title(value)} {_print(_files(value))}".rstrip()
+    if (spoken := Path(cfg.protocol).expanduser()).suffix in (".yaml", ".yml"):
+        found["protocol"] = f"{spoken.name} {_print([spoken])}".rstrip()
     return found
+
+
+def check_same(now: Mapping[str, str], recorded: Mapping[str, str], typed: Sequence[str] = ()) -> None:
+    """InputError for code that differs from what a checkpoint has `recorded` of it. `typed`: settings that somebody typed,
+    who means the code of today."""
+    different = [
+        f"{key} is {now[key]}, and was {was}"
+        for key, was in sorted(recorded.items())
+        if key in now and not _typed(key, typed) and not f"{now[key]} ".startswith(f"{was} ")
+    ]
+    rule = "code that a run's own config.yaml names is the code that its checkpoint was trained with"
+    step = "restore that code, or type the setting, such as solver.agent=my_agent.py:solve, which takes today's"
+    hold(not different, rule, "; ".join(different), step)
+
+
+def _typed(key: str, typed: Sequence[str]) -> bool:
+    setting = key.partition("[")[0]
+    role, _, rest = setting.partition(".")
+    return any(f"{setting}.".startswith(f"{one}.") for one in (*typed, *(t.replace("defaults", role) for t in typed)))
+
+
+def _files(value: str) -> list[Path]:
+    """The files behind a place: its own, a module's, or those among the words of a program's command."""
+    place, _, rest = value.partition(":")
+    if place in ("command", "mcp"):
+        words = shlex.split(rest.removeprefix("stdio:"))
+        return [path for path in map(Path, words) if path.is_file()]
+    if _is_file(place):
+        return [Path(place).expanduser()]
+    with suppress(ImportError, ValueError):
+        spec = find_spec(place)
+        return [Path(spec.origin)] if spec is not None and spec.origin else []
+    return []
+
+
+def _print(files: Sequence[Path]) -> str:
+    there = [path.read_bytes() for path in files if path.is_file()]
+    return hashlib.sha256(b"".join(there)).hexdigest()[:16] if there else ""
 
 
 def mark(cfg: Config) -> dict[str, dict[str, str]]:

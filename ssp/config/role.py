@@ -73,7 +73,8 @@ class LearnerConfig:
     """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none, optimizer or all);
     simulated, which waits 16/600 of `engine.simulated.step_ms` for each trained token, divided by `ranks`, and learns
     nothing. AdamW with betas 0.9 and `beta2` and `weight_decay`; gradients are clipped to the norm 1. The rate `lr` is
-    reached linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`).
+    reached linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`, which a
+    resumed run keeps then).
 
     `ranks`: processes that share each update, with deepspeed. It computes in `engine.dtype`; master weights are float32.
     `minibatch`: episodes an optimizer step (0 = the whole batch). `token_budget`: tokens in one micro-batch of a rank.
@@ -229,8 +230,8 @@ class RoleConfig:
     loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus. `llds_coef`:
     of LLDS, which holds the likelihood of what was not worse than the rest.
     `tools`: what a policy may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
-    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp). `agent`, of the solver: code that plays in the loop's place
-    (FILE.py:NAME, or command:PROGRAM).
+    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share. `agent`, of the solver:
+    code that plays in the loop's place (FILE.py:NAME, or command:PROGRAM).
     Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"

@@ -1,6 +1,7 @@
 """Readers of the files that users bring: corpora, targets, questions with their answers. A bad row is refused with file,
 place and column, and so is a gold answer that normalises to nothing, which every empty answer would match."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,26 @@ import orjson
 
 from ssp.base.episode import Document
 from ssp.base.errors import hold
-from ssp.base.text import normalise
-from ssp.data.rows import Row, lines, parse, rows, show
+from ssp.data import golds
+from ssp.data.rows import PACKED, Row, lines, parse, rows, show
 
 T = TypeVar("T")
 
 MARKER = "Question:"
 """What stands before the question in a prompt of the Search-R1 family."""
+
+_ENDS = re.compile(r"(^|\n|(?<=[?.!])\s)\s*(Context|Answer):.*", re.DOTALL)
+"""What ends the question there: Search-R1's documents, the place of an answer."""
+
+_LABELS = "contexts?|answers?|documents?|passages?|options|hint|instructions?|output"
+_BEHIND = re.compile(rf"\n|\b({_LABELS}):|</?\w+>|<\||:$", re.IGNORECASE)
+"""What stands in no question: other lines, labels, tags."""
+
+_ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？]$", re.DOTALL)
+"""A question or a sentence, and behind it one that asks nothing."""
+
+IDS = ("id", "_id", "qid", "question_id", "query_id")
+"""Columns of a row's id, the first that is there."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +59,13 @@ class Question:
 
 
 def read_corpus(path: str | Path) -> list[Document]:
-    """Documents of a file in row order: `{id, contents}` or `{id, title, text}`."""
+    """Documents of a file in row order, as `document_of` reads each. InputError for an id that comes twice."""
     seen: dict[str, str] = {}
-    return _not_empty(path, [Document(row.claim(row.key("id"), seen), _contents(row)) for row in rows(path)])
+    documents = []
+    for row in rows(path):
+        documents.append(document_of(row))
+        row.claim(documents[-1].id, seen)
+    return _not_empty(path, documents)
 
 
 class Passage(NamedTuple):
@@ -64,7 +82,7 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
     path = Path(path)
     if path.suffix == ".parquet":
         for row in rows(path):
-            document = Document(row.key("id"), _contents(row))
+            document = document_of(row)
             yield Passage(document, row.index, 0, orjson.dumps({"id": document.id, "contents": document.contents}))
         return
     for index, (number, start, raw) in enumerate(lines(path)):
@@ -73,7 +91,9 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
         yield Passage(decode(raw, path, number, index), number, start, raw)
 
 
-_KEYS = (b'"id"', b'"contents"', b'"title"', b'"text"')
+CORPUS_IDS = ("id", "_id", "docid")
+"""What corpora call the id of a row: most of them, BEIR's, and Pyserini's."""
+_KEYS = (b'"id"', b'"_id"', b'"docid"', b'"contents"', b'"title"', b'"text"')
 
 
 def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
@@ -91,16 +111,42 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
             return Document(name, contents)
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         pass
-    row = parse(path, number, index, raw.strip())
-    return Document(row.key("id"), _contents(row))
+    return document_of(parse(path, number, index, raw.strip()))
 
 
-def read_targets(path: str | Path, dropped: list[str] | None = None) -> list[Target]:
+def document_of(row: Row) -> Document:
+    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the names `CORPUS_IDS`. A
+    passage may be empty: files have such rows, and vectors that were made of a file count them. InputError for another
+    row."""
+    names = [name for name in CORPUS_IDS if row.has(name)]
+    bodies = [name for name in ("contents", "text") if row.has(name)]
+    missing = "" if names else "id"
+    if not bodies:
+        missing = missing or "contents"
+    elif bodies == ["text"] and "title" not in row.fields:
+        missing = missing or "title"
+    if missing:
+        step = "make such rows, for example: jq -c '{id: .KEY, contents: .TEXT}' FILE > NEW.jsonl"
+        found = f"not there, but {show(list(row.fields), 300)}"
+        row.fail(missing, "a corpus row has id and contents, or id, title and text", found, step)
+    # An empty contents hides no text that stands beside it.
+    body = next((name for name in bodies if row.fields[name] != ""), bodies[0])
+    if isinstance(row.fields[body], list):
+        step = f"join its parts, for example: jq -c '.{body} |= join(\" \")' FILE > NEW.jsonl"
+        row.fail(body, f"{body} is one text", show(row.fields[body]), step)
+    contents = row.text(body, empty=True)
+    if body == "text":
+        contents = _titled(row.text("title", empty=True), contents)
+    return Document(row.key(names[0]), contents)
+
+
+def read_targets(path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None) -> list[Target]:
     """Targets of a file: SSP's source rows (`ground_truth`, `search_turns`, `sys_question_example`) or its processed
     rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
-    `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`."""
+    `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`. A row of several
+    answers is refused, or with a list `several` named there, and the first one is its target."""
     seen: dict[str, str] = {}
-    found = [_target(row, seen, dropped) for row in rows(path)]
+    found = [_target(row, seen, dropped, several) for row in rows(path)]
     return _not_empty(path, [target for target in found if target is not None])
 
 
@@ -110,89 +156,100 @@ def read_questions(
     split: str = "",
     seen: dict[str, str] | None = None,
     dropped: list[str] | None = None,
+    file: str = "",
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has:
 
     Search-R1 and SSP evaluation rows (`reward_model.ground_truth.target`; the question is the `question` column, else
-    what follows the last "Question:" of the user prompt), FlashRAG (`golden_answers`), plain (`answers` or `answer`).
+    what follows the one "Question:" of the user prompt), FlashRAG (`golden_answers`), plain (`answers` or `answer`).
     `source` and `split` are those of rows that name none. Files that share `seen` share no id. With a list `dropped`,
-    gold answers that normalise to nothing are left out and named there, and so are rows that keep none."""
+    gold answers that normalise to nothing are left out and named there, and so are rows that keep none. `file`: a name of
+    the file that goes into the ids of rows which name another source themselves."""
     seen = {} if seen is None else seen
-    found = [_question(row, source, split, seen, dropped) for row in rows(path)]
+    found = [_question(row, source, split, seen, dropped, file) for row in rows(path)]
     return _not_empty(path, [question for question in found if question is not None])
 
 
 def asked(prompt: str) -> str | None:
-    """The question in a prompt: what follows the last "Question:", stripped. None when there is none."""
-    _, marker, question = prompt.rpartition(MARKER)
-    return (question.strip() or None) if marker else None
-
-
-def _contents(row: Row) -> str:
-    if row.has("contents"):
-        return row.text("contents")
-    if not row.has("text"):
-        row.fail("contents", "every corpus row has contents, or title and text", "not there")
-    return _titled(row.text("title", empty=True), row.text("text"))
+    """The question in a prompt: what follows its one "Question:", up to the context or the answer, stripped. None where
+    there is none, or where other text may stand in it."""
+    _, *behind = prompt.split(MARKER)
+    if len(behind) != 1:
+        return None
+    question = _ENDS.sub("", behind[0]).strip()
+    return None if _BEHIND.search(question) or _ON.search(question) else question or None
 
 
 def _titled(title: str, text: str) -> str:
     return '"' + title.strip().strip('"') + '"\n' + text
 
 
-def _target(row: Row, seen: dict[str, str], dropped: list[str] | None) -> Target | None:
+def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, several: list[str] | None) -> Target | None:
     key, extra, searches, least = str(row.index), row, 0, 1
     if "reward_model" in row.fields and not row.has("ground_truth"):
         place, name = row.inside("reward_model").inside("ground_truth"), "target"
         extra, least = row.maybe("extra_info"), 0
-        answers = place.texts(name, one=True)
-        if len(answers) != 1:
-            place.fail(name, "a target row names exactly one answer", f"{len(answers)} answers")
         key = str(extra.count("index", least=0)) if extra.has("index") else key
     else:
-        place, name, answers = row, "ground_truth", [row.text("ground_truth")]
-    if dropped is not None and not normalise(answers[0]):
-        dropped.append(f"{row.path}, {row.place}: {show(answers[0])}")
+        place, name = row, "ground_truth"
+        if name not in row.fields:
+            step = "make targets of questions: ssp data convert FILE --to ssp --out NEW"
+            row.fail(name, "a target row has its answer in ground_truth", row.lacks(), step)
+        row.text(name, empty=True)
+    answers = golds.answers(row, place, name, dropped)
+    if not answers:
         return None
-    _keeps_a_word(place, name, answers[0])
+    if len(answers) > 1:
+        if several is None:
+            step = "take the first of each row alone: ssp data convert FILE --to ssp --out NEW"
+            place.fail(name, "a target row names exactly one answer", show(answers), step)
+        several.append(f"{row.path}, {row.place}")
     if extra is row or extra.has("search_turns"):
         searches = extra.count("search_turns", least)
     examples = row.text("sys_question_example", empty=True) if extra is row else extra.label("sys_question_example")
     return Target(row.claim(row.key("id") if row.has("id") else key, seen), answers[0], searches, examples)
 
 
-def _question(row: Row, source: str, split: str, seen: dict[str, str], dropped: list[str] | None) -> Question | None:
+def _question(
+    row: Row, source: str, split: str, seen: dict[str, str], dropped: list[str] | None, file: str
+) -> Question | None:
     extra, metadata, hops = row.maybe("extra_info"), row, 0
     if not row.has("reward_model"):
         metadata = row.maybe("metadata")
         hops = next((place.count("hops", least=0) for place in (metadata, row) if place.has("hops")), 0)
     source = row.label("data_source") or metadata.label("data_source") or source
     split = extra.label("split") or row.label("split") or metadata.label("split") or split
-    key = row.key("id") if row.has("id") else extra.key("index") if extra.has("index") else str(row.index)
+    key = _key(row, extra)
     scope = "".join(f"{part}/" for part in (source, split) if part)
-    id = row.claim(key if key.startswith(scope) else scope + key, seen)
+    if file not in ("", source):
+        key = f"{scope}{file}/{key.removeprefix(scope)}"
+    id = row.claim(key if key.startswith(scope) else scope + key, seen, "give each file a name: --source A,B")
     place = row
-    name = next((name for name in ("golden_answers", "answers", "answer") if row.has(name)), "golden_answers")
+    name = next(filter(row.has, golds.COLUMNS), "golden_answers")
     if row.has("reward_model"):
         model = row.inside("reward_model")
         if isinstance(model.fields.get("ground_truth"), dict):
             place, name = model.inside("ground_truth"), "target"
         elif model.has("ground_truth") or not row.has("golden_answers"):
             place, name = model, "ground_truth"
-    golds = place.texts(name, empty=dropped is not None, one=not name.endswith("answers"))
-    if dropped is not None:
-        dropped += [f"{row.path}, {row.place}: {show(gold)}" for gold in golds if not normalise(gold)]
-        golds = [gold for gold in golds if normalise(gold)]
-    for gold in golds:
-        _keeps_a_word(place, name, gold)
+    if name not in place.fields:
+        step = (
+            "rename the column of the right answers to answer (a text, or a list), or correct that row; rows without "
+        )
+        step += "a question are targets (data.targets)"
+        rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
+        place.fail(name, rule, place.lacks(), step)
+    answers = golds.answers(row, place, name, dropped, one=not name.endswith("answers"))
     text, rubric = _text(row, extra), row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
-    return Question(id, text, tuple(golds), hops, source, split, rubric) if golds else None
+    return Question(id, text, tuple(answers), hops, source, split, rubric) if answers else None
 
 
-def _keeps_a_word(row: Row, name: str, gold: str) -> None:
-    if not normalise(gold):
-        rule = "a gold answer keeps a word after normalisation (lower case, no punctuation, no a/an/the)"
-        row.fail(name, rule, show(gold), "correct that row, or leave such answers out: ssp data convert --drop-empty")
+def _key(row: Row, extra: Row) -> str:
+    """What tells a row from the others of its file."""
+    for place, names in ((row, IDS), (extra, ("index", "id"))):
+        for name in filter(place.has, names):
+            return place.key(name)
+    return str(row.index)
 
 
 def _text(row: Row, extra: Row) -> str:
@@ -206,30 +263,32 @@ def _text(row: Row, extra: Row) -> str:
     said = [turn.get("content") for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"]
     question = asked(said[-1]) if said and isinstance(said[-1], str) else None
     if question is None:
-        rule = f'without a question column the user prompt ends in "{MARKER}" and the question'
-        row.fail("prompt", rule, show(prompt))
+        rule = f'without a question column the user prompt has one "{MARKER}" and nothing but the question behind it'
+        row.fail("prompt", rule, show(said[-1:] or prompt, 600), "give each row its question in a column `question`")
     return question
 
 
 def _not_empty(path: str | Path, read: list[T]) -> list[T]:
-    hold(read, "a data file has at least one row", f"{path} has none", "check the file")
+    hold(read, "a data file has at least one row", f"{path} has none that is kept", "check the file")
     return read
 
 
 SPLITS = ("test", "dev", "train")
 """The order in which a test set is looked for (reference seeds.md 1.1.5)."""
 
-ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+ENDINGS = (".jsonl", *(f".jsonl{ending}" for ending in PACKED), ".parquet")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One source file: its path, the names of rows that say none, and the preferred splits that it does not have."""
+    """One source file: its path, the names of rows that say none, the preferred splits that it does not have, and the name
+    that the user gave it, if any."""
 
     path: Path
     source: str = ""
     split: str = ""
     missing: tuple[str, ...] = ()
+    name: str = ""
 
 
 def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()) -> list[Part]:
@@ -243,7 +302,7 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
         if not path.is_dir():
             rule = "rows of one file have one split; several are a folder's"
             hold(len(splits) <= 1, rule, ", ".join(splits), "name one")
-            taken.append(Part(path, source, "".join(splits)))
+            taken.append(Part(path, source, "".join(splits), name=source))
             continue
         wanted = tuple(splits) or SPLITS
         there = [(split, path / (split + end)) for split in wanted for end in ENDINGS]
@@ -251,20 +310,23 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
         names = ", ".join(f"{split}.jsonl" for split in wanted)
         hold(held, f"a folder of questions holds one of {names}", path, "check the folder, or name --split")
         split, file = held[0]
-        taken.append(Part(file, source or path.resolve().name, split, wanted[: wanted.index(split)]))
+        missing = wanted[: wanted.index(split)]
+        taken.append(Part(file, source or path.resolve().name, split, missing, source))
     return taken
 
 
 def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
     """The questions of each part. InputError when two of all rows share an id. `dropped`: see `read_questions`."""
     seen: dict[str, str] = {}
-    return [read_questions(part.path, part.source, part.split, seen, dropped) for part in sources]
+    return [read_questions(one.path, one.source, one.split, seen, dropped, one.name) for one in sources]
 
 
-def targets(part: Part, dropped: list[str] | None = None) -> list[Target]:
-    """Targets of SSP's rows; of questions, the first right answer of each."""
+def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[Target]:
+    """Targets of SSP's rows and of questions, of each the first right answer; `several` gets the places of those that
+    have others."""
     first = next(rows(part.path), None)
     if first is not None and (first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"):
-        return read_targets(part.path, dropped)
+        return read_targets(part.path, dropped, several)
     read = read_questions(part.path, part.source, part.split, dropped=dropped)
+    several += [question.id for question in read if len(question.answers) > 1]
     return [Target(question.id, question.answers[0]) for question in read]

@@ -1,13 +1,16 @@
-"""Rows of data files (jsonl, also .gz and .zst, and parquet) and typed access to their columns. A bad one is an InputError
+"""Rows of data files (jsonl, also packed, and parquet) and typed access to their columns. A bad one is an InputError
 that names the file, the line (from 1) or the parquet row (from 0), and the column."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
+import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
@@ -16,6 +19,13 @@ from ssp.base.errors import InputError, hold
 
 ROW_BYTES = 1_000_000
 """Longest line, and longest text of a column; a longer one is a file of another kind, or a document in one piece."""
+
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+PACKED = (*_OPENERS, ".zst")
+"""Endings of packed files."""
+
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"(\xb5/\xfd": ".zst", b"PAR1": ".parquet"}
+"""How the files of an ending begin."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +46,31 @@ class Row:
         """True when the column is there and not null."""
         return self.fields.get(name) is not None
 
+    def lacks(self) -> str:
+        """What a message finds where a column is not there: the columns that are."""
+        return f"not there, but {show(list(self.fields), 300)}"
+
     def _get(self, name: str) -> Any:
+        step = f"rename the column that holds it to {name}, or correct that row"
         if name not in self.fields:
-            self.fail(name, f"every row has the field {self.prefix}{name}", "not there")
+            self.fail(name, f"every row has the field {self.prefix}{name}", self.lacks(), step)
         return self.fields[name]
 
     def text(self, name: str, empty: bool = False) -> str:
         """A string that is valid Unicode and, unless `empty` is allowed, not blank."""
         return self._text(name, self._get(name), empty)
 
-    def texts(self, name: str, empty: bool = False, one: bool = False) -> list[str]:
-        """A list of one or more strings, none of them blank unless `empty`; with `one` also a string alone."""
+    def texts(self, name: str) -> list[str]:
+        """A list of strings, or a string alone; they may be blank, and a null in a list is."""
         value = self._get(name)
-        if one and not isinstance(value, list):
-            value = [value]
-        if not isinstance(value, list) or not value:
-            self.fail(name, f"{self.prefix}{name} is a list of at least one string", show(value))
-        return [self._text(name, item, empty) for item in value]
+        items = value if isinstance(value, list) else [value]
+        texts = ["" if item is None and items is value else item for item in items]
+        for odd in (text for text in texts if not isinstance(text, str)):
+            kind = f"an object of {', '.join(odd)}" if isinstance(odd, dict) else show(odd)
+            self.fail(
+                name, f"{self.prefix}{name} is a text, or a list of texts", kind, "write it so, for example with jq"
+            )
+        return [self._text(name, text, True) for text in texts]
 
     def key(self, name: str) -> str:
         """A string or an integer, as a string."""
@@ -95,18 +113,21 @@ class Row:
         """The object under `name`."""
         value = self._get(name)
         if not isinstance(value, dict):
-            self.fail(name, f"{self.prefix}{name} is an object", show(value))
+            step = "correct that row, or rename the column where it is something else"
+            self.fail(name, f"{self.prefix}{name} is an object", show(value), step)
         return replace(self, fields=value, prefix=f"{self.prefix}{name}.")
 
     def maybe(self, name: str) -> Row:
         """The object under `name`, an empty one when the column is not there or null."""
         return self.inside(name) if self.has(name) else replace(self, fields={}, prefix=f"{self.prefix}{name}.")
 
-    def claim(self, value: str, seen: dict[str, str]) -> str:
-        """The id `value`, which no row in `seen` (id → file and place) may have had; refused with both places."""
+    def claim(self, value: str, seen: dict[str, str], apart: str = "give each row an id of its own") -> str:
+        """The id `value`, which no row in `seen` (id → file and place) may have had; refused with both places. `apart`:
+        what tells the rows of two files apart."""
         if value in seen:
-            found = f"{show(value)}, also on {seen[value]}"
-            self.fail("id", "ids are unique", found, "correct that row; ssp data convert --source tells files apart")
+            same = seen[value].startswith(f"{self.path}, ")
+            step = "give each row an id of its own" if same else apart
+            self.fail("id", "ids are unique", f"{show(value)}, also on {seen[value]}", step)
         seen[value] = f"{self.path}, {self.place}"
         return value
 
@@ -121,15 +142,16 @@ def rows(path: str | Path) -> Iterator[Row]:
         yield parse(path, number, index, raw)
 
 
-def show(value: Any) -> str:
+def show(value: Any, longest: int = 60) -> str:
     """A value as short ASCII text, for a message."""
     text = json.dumps(value, ensure_ascii=True, default=repr)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     """The row in `raw`, line `number` of a file. InputError unless it is one JSON object."""
     where, rule, step = f"{path}, line {number}", "every line is one JSON object", "correct that line"
+    step = _lined(path, raw) if index == 0 else step
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
@@ -139,6 +161,23 @@ def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     if not isinstance(value, dict):
         raise InputError(rule, f"{where}: {show(value)}", step)
     return Row(path, f"line {number}", index, value)
+
+
+def _lined(path: Path, raw: bytes) -> str:
+    """What makes lines of JSON of a file that begins with `raw` and is none."""
+    source, made = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".jsonl")))
+    if raw.lstrip().startswith(b"["):
+        return f"make lines of its array: jq -c '.[]' {source} > {made}"
+    if raw.lstrip().startswith(b"{"):
+        tables = "of columns, pandas: to_json(orient='records', lines=True)"
+        return f"correct that line; make one line of an object: jq -c . {source} > {made}; {tables}"
+    if path.suffix in (".csv", ".tsv"):
+        reader = "csv.DictReader(sys.stdin" + (", delimiter='\\t'" if path.suffix == ".tsv" else "") + ")"
+        program = f"import csv, json, sys; [print(json.dumps(row)) for row in {reader}]"
+        return f'make lines of its table: python3 -c "{program}" < {source} > {made}'
+    if raw.startswith(b"version https://git-lfs"):
+        return "it stands for a file that was not fetched: git lfs pull"
+    return "correct that line, or give a file of JSON lines or parquet"
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,6 +197,9 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
         with _open(path) as stream:
             while raw := stream.readline(ROW_BYTES + 1):
                 number += 1
+                if number == 1 and len(raw) > ROW_BYTES and raw.lstrip().startswith(b"["):
+                    begins = show(raw[:40].decode(errors="replace"))
+                    raise InputError("every line is one JSON object", f"{path}, line 1: {begins}", _lined(path, raw))
                 if len(raw) > ROW_BYTES:
                     rule = f"a line of a data file has at most {ROW_BYTES:,} bytes"
                     raise InputError(rule, f"{path}, line {number}", "cut that row, documents into passages")
@@ -169,13 +211,20 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 if raw.strip():
                     yield number, end - len(raw), raw
                 start = end
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise _unreadable(path, f"after line {number}: {error}", error) from error
 
 
 def _open(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
+    with path.open("rb") as stream:
+        head = stream.read(8)
+    kind = next((ending for magic, ending in _MAGIC.items() if head.startswith(magic)), "")
+    if head and kind != (path.suffix if path.suffix in PACKED else ""):
+        bare = path.with_suffix("") if path.suffix in PACKED else path
+        rule, step = "a data file is readable by its ending", shlex.join(["mv", str(path), f"{bare}{kind}"])
+        raise InputError(rule, f"{path}, which is {kind or 'not packed'}", step)
+    if path.suffix in _OPENERS:
+        return cast(IO[bytes], _OPENERS[path.suffix](path, "rb"))
     if path.suffix == ".zst":
         import pyarrow
 
@@ -204,5 +253,9 @@ def _parquet(path: Path) -> Iterator[Row]:
 def _unreadable(path: Path, found: str, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
         return InputError("a data file must exist", str(path), "check the path")
+    if path.is_dir():
+        inside = sorted(file.name for file in path.iterdir() if file.suffix in (".jsonl", ".parquet", *PACKED))
+        rule, step = "a data file is readable, not a folder", "name a file in it"
+        return InputError(rule, f"{path}, which holds {', '.join(inside[:5]) or 'no jsonl or parquet'}", step)
     kind = "parquet with text in UTF-8 and dates in range" if path.suffix == ".parquet" else "jsonl, packed or not"
     return InputError(f"a data file must be readable {kind}", f"{path}, {found}", "check the file")

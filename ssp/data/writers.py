@@ -28,7 +28,7 @@ def write_search_r1(path: str | Path, questions: Sequence[Question], prompt: str
         scope = (question.source, question.split)
         found = f"{question.id}: source {question.source!r}, split {question.split!r}"
         hold(all(scope), "Search-R1 rows have data_source and split", found, "give --source and --split")
-        rule = f'in a Search-R1 row the question follows the last "{MARKER}", and each answer keeps a word'
+        rule = f'in a Search-R1 row the question follows "{MARKER}" in one line, and each answer keeps a word'
         found = f"{question.id}: {question.question} ({', '.join(question.answers)})"
         said = prompt.replace("{question}", question.question)
         fits = asked(said) == question.question and question.answers and all(map(normalise, question.answers))

@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ssp.base.errors import InputError, hold
-from ssp.base.shape import Shape
+from ssp.base.shape import FAMILIES, Shape, context
 from ssp.engines.attention import STEP, Attend, Piece, even, fused, one_by_one, side_by_side, starts, unseen_by
 
 CPU = torch.device("cpu")
-FAMILIES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
 
 
@@ -66,7 +65,7 @@ class Architecture(Shape):
         _check(config, FAMILIES[family])
         return cls(
             **vars(Shape.of(config)),
-            context=int(config.get("max_position_embeddings", 2048 if family == "llama" else 32768)),
+            context=context(config),
             eps=float(config.get("rms_norm_eps", 1e-6)),
             rope=_rope(config, FAMILIES[family]),
         )

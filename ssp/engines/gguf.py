@@ -14,7 +14,8 @@ from typing import Any
 from ssp.base import cache
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
-from ssp.engines.decoder import FAMILIES, Architecture
+from ssp.base.shape import FAMILIES
+from ssp.engines.decoder import Architecture
 from ssp.record.manifest import read_record, seal, sound
 
 _OTHER = "take another file of the model, or its Hugging Face folder: ssp download org/name --type model"

@@ -4,14 +4,12 @@ Promises that a row's keys and values are its slot's ids and nothing else's, and
 read once by each version (`prefix`)."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ssp.base.models import read_json
 from ssp.engines.decoder import CPU, Architecture, Cache, Decoder, Piece
 from ssp.engines.graphs import Graphs
 
@@ -21,13 +19,11 @@ _PREFILL = {"cpu": (512, 128), "cuda": (4096, 1024)}
 
 
 class Rows:
-    """`model`: an HF folder, or its configuration as a mapping; `device`: where all tensors are, the books are the host's.
-    InputError for another architecture."""
+    """`config`: a model's configuration; `device`: where all tensors are, the books are the host's. InputError for another
+    architecture."""
 
-    def __init__(
-        self, model: str | Path | Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU
-    ) -> None:
-        self.shape = Architecture.of(model if isinstance(model, Mapping) else read_json(Path(model) / "config.json"))
+    def __init__(self, config: Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU) -> None:
+        self.shape = Architecture.of(config)
         self.dtype, self.prefix = getattr(torch, dtype), prefix
         self.device = device
         self._call, self._piece = _PREFILL.get(device.type, _PREFILL["cuda"])

@@ -18,7 +18,7 @@ from ssp.base import devices
 from ssp.base.errors import Fault, InputError, InvariantError
 from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
 from ssp.engines.decoder import Decoder
-from ssp.engines.folder import read_weights
+from ssp.engines.folder import ModelFolder
 from ssp.engines.orders import OrderThread
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
@@ -37,13 +37,17 @@ class TorchEngine:
         device: str = "auto",
     ) -> None:
         self.version = 0
-        self.rows = Rows(model, dtype, prefix_cache, devices.find(device))
+        config, folder = model, None
+        if not isinstance(config, Mapping):
+            folder = ModelFolder(Path(config))
+            config = folder.config
+        self.rows = Rows(config, dtype, prefix_cache, devices.find(device))
         self._turns = Turns(self.rows)
         self._new: list[Turn] = []
         self._futures: dict[int, Future[Generation]] = {}
         self._numbers = itertools.count()
-        if not isinstance(model, Mapping):
-            self.load(read_weights(Path(model)), 0)
+        if folder is not None:
+            self.load(folder.weights(), 0)
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """See `Engine.load`. InputError when a parameter is missing or has another shape."""

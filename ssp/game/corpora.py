@@ -54,7 +54,9 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
     the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no answer, no key."""
     found = list(dict.fromkeys(named(cfg, names).values()))
     for path in found:
-        if not path.is_dir():
+        if path.is_dir():
+            store.check_vectors(path)
+        else:
             read_corpus(path)
     suit(cfg, found)
     check_remote(cfg)
@@ -201,6 +203,12 @@ def _engine(cfg: Config) -> OnlineSearch:
     return OnlineSearch(cfg.retriever, cfg.seed)
 
 
+def content(path: Path) -> str:
+    """What stands for all that is in a corpus file or an index folder: two that differ have two. InputError without one."""
+    hold(path.exists(), "a corpus is a readable file or an index folder", path, "check the path")
+    return store.read_manifest(path).sha256 if path.is_dir() else digest(path)
+
+
 def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
     """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
     block, there = cfg.retriever, cfg.retriever.url
@@ -215,9 +223,7 @@ def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: 
             found = store.read_manifest(path)
             asks = encoder_of(path, found.dense) if found.dense else ""
             how = f"{options(block, found.kind, path)} {asks} {_computes(block)[0]} {block.reranker}"
-            retrievers[name] = f"{found.sha256[:16]} {how}"
-        elif path.exists():
-            retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {digest(path)}"
+            retrievers[name] = f"{content(path)[:16]} {how}"
         else:
-            raise InputError("a corpus is a readable file or an index folder", path, "check the path")
+            retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {content(path)}"
     return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)

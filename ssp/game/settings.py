@@ -104,6 +104,12 @@ def agents_play(cfg: Config) -> None:
     fits = not cfg.solver.agent or (kind in ("torch", "vllm", "endpoint") and place == "retriever")
     rule = "solver.agent plays with engine.kind torch, vllm or endpoint, and search.kind=retriever"
     hold(fits, rule, f"{kind}, {place}", "set these, or leave solver.agent out")
+    reward = cfg.solver.reward
+    reads = not cfg.solver.agent or reward not in rewards.names() or takes(rewards.get(reward), "answer")
+    rule = "an agent hands in an answer, so solver.reward is one that reads it, and not the form of a response"
+    able = [name for name in rewards.names() if takes(rewards.get(name), "answer")]
+    step = f"set solver.reward to one of {', '.join(able)}, or a function of your own with the parameter answer"
+    hold(reads, rule, f"solver.agent with solver.reward={reward}", step)
 
 
 def temperatures_are_usable(cfg: Config) -> None:
@@ -228,6 +234,12 @@ def warnings(cfg: Config) -> list[str]:
         found.append(
             f"solver.reward={cfg.solver.reward} does not hear the judge of judge.kind={cfg.judge.kind}, which decides the "
             "win rate alone. solver.reward=ssp pays what the judge accepts."
+        )
+    reward = cfg.solver.reward
+    if cfg.solver.agent and not reward.startswith("ssp.") and not takes(rewards.get(reward), "answer"):
+        found.append(
+            f"solver.reward={reward} does not take the parameter answer, which is what an agent hands in: it reads a "
+            "conversation in the model's chat template."
         )
     penalty = cfg.proposer.invalid_reward
     if PROPOSER in cfg.roles and penalty < 0:

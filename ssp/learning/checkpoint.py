@@ -12,33 +12,31 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from ssp.base.errors import InputError, InvariantError, hold
 from ssp.base.files import sync
+from ssp.base.models import TOKENIZER_FILES, WEIGHTS
+from ssp.engines.folder import ModelFolder
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.record.manifest import EXACT, check_files, seal
 
-WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
-SHARD_INDEX = "model.safetensors.index.json"  # stands in for WEIGHTS where a model is cut into several files
-TOKENIZER_FILES = (
-    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json merges.txt tokenizer.model"
-    f" chat_template.jinja {EXACT}"
-).split()
+GENERATION = "generation_config.json"
 
 
 def load_model(folder: Path) -> PreTrainedModel:
     """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing, broken or not
     as it was written."""
-    require(folder / MODEL_CONFIG)
-    if not (folder / SHARD_INDEX).is_file():
-        require(folder / WEIGHTS)
+    read = ModelFolder(folder)
     check_files(folder)
     transformers_logging.disable_progress_bar()
     try:
         here: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
-        told: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False, **here)
+        with read.plain() as plain:
+            told: Any = AutoModelForCausalLM.from_pretrained(
+                plain, dtype=torch.float32, trust_remote_code=False, **here
+            )
     except (SafetensorError, ValueError, OSError, RecursionError) as error:
         found = f"{folder if not isinstance(error, SafetensorError) else folder / WEIGHTS}: {error}"
         raise InputError("a model folder must load", found, "use another checkpoint") from error
@@ -50,6 +48,8 @@ def load_model(folder: Path) -> PreTrainedModel:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InputError("weights must be finite numbers", f"{name} in {folder} is not", "use another checkpoint")
+    # The folder's own may be one that transformers reads and refuses to save: `write_policy` keeps that file as it is.
+    model.generation_config = GenerationConfig.from_model_config(model.config)
     return model.eval()
 
 
@@ -91,9 +91,10 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
 
 
 def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Write `weights`, by the names of `model`, in the Hugging Face layout; tokenizer files are copied from `source`."""
+    """Write `weights`, by the names of `model`, in the Hugging Face layout. What is not learned is copied from `source`:
+    the tokenizer's files, and the settings for generation."""
     folder.mkdir(exist_ok=True)
     model.save_pretrained(folder, state_dict=dict(weights))
-    for name in TOKENIZER_FILES:
+    for name in (*TOKENIZER_FILES, EXACT, GENERATION):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

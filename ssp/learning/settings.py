@@ -161,3 +161,8 @@ def warnings(cfg: Config) -> Iterator[str]:
         block = cfg.block(role)
         if block.policy != "frozen" and block.algorithm == "gae" and block.kl.coef == 0:
             yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"
+        if block.policy != "frozen" and block.learner.schedule == "cosine":
+            yield (
+                f"{role}.learner.schedule=cosine falls with each update and would end after steps={cfg.steps}: "
+                "a round without signal makes no update, and leaves the rate where it is"
+            )

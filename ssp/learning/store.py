@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from ssp.base.errors import InputError, InvariantError, hold
 from ssp.config.role import LearnerConfig, RoleConfig
-from ssp.engines.folder import shapes
+from ssp.engines.folder import ModelFolder
 from ssp.learning import backends, checkpoint, lora
 from ssp.learning.backends.backend import named
 from ssp.learning.backends.ranks import SOLO, Ranks
@@ -214,7 +214,7 @@ class Stored:
             found, name = record["algorithm"].get(role, {}).get("name"), objective.algorithm.name
             rule = f"the checkpoint must be of algorithm {name}"
             hold(found == name, rule, f"{folder} is of {found}", f"set algorithm={found}")
-        found = shapes(folder)
+        found = ModelFolder(folder).shapes
         if any(found.get(name) != shape for name, shape in self.policy.shapes.items()):
             raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")
         return record

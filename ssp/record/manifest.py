@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,15 @@ def check_files(folder: Path, whole: bool = False) -> None:
 
 
 def seal(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the folder's `ssp.json`: `record`, and the SHA-256 of every file that is there."""
-    digests = {str(p.relative_to(folder)): digest(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+    """Write the folder's `ssp.json`: `record`, and the SHA-256 of every file that is there. All get the mode that a new
+    file has here, because safetensors makes its own for their owner alone."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    digests = {str(path.relative_to(folder)): digest(path) for path in files}
     text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True)
-    (folder / RECORD).write_text(text + "\n", encoding="utf-8")
+    told = folder / RECORD
+    told.write_text(text + "\n", encoding="utf-8")
+    for path in files:
+        path.chmod(stat.S_IMODE(told.stat().st_mode))
 
 
 def sound(folder: Path, what: str = EXACT) -> bool:

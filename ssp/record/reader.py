@@ -11,10 +11,12 @@ from typing import Any
 
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError, InvariantError, hold, holding
+from ssp.config import own
 from ssp.config.load import load
 from ssp.config.schema import Config
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.rows import EpisodeRow, GameRow, plain
+from ssp.record.manifest import read_record
 from ssp.record.runfolder import RunFolder
 
 
@@ -29,7 +31,10 @@ class RunReader:
         """What it was started with. InputError for a folder that is no run."""
         if not self.run.config.is_file():
             raise InputError("a run's folder holds its config.yaml", self.run.path, "give a folder below runs/")
-        return load(str(self.run.config), trusted=self._trusted)
+        cfg = load(str(self.run.config), trusted=self._trusted)
+        if self._trusted:
+            check_code(self.run, cfg)
+        return cfg
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
@@ -92,6 +97,15 @@ class RunReader:
         return read_metrics(self.run.metrics) if self.run.metrics.is_file() else []
 
 
+def check_code(run: RunFolder, cfg: Config, typed: Sequence[str] = ()) -> None:
+    """InputError where code that the run's own configuration names is not what its newest checkpoint was trained with;
+    `typed`: settings that somebody typed. A run without a checkpoint has nothing to compare."""
+    recorded: dict[str, str] = {}
+    for folder in dict.fromkeys((run.read_state() or {"folders": {}})["folders"].values()):
+        recorded |= read_record(run.path / folder).get("own", {})
+    own.check_same(own.prints(cfg), recorded, typed)
+
+
 @lru_cache(maxsize=4)
 def _read(path: Path, written: int) -> list[Episode]:
     from ssp.record import episodes
@@ -120,9 +134,11 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 def line_of(path: Path, text: str) -> dict[str, Any]:
     """One line of the metrics file `path`, with a step and a role. InputError for a broken one."""
-    rule = "every finished line of a metrics file must be an object with step and role"
-    broken = (ValueError, KeyError, TypeError, RecursionError)
+    rule = "every finished line of a metrics file must be an object with step and role, whose figures are numbers"
+    broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
         line: dict[str, Any] = json.loads(text)
+        if odd := [name for name, value in line.items() if isinstance(value, str) and name != "role"]:
+            raise ValueError(f"{odd[0]} is text")
         back = {BACK: int(line[BACK])} if BACK in line else {}
         return {**line, "step": int(line["step"]), "role": str(line["role"]), **back}

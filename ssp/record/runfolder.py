@@ -160,6 +160,9 @@ class RunFolder:
             hold(error.errno in (errno.EACCES, errno.EAGAIN), rule, f"{self.path}: {error.strerror}", step)
             raise self._played_in() from error
         self._lock = file
+        for folder in (self.path, self.checkpoints, self.episodes):  # nobody else writes here now
+            for left in folder.glob(".*.part"):
+                left.unlink(missing_ok=True)
 
     @property
     def held(self) -> bool:
@@ -259,7 +262,8 @@ class RunFolder:
 
 
 def _resumed(path: Path, cfg: Config) -> RunFolder:
-    """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its config.yaml."""
+    """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its config.yaml: also
+    `steps`, where a rate falls until these."""
     import yaml
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -272,11 +276,17 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     with holding(odd, rule, lambda error: f"{config}: {' '.join(str(error).split())}", step):
         then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
     now = dotted(cfg)
-    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in MAY_CHANGE]
+    learning = [cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"]
+    falls = any(block.learner.schedule != "constant" for block in learning)
+    free = {*MAY_CHANGE} - ({"steps"} if falls else set())
+    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in free]
     changed = [key for key in keys if then.get(key) != now.get(key)]
     found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
     rule = f"a run continues with the settings it was started with, in {path}"
-    hold(not changed, rule, found, "give the old values, or start a new run with resume=never")
+    rule += " (steps too, where learner.schedule=cosine falls until these)" * ("steps" in changed)
+    step = "give the old values, or start a new run with resume=never"
+    step += f", which goes on from the policy with ROLE.model={path}/checkpoints/ROLE/vN" * ("steps" in changed)
+    hold(not changed, rule, found, step)
     return RunFolder(path, resumed=RunFolder(path).has_state)
 
 

@@ -191,10 +191,41 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
 
 
 def open_index(path: Path, mapped: bool = True) -> Any:
-    """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read."""
+    """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read, and for one that calls its vectors
+    by other ids than the corpus's rows, which would show another passage for each hit."""
     rule, step = "an index file is one that faiss reads", "build it again: ssp index"
     with holding(RuntimeError, rule, lambda error: f"{path}: {str(error).splitlines()[0][-200:]}", step):
-        return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+        index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    _check_ids(path, index)
+    return index
+
+
+def _check_ids(path: Path, index: Any) -> None:
+    """InputError unless the ids that `index` answers are 0 to rows - 1, each once. What IndexIDMap holds was added in the
+    order of the rows, so there its ids must be in order too."""
+    index, rule = faiss.downcast_index(index), "the ids of an index are the corpus's rows, from 0, in their order"
+    step = "make it without ids of its own: index.add(vectors) in the corpus's order, not add_with_ids"
+    if isinstance(index, faiss.IndexIDMap):
+        ids = faiss.vector_to_array(index.id_map)
+        held, right = f"ids {ids[:5].tolist()}...", np.array_equal(ids, np.arange(index.ntotal))
+        hold(right, rule, f"{path}: IndexIDMap with the {held}", f"take the index inside it (.index), or {step}")
+    if isinstance(index, faiss.IndexIVF):
+        seen = np.zeros(index.ntotal, bool)
+        for number in range(index.nlist):
+            ids = _list_ids(index.invlists, number)
+            strange = ids[(ids < 0) | (ids >= index.ntotal)]
+            hold(not len(strange), rule, f"{path}: id {strange[:1]} among {index.ntotal:,} rows", step)
+            seen[ids] = True
+        hold(seen.all(), rule, f"{path}: no id {np.flatnonzero(~seen)[:1]} among {index.ntotal:,} rows", step)
+    inner = inside(index)
+    if inner is not None:
+        _check_ids(path, inner)
+
+
+def _list_ids(lists: Any, number: int) -> Rows:
+    """The ids in one inverted list."""
+    size = lists.list_size(number)
+    return faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
 
 
 def flat_vectors(path: Path) -> npt.NDArray[np.float32]:

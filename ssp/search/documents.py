@@ -13,11 +13,12 @@ import numpy as np
 
 from ssp.base.episode import Document
 from ssp.base.errors import hold
+from ssp.data import rows
 from ssp.data.readers import decode, stream_corpus
 from ssp.data.rows import Row
 from ssp.search.hits import Rows, printed
 
-PACKED = (".gz", ".zst", ".parquet")
+PACKED = (*rows.PACKED, ".parquet")
 """Corpus files that are unpacked; the bytes of others are their rows, so they can serve in place."""
 
 LINK_FROM = 2**30

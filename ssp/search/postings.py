@@ -8,26 +8,34 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import regex
 
 from ssp.base.errors import InputError, hold
+from ssp.base.words import CHARACTER, LETTER, UNSEEN
 from ssp.search.documents import MappedDocuments, Progress
 
-TOKENISER = "nfkc-casefold-1"
+TOKENISER = "words-and-pairs-2"
 """Name of this function's behaviour; stored with an index, so that an index of another tokeniser is refused."""
+_MARK = "\ufdd0"
+"""What stands before a character that is a word by itself. No text has it: it is no character, so it is cut out."""
 
 
 class _Separators(dict[int, str]):
-    """Translation table, filled on demand: punctuation, symbols, separators, controls, surrogates become a blank."""
+    """Translation table, filled on demand: what no word has (punctuation, symbols, separators) becomes a blank."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        kind = unicodedata.category(char)
-        value = " " if kind[0] in "PSZ" or kind in ("Cc", "Cs") else char
+        value = char if LETTER.match(char) else " "
+        if CHARACTER.match(char):
+            value = _MARK + char
+        if code >= 160 and UNSEEN.match(char):  # a control character, which is below, separates words
+            value = ""
         self[code] = value
         return value
 
@@ -35,14 +43,25 @@ class _Separators(dict[int, str]):
 _SEPARATORS = _Separators()
 _ASCII = bytes(ord(_SEPARATORS[code]) if code < 128 else code for code in range(256))
 _OTHERS = re.compile(r"[^\x00-\x7f]+")
+_STRETCH = regex.compile(rf"(?:{CHARACTER.pattern})+", regex.V1)
 
 
 def tokenise(text: str) -> list[str]:
-    """Index tokens of `text`, in order: NFKC, case folded, cut at white space, punctuation and symbols."""
+    """Index tokens of `text`, in order: the words of `ssp.base.words` (NFKC, case folded), a number in its parts. Where
+    each character is a word, the pairs of neighbours are tokens too, so that a word of two characters counts for more
+    than its characters apart."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     if not folded.isascii():  # str.translate over the whole of it would take ten times as long for one accent
-        folded = _OTHERS.sub(lambda found: found[0].translate(_SEPARATORS), folded)
+        folded = _OTHERS.sub(lambda other: other[0].translate(_SEPARATORS), folded)
+        if _MARK in folded:
+            folded = _STRETCH.sub(_with_pairs, folded.replace(_MARK, ""))
     return folded.encode().translate(_ASCII).decode().split()
+
+
+def _with_pairs(stretch: "regex.Match[str]") -> str:
+    characters = CHARACTER.findall(stretch[0])
+    pairs = [first + second for first, second in pairwise(characters)]
+    return f" {' '.join(characters + pairs)} "
 
 
 RUN_TOKENS, MERGED_POSTINGS = 8_000_000, 16_000_000

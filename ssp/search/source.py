@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault
-from ssp.base.services import Service
+from ssp.base.services import Service, clean
 from ssp.search.hits import Answers, Search
 from ssp.search.known import sendable
 from ssp.search.router import DOWN, NO_CORPUS, PARTIAL
@@ -22,6 +22,8 @@ BATCH = 256
 ABOUT_THE_QUERY = (400, 413, 414, 422)
 """Statuses with which a service may refuse one query; it is a fault when it refuses `PROBE` too."""
 PROBE = "a"
+SAID = 300
+"""Bytes of a refusal that are shown."""
 
 
 class Elsewhere:
@@ -76,7 +78,8 @@ def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Docume
     order, and a score is 1 / rank. Anything else that differs from the contract raises Fault(retriever_schema), an answer
     of which the server says that it covers a part of the corpus Fault(retriever_partial)."""
     if not 200 <= status < 300:
-        raise Fault(SCHEMA, f"status {status}")
+        said = clean(content[:SAID].decode(errors="replace"), "", SAID)
+        raise Fault(SCHEMA, f"status {status}" + (f": {said}" if said else ""))
     try:
         reply = json.loads(content)
         result = reply["result"]

@@ -7,11 +7,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ssp.base.episode import EVAL
 from ssp.base.errors import InputError, hold
 from ssp.config.schema import Config
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import check_files, own_digest, read_record
+from ssp.record.reader import RunReader
 from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.league import matchmaker
 from ssp.selfplay.targets import Targets
@@ -107,8 +109,14 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[st
 def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> State | None:
     """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it is as it was written."""
     state = read(folder, cfg.roles, step)
-    if state is None:
-        return None
+    if state is not None:
+        check_whole(folder, state, ledger)
+    return state
+
+
+def check_whole(folder: RunFolder, state: State, ledger: Ledger) -> None:
+    """InputError unless the checkpoints of a state, and those of its league, are as they were written, and the ledger says
+    the same of them."""
     for role, version in state.versions.items():
         newest = ledger.newest(role)
         # Else numbers would be given again, and rows of what was learned are missing.
@@ -119,9 +127,19 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
     with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
         paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
-    if cfg.league.match != "self":
-        matchmaker.check(folder, [state.league, state.good.get("league", {})])
-    return state
+    matchmaker.check(folder, [state.league, state.good.get("league", {})])
+
+
+def nothing_left(folder: RunFolder, cfg: Config) -> bool:
+    """Whether a run that would go on in this folder has played all its steps, and made its last evaluation."""
+    if not folder.resumed or step_of(cfg.resume) is not None or (state := read(folder)) is None:
+        return False
+    reader = RunReader(folder)
+    if state.step < cfg.steps or reader.cfg.steps != cfg.steps:
+        return False
+    with suppress(InputError):  # of figures that are damaged nothing is known
+        return not cfg.data.eval or any(row["role"] == EVAL and row["step"] == state.step for row in reader.metrics())
+    return False
 
 
 def go_back(folder: RunFolder, step: int) -> None:

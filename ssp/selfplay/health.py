@@ -20,7 +20,7 @@ ENOUGH = 10
 """Norms that a median needs before it is compared with."""
 FEWEST_SEARCHES = 0.5
 """Mean searches an episode below which a role was never one that searches."""
-REWARD, SEARCHES, DRIFT = "reward/all", "searches", "likelihood/drift_right"
+REWARD, SEARCHES, DRIFT, VOIDED = "reward/all", "searches", "likelihood/drift_right", "voided"
 SIGNS = {"reward collapse": REWARD, "search collapse": SEARCHES}
 """Signs of a collapse and the figures that show them. A proposer's reward falls when its solver learns: no sign."""
 NAMES = {REWARD: "reward", SEARCHES: "mean number of searches"}
@@ -116,16 +116,20 @@ class HealthWatch:
             yield "drift", not fmean(recent) >= -cfg.drift, says, step
         for cause, name in SIGNS.items():
             if name in figures and (name != REWARD or role == SOLVER):
-                yield self._sign(cause, name, memory, figures[name])
+                yield self._sign(cause, name, memory, figures[name], figures.get(VOIDED, 0.0))
 
-    def _sign(self, cause: str, name: str, memory: Memory, value: float) -> Finding:
-        """A figure that fell to a share of its best running mean (over `patience` updates)."""
+    def _sign(self, cause: str, name: str, memory: Memory, value: float, voided: float) -> Finding:
+        """A figure that fell to a share of its best running mean (over `patience` updates).
+
+        An outage takes the episodes that searched, and leaves those that did not: what the share `voided` of them would
+        have been is not known, so that they count as the best."""
         best = memory.best.get(name, 0.0)
         if math.isfinite(value):
             recent = memory.recent[name] = [*memory.recent.get(name, []), value][-self._cfg.patience :]
             if len(recent) == self._cfg.patience:
                 memory.best[name] = max(best, fmean(recent))
-        passed = best > (FEWEST_SEARCHES if name == SEARCHES else 0.0) and not value >= self._cfg.collapse * best
+        floor, least = (1 - voided) * value + voided * best, FEWEST_SEARCHES if name == SEARCHES else 0.0
+        passed = best > least and not floor >= self._cfg.collapse * best
         says = f"its {NAMES[name]} is {value:.3g} and was {best:.3g}"
         step = "lower {role}.learner.lr, set {role}.kl.coef, or compare {role}.loss with docs/algorithms.md"
         return cause, passed, says, step

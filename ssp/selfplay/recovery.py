@@ -45,6 +45,8 @@ class Recovery:
     ) -> None:
         self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
         self._batches, self._targets, self._league, self._credits = parts
+        # Of today's code, which the players have: a file that is written anew while they play changes nothing of it.
+        self._spoken = {**protocols.get(cfg.protocol).mark, **own.mark(cfg)}
         self._health = HealthWatch(cfg.health, cfg.roles)
         self._watched = cfg.health.on_collapse != "warn"
         self._half: dict[int, State] = {}
@@ -145,8 +147,7 @@ class Recovery:
 
     def meta(self, learner: str) -> dict[str, object]:
         """What is written beside weights."""
-        spoken = {**protocols.get(self._cfg.protocol).mark, **own.mark(self._cfg)}
-        return {"role": learner, **spoken, "incarnation": self.incarnation}
+        return {"role": learner, **self._spoken, "incarnation": self.incarnation}
 
     async def _name(self, state: State) -> None:
         """Let state.json say that all learners are saved."""

@@ -113,6 +113,10 @@ class Report:
             "no group had two different rewards: see docs/warmup.md, docs/curriculum.md": row.get("groups/flat") == 1.0,
         }
         for sign, there in signs.items():
+            if (
+                row.get("voided", 0.0) > 0.5
+            ):  # an outage, of which causes and next steps are said, teaches nothing either
+                continue
             self._cold[role, sign] = self._cold[role, sign] + 1 if there else 0
             if self._cold[role, sign] == PATIENCE:
                 self.say(f"{role} learns next to nothing: for {PATIENCE} steps {sign}")

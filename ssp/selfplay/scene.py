@@ -2,12 +2,15 @@
 
 import copy
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ssp.base import models
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, hold
+from ssp.base.files import digest
+from ssp.base.text import normalise
 from ssp.config import own
 from ssp.config.schema import Config
 from ssp.data.readers import read_questions, read_targets
@@ -25,19 +28,31 @@ from ssp.selfplay.workers import build
 @dataclass(frozen=True)
 class Scene:
     """`cfg` names every data file by its absolute path: workers may have another working folder. `oracle`: the world
-    that a proposer asks about, in that world's words."""
+    that a proposer asks about, in that world's words. `beside`: see `Targets`."""
 
     cfg: Config
     items: list[Item]
     sets: list[QuestionSet]
     oracle: Oracle | None
     models: dict[str, Path]
+    beside: dict[str, str]
 
     def targets(self) -> Targets:
         """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
         mark = hashlib.sha256(repr((self.items, protocols.get(self.cfg.protocol))).encode()).hexdigest()
-        return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals)
+        return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals, self.beside)
+
+    def warnings(self) -> list[str]:
+        """One for each evaluation set that asks what is trained, whatever its file is called."""
+        trained = {normalise(item.question) for item in self.items if item.question}
+        said: list[str] = []
+        for one in self.sets:
+            shared = sum(normalise(asked.question) in trained for asked in one.questions)
+            if shared:
+                found = f"{shared:,} of the {len(one.questions):,} questions of evaluation set {one.name}"
+                said.append(f"{found} are trained too: its accuracy is none of held-out questions")
+        return said
 
 
 def read_scene(cfg: Config) -> Scene:
@@ -59,7 +74,24 @@ def read_scene(cfg: Config) -> Scene:
         build.settings(cfg, role, 0.0)  # its agent is there
         build.check_policy(cfg, role, folder)
         build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
-    return Scene(cfg, items, sets, oracle, models)
+    return Scene(cfg, items, sets, oracle, models, _beside(cfg, models))
+
+
+def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
+    """The digest of each corpus, start model and file that a run is played with and that its rows do not say."""
+    places = corpora.named(cfg)
+    of_corpus = {path: corpora.content(path) for path in set(places.values())}
+    found = {"data.corpus": of_corpus[places[corpora.TRAIN]]} if corpora.TRAIN in places else {}
+    for item in cfg.data.eval:
+        found[f"data.eval.{item.name}.file"] = digest(Path(item.file))
+        if item.corpus in places:
+            found[f"data.eval.{item.name}.corpus"] = of_corpus[places[item.corpus]]
+    if cfg.judge.scores and cfg.judge.format != "score":
+        found["judge.format"] = digest(Path(cfg.judge.format))
+    of_model = {folder: repr(models.digests(folder)) for folder in set(folders.values())}
+    for role, folder in folders.items():
+        found[f"{role}.model"] = hashlib.sha256(of_model[folder].encode()).hexdigest()
+    return found
 
 
 def read_items(cfg: Config) -> list[Item]:

@@ -37,7 +37,7 @@ class Queued:
 @dataclass
 class Settled:
     """A settled round: rows, what each learner gets, counts by cause, bytes. `paid`: (group, reward, searches) of each
-    episode with a reward, trained or not."""
+    episode with a reward, trained or not. `ended`: how many episodes, by role and by whether a fault took them."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -47,6 +47,7 @@ class Settled:
     counts: Counter[str] = field(default_factory=Counter)
     paid: dict[str, list[tuple[int, float, int]]] = field(default_factory=lambda: defaultdict(list))
     nbytes: Counter[str] = field(default_factory=Counter)
+    ended: Counter[tuple[str, bool]] = field(default_factory=Counter)
     step: int = 0
 
     def add(self, brief: Brief, state: State, end: End, scored: Scored | None, **more: Any) -> None:
@@ -54,6 +55,7 @@ class Settled:
         outcome, cause, reward = end
         if state is State.QUEUED and brief.version_min < 0:
             state, cause = State.DROPPED, "no_signal"  # it has no model token, so no version and no gradient
+        self.ended[brief.role, outcome is Outcome.VOID] += 1
         self.rows.append(brief.entry(state, outcome, cause, reward=reward, **more))
         if outcome is Outcome.VOID:
             self.counts[f"void/{cause}"] += 1
@@ -90,7 +92,8 @@ class Settled:
         return TrainBatch(role, self.step, self.samples[role], self.blocks[role], self.nbytes[role], figures)
 
     def figures(self, role: str) -> dict[str, float]:
-        """Mean reward and searches of the role's paid episodes, the share of groups of several without spread."""
+        """Mean reward and searches of the role's paid episodes, the share of groups of several without spread, and that of
+        episodes which a fault took, where it took any."""
         if not (paid := self.paid[role]):
             return {}
         groups = defaultdict[int, list[float]](list)
@@ -101,6 +104,7 @@ class Settled:
             "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
             "searches": sum(searches for _, _, searches in paid) / len(paid),
             **({"groups/flat": sum(flat) / len(flat)} if flat else {}),
+            **({"voided": void / (void + self.ended[role, False])} if (void := self.ended[role, True]) else {}),
         }
 
 

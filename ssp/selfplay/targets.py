@@ -8,7 +8,7 @@ a checkpoint no batch of rows is handed out twice or skipped.
 without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty slots are
 refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every ten rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ RESAMPLED = ("resample", "resample_all")
 REPLAY = ("replay", "replay_reset")
 """Values of `game.batch` that use the pool."""
 REPLAY_SIZE = 4096  # questions that the pool holds
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,23 @@ class Item:
 
 class Targets:
     """Games of a round from a fixed list of rows, a batch of games at a time; each row that is drawn is `each` games in
-    a row. `mark` stands for what the rows are and how they are asked: a cursor counts in nothing else."""
+    a row. `mark` stands for what the rows are and how they are asked: a cursor counts in nothing else. `beside`: what else
+    a run is played with that its settings only name, each with its digest: corpora, start models, files of evaluations."""
 
-    def __init__(self, items: Sequence[Item], batch: int, seed: int, mark: str = "", each: int = 1) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        batch: int,
+        seed: int,
+        mark: str = "",
+        each: int = 1,
+        beside: Mapping[str, str] = NOTHING,
+    ) -> None:
         hold(items, "a run needs at least one row to play", "an empty list", "check data.targets")
         if batch % each:
             raise InvariantError(f"a batch of {batch} games is no multiple of {each} a row")
         self._items, self._batch, self._seed, self._mark, self._each = list(items), batch, seed, mark, each
+        self._beside = dict(beside)
         self._next = 0
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
@@ -75,14 +86,21 @@ class Targets:
         end = self._next
         while left and left[-1] == end - 1:
             end = left.pop()
-        return {"next": end, "open": left, "mark": self._mark}
+        beside = {"beside": self._beside} if self._beside else {}
+        return {"next": end, "open": left, "mark": self._mark, **beside}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`. InputError for a cursor in other rows; one that took nothing yet is in none."""
+        """The inverse of `state`. InputError for a cursor in other rows, or beside another corpus or model; one that took
+        nothing yet is in none."""
         same = state.get("mark", self._mark) == self._mark
         rule = "a run goes on with the rows and the words of the protocol that it was started with"
         found = "data.targets, data.questions (a file, a bank) or the protocol's file has changed since"
         hold(same, rule, found, "restore it, or start a new run with resume=never")
+        before = state.get("beside", {})  # an older run has none
+        changed = [name for name, now in self._beside.items() if before.get(name, now) != now]
+        rule = "a run goes on with the corpus and the models that it was started with"
+        found = f"what is in {', '.join(changed)} has changed since"
+        hold(not changed, rule, found, "restore it, or start a new run with resume=never")
         self._next, self._open = state["next"], list(state["open"])
         self._taken.clear()
 

@@ -3,6 +3,8 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TextIO
 
 from rich.console import Group
@@ -11,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ssp.base.printable import say
+from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.terminal import Terminal
 
 SHOWN = {
@@ -19,13 +22,15 @@ SHOWN = {
     "win_rate": ("win", "{:.2f}"),
     "valid_rate": ("valid", "{:.2f}"),
     "hops": ("hops", "{:.2f}"),
-    "accuracy": ("held-out", "{:.1%}"),
+    "held-out": ("held-out", "{:.1%}"),
+    "accuracy": ("accuracy", "{:.1%}"),
     "games_per_second": ("games/s", "{:.2f}"),
     "tokens_per_second": ("tok/s", "{:,.0f}"),
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy of the last evaluation, voids are all so far."""
+"""Key of `update` → (label, form). Rewards are of the step, accuracy (held-out, or not) of the last evaluation, voids are
+all so far."""
 
 LONGEST = 20
 """Characters of the bar."""
@@ -35,12 +40,15 @@ Row = tuple[str, float | None, float | None, str]
 
 
 class Console:
-    """One run's display. `start`, then `update` once a step and `event` at any time, then `finish`."""
+    """One run's display. `start`, then `update` once a step and `event` at any time, then `finish`.
+
+    A terminal that is stopped, a pipe that nobody reads and a full disk behind it hold up nobody."""
 
     def __init__(self, file: TextIO | None = None, width: int | None = None) -> None:
         self._file = file or sys.stdout
         self._rich = Terminal(file=self._file, width=width)
         self._live: Live | None = None
+        self._out = Outlet("output", lambda text: None)
         self._values: dict[str, float] = {}
         self._total, self._step, self._first = 0, 0, 0
         self._now: Callable[[], str] = str
@@ -52,7 +60,7 @@ class Console:
         self._now = now
         if self._rich.is_terminal and self._live is None:
             self._live = Live(get_renderable=self._picture, console=self._rich, refresh_per_second=2)
-            self._live.start(refresh=True)
+            self._show(partial(self._live.start, refresh=True))
 
     def update(self, values: Mapping[str, float]) -> None:
         """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are ignored."""
@@ -60,17 +68,21 @@ class Console:
         self._values.update({name: value for name, value in values.items() if name in SHOWN})
         if not self._rich.is_terminal:
             parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
-            say("  ".join(parts), file=self._file)
+            self.say("  ".join(parts))
 
     def event(self, text: str) -> None:
         """Something happened that a person should know, e.g. `proposer-0 died, restarting`."""
         if self._rich.is_terminal:
-            self._rich.print(Text(f"! {text}", style="yellow"))
+            self._show(partial(self._rich.print, Text(f"! {text}", style="yellow")))
         else:
-            say(f"! {text}", file=self._file)
+            self.say(f"! {text}")
 
-    def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None) -> None:
-        """End the live line; print what changed from start to end, and where things are."""
+    def say(self, text: str) -> None:
+        """Plain lines. What is copied from here, as a path is, is not wrapped."""
+        self._show(partial(say, text, file=self._file))
+
+    def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None, note: str = "") -> None:
+        """End the live line; print what changed from start to end, what these two are, and where things are."""
         self.stop()
         if rows:
             table = Table(title="what was learned", title_justify="left")
@@ -81,17 +93,28 @@ class Console:
                 change = None if start is None or end is None else end - start
                 cells = (start, form), (end, form), (change, "+" + form)
                 table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
-            self._rich.print(table)
+            self._show(partial(self._rich.print, table))
+            if note:
+                for line in note.splitlines():
+                    self.say(line)
         for name, path in (paths or {}).items():
-            # Paths are printed unwrapped, so that they can be copied.
-            say(f"{name}: {path}", file=self._file)
+            self.say(f"{name}: {path}")
 
     def stop(self) -> None:
         """End the live picture and give the terminal back; needed on every way out of a run."""
         self._now = str
         if self._live is not None:
-            self._live.stop()
+            self._show(self._live.stop)
             self._live = None
+
+    def _show(self, how: Callable[[], object]) -> None:
+        """Have something shown. What cannot be is lost, and what comes later is tried all the same."""
+
+        def tried() -> None:
+            with suppress(OSError):
+                how()
+
+        self._out.do(tried, PATIENCE)
 
     def _figures(self) -> list[str]:
         there = [(label, form, self._values[name]) for name, (label, form) in SHOWN.items() if name in self._values]

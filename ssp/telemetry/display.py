@@ -1,21 +1,26 @@
 """Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics, W&B."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
+from statistics import fmean
 from typing import Any
 
 from ssp.base import causes
+from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
 from ssp.telemetry.console import Console, Row
-from ssp.telemetry.runlog import RunLog
+from ssp.telemetry.outlet import PATIENCE, Outlet
+from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
 from ssp.telemetry.runlog import Sink as Mirror
 from ssp.telemetry.timeline import Timeline
 from ssp.telemetry.wandb_log import WandbLog
 
+SCORE = "eval/accuracy"
 TABLE = (
-    ("solver: held-out accuracy", "eval/accuracy", ".1%"),
+    ("solver: {accuracy}", SCORE, ".1%"),
     ("  1 hop", "eval/accuracy_1hop", ".1%"),
     ("  2 hops", "eval/accuracy_2hop", ".1%"),
     ("  3 hops", "eval/accuracy_3hop", ".1%"),
@@ -25,22 +30,37 @@ TABLE = (
     ("proposer: share of valid questions", "game/valid_rate", ".1%"),
     ("game: solver's win rate", "game/win_rate", ".1%"),
 )
-"""Rows of the final table: label, figure, form."""
+"""Rows of the final table: label, figure, form. {accuracy}: what the accuracy on the first set is called."""
+
+ENDS = 5
+"""Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few dozen questions."""
+
+
+UPLOAD = 60.0
+"""Seconds that Weights & Biases gets at the end to send what it still has."""
 
 
 class Display:
-    """The `Sink` of a run's report. `sinks` get every row; `activity` sees calls to actors."""
+    """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to actors.
 
-    def __init__(self, cfg: Config, folder: RunFolder, console: Console, sinks: Sequence[Mirror] = ()) -> None:
+    Nothing that it is told reaches the run again: what cannot be written or sent is said and left."""
+
+    def __init__(
+        self, cfg: Config, folder: RunFolder, console: Console, sinks: Mapping[str, Mirror] = NO_SINKS
+    ) -> None:
         self._folder, self._console, self._steps, self._last_role = folder, console, cfg.steps, cfg.roles[-1]
+        # A line for the user, the terminal given back.
+        self.event, self.stop = console.event, console.stop
+        self._log = RunLog(folder.path, sinks, self.event)
+        self._bars = Outlet(folder.timeline.name, self.event)
+        self._bars.do(self._open_timeline)
         self._wandb = None if cfg.telemetry.wandb == "none" else WandbLog(cfg, folder.path)
-        self._log = RunLog(folder.path, [*sinks, *([self._wandb.write] if self._wandb else [])])
-        self._timeline = Timeline(folder.timeline)
-        self.activity = Activity(self._timeline.span)
-        # A line for the user, a bar of the timeline, the terminal given back.
-        self.event, self.span, self.stop = console.event, self._timeline.span, console.stop
-        self._first: dict[str, tuple[int, float]] = {}
-        self._last: dict[str, tuple[int, float]] = {}
+        self._remote = Outlet("W&B", self.event)
+        if self._wandb is not None:
+            self._remote.do(self._wandb.open)
+        self.activity = Activity(self.span)
+        self._accuracy = heldout.accuracy(cfg)
+        self._measured: dict[str, dict[int, float]] = {name: {} for _, name, _ in TABLE}
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
             self._note(line["step"], line)
@@ -53,25 +73,38 @@ class Display:
             if line["step"] <= step:
                 self._count(line)
         self._earlier = []
+        for values in self._measured.values():  # what a run goes back behind is given up
+            for later in [at for at in values if at > step]:
+                del values[later]
         self._log.restart(step)
         self._console.start(self._steps, step, self.activity.now)
+
+    def span(
+        self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
+    ) -> None:
+        """A bar of the timeline, in perf_counter seconds."""
+        told = dict(args) if args else None
+        self._bars.do(lambda: self._timeline.span(track, name, start, end, told))
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl; the console line follows the last one of a step."""
         if role == "game":
             values = {**values, **self.activity.idle()}
         self._log.write(step, role, values)
+        if self._wandb is not None:
+            self._remote.do(partial(self._wandb.write, step, role, values))
         self._note(step, values)
         if role == "game":
             self._pending = self._game(step, values)
         elif role == "eval":
-            if "eval/accuracy" in values:
-                self.event(f"step {step}: held-out accuracy {values['eval/accuracy']:.1%}")
+            if SCORE in values:
+                self.event(f"step {step}: {self._accuracy} {values[SCORE]:.1%}")
         else:
             self._pending[f"{role}_reward"] = values["reward/mean"]
             if role == self._last_role:
-                if "eval/accuracy" in self._last:
-                    self._pending["accuracy"] = self._last["eval/accuracy"][1]
+                scores = self._measured[SCORE]
+                if scores:  # under "held-out" or "accuracy", with which its name begins
+                    self._pending[self._accuracy.split()[0]] = scores[max(scores)]
                 self._console.update(self._pending)
 
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
@@ -92,28 +125,47 @@ class Display:
         )
 
     def finish(self) -> None:
-        """The final table: what changed from the run's first to its last figure; no start for what was measured once."""
+        """The final table: what changed from the run's start to its end; no start for what was measured once."""
         rows: list[Row] = []
+        most = 0
         for label, name, form in TABLE:
-            if name in self._last:
-                (began, first), (ended, last) = self._first[name], self._last[name]
-                rows.append((label, first if began < ended else None, last, form))
+            values = [value for _, value in sorted(self._measured[name].items())]
+            if not values:
+                continue
+            steps = 1
+            if name.startswith("game/"):
+                steps = min(ENDS, max(1, len(values) // 2))
+                most = max(most, steps)
+            start = fmean(values[:steps]) if len(values) > 1 else None
+            rows.append((label.format(accuracy=self._accuracy), start, fmean(values[-steps:]), form))
         run = self._folder
         paths = {"run folder": run.path, "figures": run.metrics, "ledger": run.ledger, "policies": run.checkpoints}
-        self._console.finish(rows, paths)
+        self._console.finish(rows, paths, _told(most))
 
     def close(self) -> None:
         """Write what is still in memory, and print how many episodes were void, and why."""
         for cause, count in self._voids.most_common():
             known = causes.find(cause)
             self.event(f"void, without reward: {count} by {cause}: {known.meaning}. Next: {known.next_step}")
-        self._timeline.close()
+        self._bars.do(lambda: self._timeline.close(), PATIENCE)
         self._log.close()
         if self._wandb is not None:
-            self._wandb.close()
+            self._remote.do(self._wandb.close, UPLOAD)
+
+    def _open_timeline(self) -> None:
+        path = self._folder.timeline
+        self._timeline = anew(path, lambda: Timeline(path), self.event)
 
     def _note(self, step: int, values: Mapping[str, Any]) -> None:
-        for name in values:
-            if name.startswith(("eval/", "game/")) and values[name] is not None:
-                self._first.setdefault(name, (step, values[name]))
-                self._last[name] = (step, values[name])
+        for name, measured in self._measured.items():
+            if values.get(name) is not None:
+                measured[step] = values[name]
+
+
+def _told(steps: int) -> str:
+    """What start and end are in a table whose figures of the game are means of so many steps (0: it has none)."""
+    said = "start and end of accuracy: the first and the last evaluation"
+    if steps == 0:
+        return said
+    named = f"means of the first and the last {steps} steps" if steps > 1 else "the first and the last step"
+    return f"{said}\nstart and end of hops, valid questions, win rate: {named}"

@@ -4,44 +4,51 @@ finite is null and named in `not_finite`. Lines of steps that a resume plays aga
 import json
 import math
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ssp.base.errors import InvariantError
+from ssp.base.errors import InputError, InvariantError
+from ssp.base.files import set_aside
 from ssp.record.reader import BACK, read_metrics
+from ssp.telemetry.outlet import PATIENCE, Outlet
+from ssp.telemetry.tensorboard import TensorBoard
+
+T = TypeVar("T")
 
 Sink = Callable[[int, str, dict[str, float]], None]
 """(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""
+
+NO_SINKS: Mapping[str, Sink] = {}
 
 _OWN = ("step", "role", "time", "not_finite", BACK)
 
 
 class RunLog:
-    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`). `earlier`: what was there before."""
+    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`), and to `sinks`, by name.
 
-    def __init__(self, folder: str | Path, sinks: Sequence[Sink] = ()) -> None:
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
-        if path.exists():  # a kill may leave a line without its end: it was never written
-            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        self.earlier = read_metrics(path) if path.exists() else []
+    `earlier`: what was there before. `say` is told what is not written any more, or could not be gone on in."""
+
+    def __init__(
+        self, folder: str | Path, sinks: Mapping[str, Sink] = NO_SINKS, say: Callable[[str], object] = str
+    ) -> None:
+        self._path = Path(folder) / "metrics.jsonl"
+        self.earlier = anew(self._path, self._read, say)
         self._newest = max((line["step"] for line in self.earlier), default=-1)
-        self._file = path.open("a", encoding="utf-8")
-        self._folder = folder / "tensorboard"
-        self._board = self._open_board()
-        self._sinks = sinks
         self._back: dict[str, int] = {}
+        self._lines, self._scalars = Outlet(self._path.name, say), Outlet("tensorboard", say)
+        self._sinks = [(Outlet(name, say), sink) for name, sink in sinks.items()]
+        self._board = TensorBoard(self._path.parent / "tensorboard")
+        self._lines.do(self._open, PATIENCE)
+        self._scalars.do(self._board.open)
 
     def restart(self, step: int) -> None:
         """Play (re)starts after `step`: what is there of later steps is void, and comes again."""
         if self._newest > step:
             self._back = {BACK: step}
-            self._board.close()
-            self._board = self._open_board(purge_step=step + 1)
+            self._scalars.do(partial(self._board.restart, step))
             self._newest = step
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
@@ -55,34 +62,42 @@ class RunLog:
         self._back = {}
         if len(finite) < len(figures):
             line["not_finite"] = sorted(set(figures) - set(finite))
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
         self._newest = max(self._newest, step)
-        for name, value in finite.items():
-            self._board.add_scalar(f"{role}/{name}", value, step)
-        for sink in self._sinks:
-            sink(step, role, finite)
+        # A checkpoint that is saved next finds the lines of its step.
+        self._lines.do(partial(self._add, json.dumps(line, allow_nan=False)), PATIENCE)
+        self._scalars.do(partial(self._board.write, step, role, finite))
+        for outlet, sink in self._sinks:
+            outlet.do(partial(sink, step, role, finite))
 
     def close(self) -> None:
         """Flush both files and close them."""
-        self._file.close()
-        self._board.close()
+        self._lines.do(lambda: self._file.close(), PATIENCE)
+        self._scalars.do(self._board.close, PATIENCE)
+        for outlet, _ in self._sinks:
+            outlet.do(str, PATIENCE)
 
-    def _open_board(self, **options: Any) -> Any:
-        # Two writers of one second would share a file, and the second empty it; files are read in the order of names.
-        suffix = f".{time.time_ns()}"
-        return _summary_writer()(logdir=str(self._folder), flush_secs=10, filename_suffix=suffix, **options)
+    def _read(self) -> list[dict[str, Any]]:
+        if not self._path.exists():
+            return []
+        # A kill may leave a line without its end: it was never written.
+        os.truncate(self._path, self._path.read_bytes().rfind(b"\n") + 1)
+        return read_metrics(self._path)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def _add(self, line: str) -> None:
+        self._file.write(line + "\n")
+        self._file.flush()
 
 
-def _summary_writer() -> Any:
-    """tensorboardX's writer, without torch, which it takes along where it can: 130 MB that nothing else here needs."""
-    modules: dict[str, Any] = sys.modules
-    hidden = "torch" not in modules
-    if hidden:
-        modules["torch"] = None  # makes its import fail, for which tensorboardX is prepared
+def anew(path: Path, start: Callable[[], T], say: Callable[[str], object]) -> T:
+    """What `start` gives; where it cannot go on in the file at `path`, that is set aside, said, and a new one begun."""
     try:
-        from tensorboardX import SummaryWriter
-    finally:
-        if hidden:
-            del modules["torch"]
-    return SummaryWriter
+        return start()
+    except (InputError, OSError) as error:
+        moved = set_aside(path)
+        found = error.found if isinstance(error, InputError) else error
+        say(f"{path.name} cannot be gone on in ({found}): it is {moved.name} now, and a new one begins")
+        return start()

@@ -52,10 +52,10 @@ NAME = 40
 """Cells of a row's name that keep their width."""
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "") -> Table:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A table without lines: the first column and those of numbers, which lie to the right, keep their width; text folds."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
-    made = Table(box=None, padding=(0, 1), header_style="bold", title=title or None, title_justify="left")
+    made = Table(box=None, padding=(0, 1), header_style="bold")
     for at, heading in enumerate(headings):
         numbers = all(row[at].plain[:1] in "+-.0123456789" for row in cells)
         longest = max(

@@ -22,18 +22,24 @@ def check(mode: str) -> None:
 
 
 class WandbLog:
-    """One run there. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends later."""
+    """One run there. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends later. Making it asks
+    nobody: `open` does."""
 
     def __init__(self, cfg: Config, folder: Path) -> None:
+        self._mode, self._folder = cfg.telemetry.wandb, folder
+
+    def open(self) -> None:
+        """Begin the run, or go on in it."""
         import wandb
 
+        folder = self._folder
         mark = folder / "wandb" / "id.txt"
         if not mark.exists():
             mark.parent.mkdir(exist_ok=True)
             mark.write_text(secrets.token_hex(6), encoding="utf-8")
         off = {"disable_git": True, "save_code": False, "x_disable_meta": True, "x_disable_stats": True}
         where = {"project": os.environ.get("WANDB_PROJECT", "ssp"), "name": folder.name, "dir": str(folder)}
-        again = {"id": mark.read_text(encoding="utf-8"), "resume": "allow", "mode": cfg.telemetry.wandb}
+        again = {"id": mark.read_text(encoding="utf-8"), "resume": "allow", "mode": self._mode}
         self._run = wandb.init(**where, **again, settings=wandb.Settings(console="off", quiet=True, **off))
         # Steps are a figure of their own: those that a resume plays again are told again, which its own counter refuses.
         self._run.define_metric("*", step_metric="step")

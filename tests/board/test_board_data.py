@@ -218,10 +218,10 @@ def test_pieces_of_a_transcript() -> None:
 @pytest.mark.parametrize(
     ("corpus", "wanted"),
     [
-        ("world:heldout", {"name": "nq", "corpus": "world:heldout", "elsewhere": True}),
-        ("world:train", {"name": "nq", "corpus": "world:train", "elsewhere": False}),
-        ("/data/wiki.jsonl", {"name": "nq", "corpus": "wiki.jsonl", "elsewhere": True}),
-        ("none", {"name": "nq", "corpus": None, "elsewhere": False}),
+        ("world:heldout", {"name": "nq", "corpus": "world:heldout", "elsewhere": True, "held": True}),
+        ("world:train", {"name": "nq", "corpus": "world:train", "elsewhere": False, "held": True}),
+        ("/data/wiki.jsonl", {"name": "nq", "corpus": "wiki.jsonl", "elsewhere": True, "held": True}),
+        ("none", {"name": "nq", "corpus": None, "elsewhere": False, "held": True}),
     ],
 )
 def test_the_periodic_evaluation_is_the_runs_own(tmp_path: Path, corpus: str, wanted: dict[str, Any]) -> None:

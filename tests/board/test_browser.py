@@ -133,6 +133,30 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
     assert "step 12" in legend and "26-50 %" in legend and "50.0 %" in legend
 
 
+def test_tiles_compare_means_of_steps_and_bands_have_a_width_at_the_ends(browser: Chrome, tmp_path: Path) -> None:
+    run = by_hand(tmp_path / "run", ["one ?"])
+    log = RunLog(run.path)
+    for step in range(1, 13):
+        value = {1: 0.4, 12: 0.4}.get(step, 0.5 if step < 7 else 0.3)
+        log.write(step, "game", {"game/valid_rate": value, "game/win_rate": 1.0})
+    for step, share in ((0, 0.0), (12, 1.0)):
+        log.write(step, "eval", {"eval/accuracy": share, "eval/items": 20.0, "eval/stderr": 0.0})
+    log.close()
+    save(looked(run), tmp_path / "board.html")
+    browser.open((tmp_path / "board.html").as_uri())
+    browser.until("SSP.ready === true")
+    tiles = browser.run("VIEWS.overview.tiles.innerText")
+    assert "proposals valid\n32.0 % from 48.0 %" in tiles, "single steps would be equal"
+    assert "held-out accuracy\n100.0 % from 0.0 %" in tiles
+    assert "first 5 steps" in browser.run("VIEWS.overview.told.innerText")
+    bands = browser.run("VIEWS.overview.charts.held.spec.series[0].band")
+    assert [round(value, 4) for band in bands for value in band[1:]] == [0.0, 0.1611, 0.8389, 1.0]
+    browser.run("SSP.run.evaluation = { ...SSP.run.evaluation, name: 'mine', held: false }; draw(true)")
+    browser.until("VIEWS.overview.charts.held.title === 'Accuracy on mine'")
+    assert "held-out" not in browser.run("view('overview').innerText").lower()
+    assert browser.errors == []
+
+
 def test_what_is_chosen_stays_when_there_is_news(browser: Chrome, address: str) -> None:
     browser.open(address + "#questions")
     gallery = "VIEWS.questions.gallery"

@@ -153,8 +153,9 @@ def test_runs_of_one_seed_and_start_are_paired_question_by_question(tmp_path: Pa
     assert [(pair["ours"], pair["theirs"]) for pair in versus["pairs"]] == [("clip", "own"), ("seeds", "again")]
     for pair, ours in zip(versus["pairs"], runs[1:3], strict=True):
         found, own = pair["difference"], ours.end.estimate
-        assert pair["questions"] == 60 and found["mean"] == pytest.approx(0.1 / 3) and found["low"] >= 0.0
-        assert own is not None and found["high"] - found["low"] < 0.6 * (own.high - own.low), "two differ"
+        assert pair["questions"] == 60 and found["mean"] == pytest.approx(0.1 / 3)
+        assert found["low"] < 0.0 < found["high"], "two questions gained and none lost of 60 is not beyond chance"
+        assert own is not None and found["high"] - found["low"] < 0.8 * (own.high - own.low), "two differ"
     assert versus["mean"]["mean"] == pytest.approx(0.1 / 3)
     assert paired(runs[:1]) == [] and paired([runs[0], runs[4]]) == [], "one arm has nothing to differ from"
 

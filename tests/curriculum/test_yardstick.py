@@ -48,9 +48,14 @@ def test_a_round_by_hand() -> None:
     (found,) = measure(there, fixed(rates), {})
     assert (found.step, found.questions) == (7, 2), "of round 9 one rate is left: too few"
     assert (found.own.mean, found.yardstick.mean) == (0.75, 0.25)
-    width = 1.96 * (0.125 / 2) ** 0.5
-    assert found.yardstick.low == pytest.approx(max(0.0, 0.25 - width))
-    assert found.own.low == pytest.approx(0.75 - width) and found.own.high == 1.0, "a share"
+    assert found.own[1:] == pytest.approx((0.1979, 0.9733), abs=1e-4), "as of a share of two questions"
+    assert found.yardstick[1:] == pytest.approx((1 - 0.9733, 1 - 0.1979), abs=1e-4)
+
+
+def test_a_round_in_which_all_was_right_has_an_interval() -> None:
+    (found,) = measure({1: [asked(at, 1.0) for at in range(8)]}, lambda questions: [0.0] * len(questions), {})
+    assert (found.own.high, found.yardstick.low) == (1.0, 0.0)
+    assert found.own.low == pytest.approx(0.6756, abs=1e-3) and found.yardstick.high == pytest.approx(0.3244, abs=1e-3)
 
 
 def test_questions_of_a_data_set_keep_all_their_answers() -> None:

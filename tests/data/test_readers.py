@@ -259,11 +259,11 @@ BAD_TARGETS = [
     ],
 ]
 BAD_DOCUMENTS = [
-    *[({**DOC, "contents": value}, "contents") for value in ("", 1, "\ud800")],
+    *[({**DOC, "contents": value}, "contents") for value in (1, "\ud800")],
     *[({**DOC, "id": value}, "id") for value in (None, True)],
     ({"id": "a", "title": "T"}, "contents"),
     ({"id": "a", "text": "T"}, "title"),
-    ({"id": "a", "title": "T", "text": ""}, "text"),
+    ({"id": "a", "title": "T", "text": 3}, "text"),
 ]
 BAD_QUESTIONS = [
     ({**EVAL, "question": " "}, "question"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
-from ssp.data.readers import Question, Target, read_questions, read_targets
+from ssp.data.readers import Question, Target, asked, read_questions, read_targets
 from ssp.data.writers import write_flashrag, write_plain, write_search_r1, write_ssp
 from ssp.game import protocols
 from ssp.game.judge import normalise
@@ -24,7 +24,10 @@ HOTPOT = [Question(f"hotpotqa/dev/{i}", f"where {i}?", (f"x{i}",), 0, "hotpotqa"
 TARGETS = [Target("0", "vure", 2, "Question 1: who?\nQuestion 2: where?"), Target("1", "東京")]
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).map(str.strip).filter(bool)
-golds = st.lists(texts.filter(normalise), min_size=1, max_size=3).map(tuple)
+bare = texts.filter(
+    lambda text: normalise(text) and not set(text) & set("|[({<#\\")
+)  # no list, no separator, no pattern
+golds = st.lists(bare, min_size=1, max_size=3).map(tuple)
 names = st.sampled_from(["nq", "hotpotqa", "a/b"])
 
 
@@ -91,6 +94,10 @@ def test_jsonl_formats_read_back(tmp_path, questions):
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question_lists())
 def test_search_r1_reads_back_or_is_refused(tmp_path, questions):
+    if any(asked(training_prompt().replace("{question}", q.question)) != q.question for q in questions):
+        with pytest.raises(InputError, match="the question follows"):
+            write_search_r1(tmp_path / "no.jsonl", questions, training_prompt())
+        return
     for name in ("q.parquet", "q.jsonl"):
         write_search_r1(tmp_path / name, questions, training_prompt())
         read = read_questions(tmp_path / name)

@@ -66,7 +66,7 @@ def test_voids_leave_the_periodic_estimate_and_silence_is_wrong() -> None:
 def test_nothing_scored_means_no_estimate() -> None:
     assert evaluation.summarise([Periodic(1, None)]) == {"items": 0.0, "void": 1.0}
     assert evaluation.summarise([]) == {"items": 0.0, "void": 0.0}
-    (line,) = evaluation.lines("set", [Row("q", "q ?", ["o"], None, cause="engine_died")], seed=0)
+    (line,) = evaluation.lines("set", [Row("q", "q ?", ["o"], None, cause="engine_died")])
     assert (line.rows, line.void, line.estimates) == (1, 1, {})
 
 
@@ -85,14 +85,14 @@ def test_the_judges_word_and_its_failures_are_kept_apart() -> None:
     words = [Grade(True), Grade(False), Grade(None, void_cause="judge_timeout")]
     said = [words[i % 3] for i in range(len(found))]
     judged = [replace(r, judge=g.right, judge_failure=g.void_cause) for r, g in zip(found, said, strict=True)]
-    *_, line = evaluation.lines("set", judged, seed=0)
+    *_, line = evaluation.lines("set", judged)
     assert line.failures == 2 and line.estimates["judge"].mean == 0.5, "failures are neither right nor wrong"
     assert [row.judge_failure for row in judged[:3]] == ["", "", "judge_timeout"]
 
 
 @pytest.mark.covers("SS-13")
 def test_the_table_has_a_line_a_hop_count_and_the_whole() -> None:
-    lines = {line.label: line for line in evaluation.lines("set", rows(), seed=0)}
+    lines = {line.label: line for line in evaluation.lines("set", rows())}
     assert list(lines) == ["set 1hop", "set 2hop", "set 3hop", "set"]
     whole = lines["set"]
     assert (whole.rows, whole.void) == (9, 1)
@@ -101,29 +101,37 @@ def test_the_table_has_a_line_a_hop_count_and_the_whole() -> None:
     }  # fmt: skip
 
 
-def test_intervals_come_from_the_seed_and_cover() -> None:
-    made = [Row(f"q{i}", "", ["o"], "o", em=float(i % 2)) for i in range(100)]
-    (one,), (two,), (other,) = (evaluation.lines("set", made, seed=seed) for seed in (1, 1, 2))
-    a, b, c = (line.estimates["em"] for line in (one, two, other))
-    assert (a.low, a.high) == (b.low, b.high) != (c.low, c.high)
-    assert a.low == pytest.approx(0.4, abs=0.03) and a.high == pytest.approx(0.6, abs=0.03)
+@pytest.mark.parametrize(
+    ("right", "asked", "low", "high"),
+    [(50, 100, 0.4038, 0.5962), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (1, 1, 0.2065, 1.0), (0, 2, 0.0, 0.6576)],
+)
+def test_a_share_has_the_interval_of_wilson_also_at_its_ends(right: int, asked: int, low: float, high: float) -> None:
+    made = [Row(f"q{i}", "", ["o"], "o", em=float(i < right), searches=2) for i in range(asked)]
+    (line,) = evaluation.lines("set", made)
+    em = line.estimates["em"]
+    assert (em.low, em.high) == pytest.approx((low, high), abs=1e-4)
+    searches = line.estimates["searches"]
+    assert (searches.mean, searches.low, searches.high) == (2.0, 2.0, 2.0), "a count is no share"
 
 
 def test_samples_of_one_question_are_no_further_questions() -> None:
     one = [Row(f"q{i}", "", ["o"], "o", em=float(i % 2)) for i in range(50)]
     many = [Row(row.id, "", ["o"], "o", sample=s, em=row.em) for row in one for s in range(4)]
-    (a,), (b,) = evaluation.lines("set", one, 0), evaluation.lines("set", many, 0)
+    (a,), (b,) = evaluation.lines("set", one), evaluation.lines("set", many)
     assert (a.estimates["em"].low, a.estimates["em"].high) == (b.estimates["em"].low, b.estimates["em"].high)
 
 
 def test_the_macro_average_weighs_sets_alike() -> None:
     sets = {
-        name: evaluation.lines(name, [Row(f"{i}", "", ["o"], "o", em=float(i < right)) for i in range(n)], 0)[-1]
+        name: evaluation.lines(name, [Row(f"{i}", "", ["o"], "o", em=float(i < right)) for i in range(n)])[-1]
         for name, n, right in (("a", 10, 10), ("b", 90, 0))
     }
     line = evaluation.macro(sets)
     assert (line.rows, line.estimates["em"].mean) == (100, 0.5)
-    assert line.estimates["em"].low == line.estimates["em"].high == 0.5
+    a, b = (sets[name].estimates["em"] for name in ("a", "b"))
+    both = line.estimates["em"]
+    assert (both.low, both.high) == pytest.approx((0.5 - (1.0 - a.low) / 2, 0.5 + b.high / 2))
+    assert both.low < 0.4 and both.high < 0.53
 
 
 def test_tasks_depend_on_seed_question_and_sample_only() -> None:

@@ -33,7 +33,7 @@ def test_a_folder_of_predictions_gives_each_sets_scores_and_their_average(tmp_pa
     write(tmp_path / "more.jsonl", *more)
     read = predictions.read([tmp_path], {})
     assert {name: len(rows) for name, rows in read.items()} == {"nq": 4, "popqa": 1, "more": 3}
-    lines = {name: evaluation.lines(name, rows, 0)[-1] for name, rows in read.items()}
+    lines = {name: evaluation.lines(name, rows)[-1] for name, rows in read.items()}
     nq, popqa = lines["nq"].estimates, lines["popqa"].estimates
     assert (nq["em"].mean, nq["sub_em"].mean, nq["f1"].mean) == (1 / 4, 3 / 4, pytest.approx((2 / 3 + 1) / 4))
     assert (popqa["em"].mean, popqa["f1"].mean) == (1, 1)

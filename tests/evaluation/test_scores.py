@@ -51,7 +51,7 @@ def test_eight_predictions_give_pass_mean_and_majority() -> None:
     samples = [
         Row("q", "?", ["a1"], answer, sample=i, em=float(answer in ("a1", "A1."))) for i, answer in enumerate(said)
     ]
-    (line,) = evaluation.lines("set", samples, 0, ks=[1, 2, 4, 8])
+    (line,) = evaluation.lines("set", samples, ks=[1, 2, 4, 8])
     means = {name: estimate.mean for name, estimate in line.estimates.items()}
     assert means["em"] == means["mean@8"] == means["pass@1"] == 3 / 8
     assert means["pass@2"] == pytest.approx(1 - (5 * 4 / 2) / (8 * 7 / 2)) and means["pass@8"] == 1.0
@@ -66,5 +66,5 @@ def test_a_question_with_too_few_scored_samples_is_in_no_pass_at_k() -> None:
         Row("r", "?", ["a1"], "x", em=0.0),
         Row("r", "?", ["a1"], "x", sample=1, em=0.0),
     ]
-    (line,) = evaluation.lines("set", samples, 0, ks=[1, 2])
+    (line,) = evaluation.lines("set", samples, ks=[1, 2])
     assert line.estimates["pass@1"].mean == 0.5 and line.estimates["pass@2"].mean == 0.0

@@ -136,7 +136,7 @@ def test_an_edited_manifest_is_refused(folder, edit):
         ({"version": 1}, "version 2.*version 1.*ssp index"),
         ({"version": 3}, "version"),
         ({"format": "ssp-bm25", "version": 1}, "ssp-bm25.*ssp index"),
-        ({"tokeniser": "x"}, "tokeniser"),
+        ({"tokeniser": "x"}, "built by x.*ssp index --corpus"),
         ({"files": {}}, "lists no documents"),
         ({"files": 3}, "manifest"),
         ({"rows": 4}, "offsets.npy has"),

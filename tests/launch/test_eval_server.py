@@ -45,4 +45,4 @@ def test_a_server_is_evaluated_with_the_protocols_own_rollout(
     assert "policy mine at http://127.0.0.1" in capsys.readouterr().out
     question = rows[0]["question"]
     assert ask.main([question, *server, "--model", "mine"]) == 0
-    assert "answer: none (1 searches)" in capsys.readouterr().out
+    assert "answer: none (1 search, wrong; right: " in capsys.readouterr().out

@@ -25,7 +25,7 @@ from ssp.base.models import read_json
 from ssp.base.printable import printable
 from ssp.capacity.memory import shapes
 from ssp.data import readers
-from ssp.engines import folder as models
+from ssp.engines.folder import ModelFolder
 from ssp.game.evaluation import predictions
 from ssp.game.protocols import load as protocols
 from ssp.learning.warmup import rag, traces
@@ -48,6 +48,21 @@ STATE = '{"step": 1, "folders": {"solver": "checkpoints/solver/v1"}, "sha256": "
 TRACE = '{"question": "who ?", "answer": "b", "messages": [{"role": "user", "content": "x"}]}\n'
 METRIC = '{"step": 1, "role": "eval", "time": 1.0, "accuracy": 0.5}\n'
 
+
+def of_model(take: Callable[[Path], object]) -> Callable[[Path], object]:
+    """What reads a file of a model: `take` gets its folder, with a configuration."""
+
+    def reader(file: Path) -> object:
+        config = file.with_name("config.json")
+        config.write_text(MODEL, encoding="utf-8")
+        try:
+            return take(file.parent)
+        finally:
+            config.unlink()
+
+    return reader
+
+
 READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "questions": ("q.jsonl", QUESTION, readers.read_questions),
     "packed questions": ("q.jsonl.gz", QUESTION, readers.read_questions),
@@ -63,8 +78,9 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "protocol file": ("p.yaml", PROTOCOL, lambda path: protocols.read(path, lambda name: path)),
     "model": ("config.json", MODEL, read_json),
     "shape": ("config.json", MODEL, lambda path: shapes.find(str(path.parent))),
-    "weights": ("model.safetensors", "\x10\0\0\0\0\0\0\0" + '{"a": {"shape": [1]}}', lambda path: models.read_weights(path.parent)),
-    "size": ("model.safetensors", "\x10\0\0\0\0\0\0\0" + '{"a": {"shape": [1]}}', lambda path: shapes.find(str(path.parent))),
+    "weights": ("model.safetensors", "\x10\0\0\0\0\0\0\0" + '{"a": {"shape": [1]}}', of_model(lambda folder: ModelFolder(folder).weights())),
+    "index of weights": ("model.safetensors.index.json", '{"weight_map": {"a": "a.safetensors"}}', of_model(ModelFolder)),
+    "size": ("model.safetensors", "\x10\0\0\0\0\0\0\0" + '{"a": {"shape": [1]}}', of_model(lambda folder: shapes.find(str(folder)))),
     "encoder": ("modules.json", "[]", lambda path: read_json(path, list)),
     "record": ("ssp.json", '{"role": "solver"}', lambda path: read_record(path.parent)),
     "state": ("state.json", STATE, lambda path: read_state(path, path.parent)),

@@ -199,8 +199,8 @@ def test_an_episode_is_shown_with_its_mask(run: Path, capsys: pytest.CaptureFixt
         "-- observation: 6 tokens, 0 trained",
         "-- model: 3 tokens, 3 trained",
     ]
-    assert f"search  {OTHER}" in text and f"answer  {TARGET}" in text and f"answer: {TARGET} (1 searches)" in text
-    assert "queued scored, reward 1" in text and "valid , 4 attempts, win rate 0.33" in text and "4 to 4" in text
+    assert f"search  {OTHER}" in text and f"answer  {TARGET}" in text and f"answer: {TARGET} (1 search, right)" in text
+    assert "queued scored, reward 1" in text and "valid, 4 attempts, win rate 0.33" in text and "4 to 4" in text
 
 
 def test_every_token_can_be_listed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

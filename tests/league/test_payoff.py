@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.base.intervals import wilson
 from ssp.record.ledger import Ledger
-from ssp.selfplay.league.payoff import PayoffTable, Result, count, wilson
+from ssp.selfplay.league.payoff import PayoffTable, Result, count
 
 
 def test_counts_add_up_and_a_stranger_has_none() -> None:

@@ -132,3 +132,29 @@ def test_a_context_without_a_token_to_train_is_no_row():
     batch = collate([episode], [1.0], [0], turns=[(0.0, 0.0, 0.0, 1.0)])
     assert batch.source is None and batch.mask.tolist() == [[False, True]]
     assert batch.ids.tolist() == [[14, 6]] and batch.token_rewards.tolist() == [[0.0, 1.0]]
+
+
+def fewest_parts_of(sizes, most):
+    """How many consecutive parts of at most `most` there must be."""
+    parts, filled = 1, 0
+    for size in sizes:
+        if filled + size > most:
+            parts, filled = parts + 1, 0
+        filled += size
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_largest_packed_part_is_as_small_as_so_few_parts_allow(seed):
+    """Against every bound that could be; the first row may be as large as the budget, or one token long."""
+    drawn = torch.randint(1, 20, (9,), generator=torch.Generator().manual_seed(seed))
+    for budget in (20, 31, 60, 400):
+        parts = micro_batches(drawn, torch.arange(9), budget, packing=True)
+        totals = [int(drawn[part].sum()) for part in parts]
+        assert torch.cat(parts).tolist() == list(range(9)) and max(totals) <= budget
+        sizes = drawn.tolist()
+        assert len(parts) == fewest_parts_of(sizes, budget)
+        bounds = range(max(sizes), budget + 1)
+        assert max(totals) == next(most for most in bounds if fewest_parts_of(sizes, most) == len(parts))
+    one = torch.tensor([1])
+    assert [part.tolist() for part in micro_batches(one, torch.arange(1), 5, packing=True)] == [[0]]

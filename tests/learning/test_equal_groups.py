@@ -68,7 +68,7 @@ def test_equal_attempts_are_trained_where_a_term_acts(model_dir, make_batch, rol
         for right in ([T] * 4, [F] * 4):
             settled = settle(cfg, [game("g1", right)], 7)
             assert ends(settled, SOLVER) == {"queued" if acts else "dropped no_signal"}
-            assert len(settled.items[SOLVER]) == 4 * acts
+            assert len(settled.samples[SOLVER]) == 4 * acts
             assert settled.counts["groups"] == 0 and settled.counts["left/no_signal"] == (not acts)
     role.algorithm = algorithm
     made = learner(model_dir, make_batch, role, terms)
@@ -83,7 +83,7 @@ def test_equal_proposals_too(algorithm, terms, acts):
     pair = [game("g0", [T, F, T, F]), game("g1", [F, T, F, T])]
     settled = settle(cfg, pair, 7)
     assert ends(settled, PROPOSER) == {"queued" if acts else "dropped no_signal"}
-    assert len(settled.items[PROPOSER]) == 2 * acts and len(settled.items[SOLVER]) == 8
+    assert len(settled.samples[PROPOSER]) == 2 * acts and len(settled.samples[SOLVER]) == 8
 
 
 @pytest.mark.parametrize("role_name", [SOLVER, PROPOSER])
@@ -129,9 +129,9 @@ def test_remax_drops_a_group_only_where_every_turn_earned_what_the_greedy_answer
 
     role.algorithm = "remax"
     mine = learner(model_dir, make_batch, role, terms)
-    items = settled.items[SOLVER]
-    given = [item.turns for item in items] if acts else turns
-    baselines = [item.baseline for item in items] if acts else [greedy] * 2
+    samples = settled.samples[SOLVER]
+    given = [sample.turns for sample in samples] if acts else turns
+    baselines = [sample.baseline for sample in samples] if acts else [greedy] * 2
     batch = collate(make_episodes(2), [1.0, 1.0], [0, 0], baselines, given if any(given) else None)
     logprobs = torch.where(batch.mask, make_batch(2, noise=0.3).logprobs + 1.0, 0.0)  # it became less likely
     assert acts_on(mine, replace(batch, logprobs=logprobs)) is acts

@@ -13,8 +13,9 @@ from transformers import AutoModelForCausalLM
 from ssp.base.errors import InputError
 from ssp.config.role import LearnerConfig
 from ssp.learning.backends.ranks import SOLO, Ranks, deal
+from ssp.learning.figures import Figures
 from ssp.learning.learner import Learner
-from ssp.learning.memory import pieces
+from ssp.learning.memory import Job, gradient, pieces
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +116,42 @@ def test_every_rank_has_as_many_pieces_and_every_row_counts_once(world):
     assert sorted(counted) == list(range(6))
     assert all(rows.tolist() == [1] for parts in found for rows, counts in parts if not counts)
     assert all(counts for _, counts in pieces(row_lengths, torch.arange(6), config, SOLO))
+
+
+class Quiet(Ranks):
+    """One rank of several whose sums nobody answers: what it gives is its own share."""
+
+    def total(self, values):
+        return list(values)
+
+
+class Summing:
+    """A backend of one number, whose gradient is what was given back."""
+
+    def __init__(self, config, ranks):
+        self.config, self.ranks, self.given, self.calls = config, ranks, 0.0, 0
+        self.weight = torch.ones(1, requires_grad=True)
+
+    def zero(self):
+        self.given = 0.0
+
+    def backward(self, loss, last):
+        self.given += float(torch.autograd.grad(loss, self.weight)[0])
+        self.calls += 1
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8])
+def test_a_row_that_is_computed_to_fill_a_rank_up_adds_nothing(world):
+    """Neither to the gradient nor to the loss; all ranks give back equally often, as their collectives must match."""
+    ends = torch.tensor([30, 5, 9, 12, 30, 7])
+    config, gradients, losses, calls = LearnerConfig(token_budget=32), 0.0, 0.0, set()
+    for rank in range(world):
+        backend = Summing(config, Quiet(rank, world))
+
+        def loss(rows, figures, backend=backend):
+            return backend.weight.sum() * float(ends[rows].sum())
+
+        losses += sum(gradient([Job(ends, torch.arange(6), loss, Figures())], backend))
+        gradients += backend.given
+        calls.add(backend.calls)
+    assert gradients == losses == float(ends.sum()) and len(calls) == 1

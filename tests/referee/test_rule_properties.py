@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from proposals import MINI, proposal
 
 from ssp.base.episode import Document
+from ssp.base.words import count, fold, length, names, words
 from ssp.config.schema import RefereeConfig
 from ssp.game.referee.evidence import EVIDENCE
 from ssp.game.referee.rules import RULES, broken_rule
-from ssp.game.referee.words import count, fold, length, names, words
 from tests.blocks import made
 
 PIECES = st.sampled_from(

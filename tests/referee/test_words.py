@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ssp.game.referee.words import count, fold, length, names, within, words
+from ssp.base.words import count, fold, length, names, within, words
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ssp.views.replay.forced import Verdicts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 
-from suite_models import arrays, logprobs, network, save
+from suite_models import arrays, logprobs, network
 
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.engines.base import Sampling
@@ -39,7 +39,7 @@ MODEL = "qwen2-tied"
 def test_versions_that_change_in_the_middle_of_a_turn(tmp_path: Path, temperature: float) -> None:
     """The embedded engine over a switch of weights that keeps its keys, then an observation and another turn."""
     old, new = network(MODEL), network(MODEL, 1)
-    rows = Rows(save(old, tmp_path), "float32", True)
+    rows = Rows(old.config.to_dict(), "float32", True)
     rows.replace(Decoder(rows.shape, arrays(old), rows.dtype), keep=False)
     rows.open([0], [7])
     turns, log = Turns(rows), TokenLog()

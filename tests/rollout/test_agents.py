@@ -234,9 +234,9 @@ async def silent(question: str, client: Any, model: str, tools: Any) -> str:
     return "I know it"
 
 
-async def numbers(question: str, client: Any, model: str, tools: Any) -> Any:
+async def objects(question: str, client: Any, model: str, tools: Any) -> Any:
     await client.chat.completions.create(model=model, messages=[{"role": "user", "content": "x"}])
-    return 7
+    return {"answer": 7}
 
 
 async def endless(question: str, client: Any, model: str, tools: Any) -> str:
@@ -252,13 +252,14 @@ async def endless(question: str, client: Any, model: str, tools: Any) -> str:
         (blocking, "agent_deadline"),
         (hanging, "agent_deadline"),
         (silent, "agent_silent"),
-        (numbers, "agent_result"),
+        (objects, "agent_result"),
     ],
 )
 def test_what_the_code_does_wrong_voids(solve: Any, cause: str) -> None:
     (episode,) = playing(solve, ["a<|im_end|>"], seconds=0.5 if cause == "agent_deadline" else 20.0)
     assert (episode.outcome, episode.cause) == (Outcome.VOID, cause)
-    assert episode.detail == {raising: "RuntimeError: no", leaving: "SystemExit: 3"}.get(solve, "")
+    said = {raising: "RuntimeError: no", leaving: "SystemExit: 3", objects: "dict, which is no text"}
+    assert episode.detail == said.get(solve, "")
 
 
 @pytest.mark.parametrize(

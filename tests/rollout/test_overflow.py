@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scripts import ANSWER, QWEN, SEARCH_R1, Books, Chain, encode, limits, pieces, play, search, with_tokens
@@ -41,6 +43,18 @@ def test_a_first_passage_that_is_too_long_is_cut_at_a_token_border() -> None:
     whole = limits(observation_tokens=len(encode(QWEN, SEARCH_R1.observation([long, short]))))
     (all_of_it,) = play([[search("q"), ANSWER]], Books([long, short]), limits=whole)
     assert (all_of_it.documents, all_of_it.cuts) == ([long, short], 0)
+
+
+@pytest.mark.parametrize("most", [61, 74, 90, 133])
+def test_a_passage_that_is_cut_is_the_longest_that_fits(most: int) -> None:
+    """With its next token it would be too long."""
+    long = Document("a", '"Long"\n' + "naïve passages of many words " * 40)
+    borders = [end for _, end in QWEN(long.contents, return_offsets_mapping=True)["offset_mapping"]]
+    (episode,) = play([[search("q"), ANSWER]], Books([long]), limits=limits(observation_tokens=most))
+    (shown,) = episode.documents
+    end = min(border for border in borders if border > len(shown.contents))
+    more = replace(shown, contents=long.contents[:end])
+    assert len(encode(QWEN, SEARCH_R1.observation([shown]))) <= most < len(encode(QWEN, SEARCH_R1.observation([more])))
 
 
 def contexts(renderer: Renderer, turns: list[str], sizes: LimitsConfig) -> tuple[Episode, list[str]]:

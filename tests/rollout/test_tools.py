@@ -283,10 +283,10 @@ def test_the_function_of_the_page_is_a_tool(tmp_path: Path) -> None:
         ("[search, search]", "names each tool once"),
         ("[search, '{code}:NOT']", "a tool is a function"),
         ("[search, '{code}:gone']", "has no attribute 'gone'"),
-        ("[search, '{code}:lying']", "a letter, then letters"),
+        ("[search, '{code}:lying']", "a JSON schema of type object"),
         ("[search, 'mcp:carrier-pigeon']", "stdio:COMMAND"),
         ("[search, 'mcp:stdio:']", "stdio:COMMAND"),
-        ("[search, 'mcp:stdio:/no/such/program']", "an MCP server answers"),
+        ("[search, 'mcp:stdio:/no/such/program']", "stdio:COMMAND"),
         ("[search, 'mcp:http://127.0.0.1:9/mcp']", "an MCP server answers"),
         ("[search, 'mcp:http://me:secret@127.0.0.1:9/mcp']", "without user, password and query"),
         ("[search, 'mcp:http://127.0.0.1:9/mcp?token=secret']", "without user, password and query"),
@@ -319,9 +319,11 @@ def test_schemas_and_names_that_are_none_are_refused() -> None:
         Offer("a", "", {"type": "string"}),
         Offer("a", "", {"type": "object", "properties": 7}),
         Offer("a b", "", READ.parameters),
+        Offer("a" * 65, "", READ.parameters),
     ):
         with pytest.raises(InputError):
             offered(offer, "here")
+    assert offered(Offer("a" * 64, "", READ.parameters), "here").name == "a" * 64
     for taken in ("answer", "search", "think"):
         with pytest.raises(InputError, match="a name of its own"):
             protocols.get("search-r1").offering([Offer(taken, "", READ.parameters)])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import fakes
 import pytest
-from fakes import Sink, brief, config, game
+from fakes import Sink, Stage, brief, config, game
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from ssp.base.errors import Fault, InvariantError
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.learning.samples import Sample
+from ssp.selfplay import health
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.records import Brief, Game, Published
@@ -78,6 +80,17 @@ def test_junk_alarm_needs_the_sign_several_rounds_in_a_row() -> None:
     assert alarm is not None and "3 rounds" in str(alarm) and alarm.exit_code == 1 and not said
     warned = JunkWatch(config(referee__alarm_patience=1, health__on_collapse="warn"), said.append)
     assert warned.see(1, junk) is None and warned.see(2, junk) is None and len(said) == 1 and "1 rounds" in said[0]
+
+
+def test_a_junk_alarm_ends_the_run_after_it_has_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round counts as a sign here: the second one rings, no further one begins, and no episode is left open."""
+    monkeypatch.setattr(health, "WIN_RATE", 1.0)
+    monkeypatch.setattr(health, "VALID_RATE", 0.0)
+    stage = Stage(config(referee__alarm_patience=2, steps=6), tmp_path / "run")
+    with pytest.raises(health.JunkAlarm):
+        stage.play()
+    stage.settled()
+    assert stage.state()["step"] == 2 and {row["round"] for row in stage.rows("SELECT round FROM games")} == {1, 2}
 
 
 # evaluator

@@ -206,6 +206,23 @@ def test_the_void_limit_may_strike_at_any_time(tmp_path: Path, seed: int) -> Non
     stage.settled()
 
 
+@pytest.mark.parametrize("step", [0, 1, 3])
+def test_a_void_limit_that_only_an_evaluation_reaches_ends_the_run_too(tmp_path: Path, step: int) -> None:
+    """Before the first round, between two, and after the last one, where no round would notice."""
+    limits = {"void__limit": 0.05, "void__window": 40, "void__give_up_after": 0.0, "void__probe_every": 0.0}
+    stage = Stage(config(steps=3, eval__every=1, **limits), tmp_path / "run")
+
+    def evaluating(worker: int, method: str, count: int, args: tuple[Any, ...]) -> str:
+        there = method == "play" and args[1].stem.startswith(f"eval-one-{step:06d}-")
+        return "boom" if there else ""
+
+    stage.cast.players["solver"].fails = evaluating  # type: ignore[attr-defined]
+    with pytest.raises(VoidLimit, match="boom"):
+        stage.play()
+    stage.settled()
+    assert stage.state()["step"] <= step + 1 and not [row for row in stage.figures("eval")[step:]]
+
+
 @pytest.mark.parametrize("policy", ["own", "shared"])
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("bound", [0, 2])

@@ -13,7 +13,7 @@ from ssp.telemetry.runlog import RunLog, read_metrics
 
 def test_a_line_a_step_and_role(tmp_path):
     seen = []
-    log = RunLog(tmp_path, [lambda *args: seen.append(args)])
+    log = RunLog(tmp_path, {"seen": lambda *args: seen.append(args)})
     log.write(1, "solver", {"reward/mean": 0.5, "loss": float("nan")})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     log.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import socket
@@ -66,6 +67,8 @@ def folder(path: Path) -> Parcel:
     path.mkdir()
     for name, array in weights().items():
         save_file({name: array}, path / f"{name}.safetensors")
+    index = {"weight_map": {name: f"{name}.safetensors" for name in weights()}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
     return Parcel("folder", -1, 0, path=str(path))
 
 
@@ -105,7 +108,7 @@ def test_a_torn_or_missing_file_is_a_lost_payload(tmp_path: Path, left: int) -> 
     with pytest.raises(Fault, match="payload_lost"):
         Inbox("solver", 2).open(7, parcel)
     (tmp_path / "none").mkdir()
-    with pytest.raises(Fault, match="payload_lost.*holds no"):
+    with pytest.raises(Fault, match="payload_lost.*no weights"):
         Inbox("solver", 2).open(7, Parcel("folder", -1, 0, path=str(tmp_path / "none")))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import scripts
 
-from ssp.base.episode import Document, Outcome
+from ssp.base.episode import Document, Episode, Outcome
 from ssp.base.errors import InputError
 from ssp.base.tokenlog import Kind
 from ssp.config.schema import RefereeConfig
@@ -120,3 +120,17 @@ def test_no_traces_and_no_file(tmp_path: Path) -> None:
         read(tmp_path, "")
     with pytest.raises(InputError, match="jsonl file of traces"):
         traces.read(tmp_path / "none.jsonl")
+
+
+def test_a_verifiers_prompt_may_have_just_as_many_tokens_as_the_referee_gives_it(tmp_path: Path) -> None:
+    (trace,) = read(tmp_path, {**READS, "documents": [PARIS] * 8})
+
+    def played_under(tokens: int) -> Episode:
+        cfg = RefereeConfig(evidence="quoted", prompt_tokens=tokens)
+        (episode,) = traces.episodes([trace], scripts.SEARCH_R1, traces.verifies(cfg), 3)
+        return episode
+
+    prompt = played_under(4000).log.count(Kind.PROMPT)
+    assert played_under(prompt).log.count(Kind.PROMPT) == prompt
+    with pytest.raises(InputError, match="fits referee.prompt_tokens"):
+        played_under(prompt - 1)

@@ -16,13 +16,15 @@ SECRET = ("api_key", "secret", "password", "access_token")
 
 @dataclass(frozen=True)
 class Row:
-    """One override: `settings` of ours (none: `note` says why), `known` when the table has the key."""
+    """One override: `settings` of ours (none: `note` says why), `known` when the table has the key, `told` when its value
+    stands in the script."""
 
     key: str
     value: str
     settings: Settings = field(default_factory=dict)
     note: str = ""
     known: bool = True
+    told: bool = True
 
 
 def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) -> list[Row]:
@@ -52,10 +54,10 @@ def _row(override: Override, facts: Facts) -> Row:
         return Row(key, shown or "", note="no key of the five systems", known=False)
     if shown is None:
         ours = f"set {' and '.join(found.ours)}" if found.ours else found.note
-        return Row(key, "?", note=f"its value is not in the script: {ours}")
+        return Row(key, "?", note=f"its value is not in the script: {ours}", told=False)
     value = parsed(override.value or "")
     if "${" in str(value):  # it would be filled in from this machine's environment
-        return Row(key, shown, note=f"its value is not in the script: {' '.join(found.ours)}")
+        return Row(key, shown, note=f"its value is not in the script: {' '.join(found.ours)}", told=False)
     if override.value in ("", "null", "None") or not found.ours:
         return Row(key, shown, note=found.note or f"nothing to set ({' '.join(found.ours)})")
     meant = migration.find(found.stands_for) or found

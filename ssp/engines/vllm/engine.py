@@ -22,11 +22,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ssp.base.errors import Fault, InputError, InvariantError, hold
-from ssp.base.models import read_json
 from ssp.base.seeds import derive
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Generation, LiveEngine, Sampling, check_step
-from ssp.engines.folder import shapes
+from ssp.engines.folder import ModelFolder
 from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
 
@@ -78,12 +77,12 @@ class VllmEngine(LiveEngine):
     def __init__(
         self, model_dir: str | Path, config: EngineConfig, sleeps: bool = False, adapters: Sequence[LoraConfig] = ()
     ) -> None:
-        folder, self._shared, self.version = Path(model_dir), bool(adapters), 0
-        self.shapes = shapes(folder)
+        folder, self._shared, self.version = ModelFolder(Path(model_dir)), bool(adapters), 0
+        self.shapes = folder.shapes
         """Of its parameters, by Hugging Face name."""
-        self._tied = bool(read_json(folder / "config.json").get("tie_word_embeddings"))
         self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
-        self._vllm = setup.start(folder, config, sleeps, adapters)
+        with folder.plain() as plain:
+            self._vllm = setup.start(plain, config, sleeps, adapters)
         self._context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
@@ -98,8 +97,7 @@ class VllmEngine(LiveEngine):
         """See `Engine.load`. InputError for a missing or misshapen weight."""
         if self._shared:
             raise InvariantError("the base of adapters stays as it is")
-        left = ({"lm_head.weight"} if self._tied else set()) - self.shapes.keys()
-        found = {name: tuple(array.shape) for name, array in weights.items() if name not in left}
+        found = {name: tuple(array.shape) for name, array in weights.items()}
         if found != self.shapes:  # of missing ones vLLM itself only warns
             name = min(set(found.items()) ^ set(self.shapes.items()))[0]
             rule = f"weights hold {name} of shape {self.shapes.get(name, 'none')}"

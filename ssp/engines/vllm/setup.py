@@ -14,7 +14,7 @@ from typing import Any
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
-from ssp.base.shape import Shape
+from ssp.base.shape import Shape, context
 from ssp.config.role import EngineConfig, LoraConfig
 
 CPU_SHARE = 16
@@ -76,7 +76,7 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
 def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
     read = read_json(model_dir / "config.json")
-    own = int(read.get("max_position_embeddings", 0))
+    own = context(read)
     longest = config.longest or own
     chosen: dict[str, Any] = {
         "model": str(model_dir),

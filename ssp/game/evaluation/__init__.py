@@ -3,7 +3,7 @@ and is counted (law 2), draws depend on seed, set, question and sample (law 7), 
 rollout, the same one as in training (law 8)."""
 
 from ssp.game.evaluation.rows import Kept, Play, Row, make_tasks, mark, row_of, select, write_rows
-from ssp.game.evaluation.summary import DRAWS, Estimate, Line, lines, macro, metrics, summarise
+from ssp.game.evaluation.summary import COUNTS, Line, lines, macro, metrics, summarise
 
-__all__ = ["DRAWS", "Estimate", "Kept", "Line", "Play", "Row", "lines", "macro", "make_tasks", "mark", "metrics"]
+__all__ = ["COUNTS", "Kept", "Line", "Play", "Row", "lines", "macro", "make_tasks", "mark", "metrics"]
 __all__ += ["row_of", "select", "summarise", "write_rows"]

@@ -8,17 +8,19 @@ from pathlib import Path
 
 from ssp.base.errors import InputError, hold
 from ssp.data import rows as data
+from ssp.data.golds import answers
 from ssp.data.readers import Question
 from ssp.game.evaluation.rows import Row, row_of
-from ssp.game.judge import normalise
 
-_SUFFIXES = (".jsonl", ".parquet", ".gz", ".zst")
+_SUFFIXES = (".jsonl", ".parquet", *data.PACKED)
 _FIELDS = ("prediction", "pred")
+_FORM = re.compile(r"</think>|<answer>.*</answer>|\\boxed\{", re.DOTALL)
+"""What stands in a whole response and in no answer."""
 
 
 def stem(path: str | Path) -> str:
     """The name of a set: that of its file without the endings of data files."""
-    return re.sub(r"(\.(jsonl|parquet))?(\.(gz|zst))?$", "", Path(path).name)
+    return re.sub(r"(\.(jsonl|parquet))?(\.(gz|bz2|xz|zst))?$", "", Path(path).name)
 
 
 def read(paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]]) -> dict[str, list[Row]]:
@@ -50,9 +52,11 @@ def _own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
     for stem, path in files.items():
         before = len(seen)
         for row in data.rows(path):
-            golds, name = row.texts("golden_answers", one=True), row.label("set") or stem
-            if not all(map(normalise, golds)):
-                row.fail("golden_answers", "a gold answer keeps a word after normalisation", data.show(golds))
+            if "golden_answers" not in row.fields:
+                step = "name the file of questions with --data, or rename the column of the right answers"
+                rule = "predictions bring golden_answers, or stand beside --data"
+                row.fail("golden_answers", rule, row.lacks(), step)
+            golds, name = answers(row, row, "golden_answers"), row.label("set") or stem
             hops = row.count("hops", least=0) if row.has("hops") else 0
             id = row.key("id") if row.has("id") else str(row.index)
             question = Question(id, row.label("question"), tuple(golds), hops, rubric=row.label("rubric"))
@@ -88,8 +92,12 @@ def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) 
     place = row.inside("output") if isinstance(output, dict) and not output.keys().isdisjoint(_FIELDS) else row
     field = next((field for field in _FIELDS if field in place.fields), "prediction")
     if field not in place.fields:
-        row.fail(field, "a prediction is in the field prediction, pred or output.pred", "not there")
+        rule = "a prediction is in the field prediction, pred or output.pred"
+        row.fail(field, rule, row.lacks(), "rename the column that holds it to prediction")
     sample = row.count("sample", least=0) if row.has("sample") else 0
     row.claim(f"{name}#{sample}" if sample else name, seen)
     given = place.text(field, empty=True) if place.has(field) else None
+    if given and _FORM.search(given) and not row.has("set"):  # our own rows are what a protocol took out
+        rule, step = "a prediction is the answer alone", "take the answer out of the text around it"
+        place.fail(field, rule, data.show(given), step)
     return row_of(question, given, sample, row.label("cause") if given is None else "")

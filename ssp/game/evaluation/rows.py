@@ -13,8 +13,8 @@ from ssp.base.episode import SOLVER, Episode, Outcome, Task
 from ssp.base.errors import InvariantError, hold, holding
 from ssp.base.files import whole
 from ssp.base.seeds import derive
-from ssp.base.text import normalise
 from ssp.base.tokenlog import Kind
+from ssp.base.words import count, says
 from ssp.data.readers import Question
 from ssp.game.rewards import match
 
@@ -55,8 +55,9 @@ class Row:
 
     @property
     def words(self) -> int:
-        """Words of the answer."""
-        return len((self.prediction or "").split())
+        """Words of the answer: what stands between blanks, in scripts without blanks each character."""
+        answer = self.prediction or ""
+        return max(len(answer.split()), count(answer))
 
 
 def row_of(question: Question, prediction: str | None, sample: int = 0, cause: str = "") -> Row:
@@ -88,9 +89,8 @@ def played_row(question: Question, sample: int, episode: Episode) -> Row:
 
 
 def found(texts: Iterable[str], golds: Sequence[str]) -> bool:
-    """True when a gold answer stands, as whole words, in one of the texts."""
-    wanted = [f" {normalise(gold)} " for gold in golds]
-    return any(gold in f" {normalise(text)} " for text in texts for gold in wanted)
+    """True when whole words of one of the texts say a gold answer."""
+    return any(says(text, gold) for text in texts for gold in golds)
 
 
 def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:

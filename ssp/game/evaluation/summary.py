@@ -1,22 +1,20 @@
 """Summaries of rows: the periodic evaluation's figures, and the table's estimates with their intervals. The unit of
-every interval is the question; intervals depend on the seed and the rows only."""
+every interval is the question."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-
-from ssp.base.seeds import generator
+from ssp.base.intervals import Estimate, of_numbers, of_shares, together
 from ssp.base.text import normalise
 from ssp.game.evaluation.rows import Row
 from ssp.game.judge import same
 
 METRICS = ("em", "sub_em", "f1", "judge", "score", "recall", "searches", "turns", "words")
 """What a row tells, by field."""
-DRAWS = 1000
-"""Bootstrap samples behind an interval."""
+COUNTS = ("searches", "turns", "words")
+"""Of these what is a number and no share."""
 
 
 @dataclass(frozen=True)
@@ -55,25 +53,6 @@ def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over questions with its 95 % interval (percentile bootstrap); `draws` [DRAWS] are what that is cut from.
-    The interval of questions that all agree has no width."""
-
-    mean: float
-    draws: np.ndarray = field(repr=False)
-
-    @property
-    def low(self) -> float:
-        """Lower end."""
-        return float(np.quantile(self.draws, 0.025))
-
-    @property
-    def high(self) -> float:
-        """Upper end."""
-        return float(np.quantile(self.draws, 0.975))
-
-
-@dataclass(frozen=True)
 class Line:
     """One line of the table: a set, its questions of one hop count, or the macro average over sets. `rows` counts
     samples, `void` and `failures` those that a fault or the judge left without a score; `estimates` by metric name."""
@@ -85,14 +64,14 @@ class Line:
     estimates: dict[str, Estimate]
 
 
-def lines(name: str, rows: Sequence[Row], seed: int, ks: Sequence[int] = ()) -> list[Line]:
+def lines(name: str, rows: Sequence[Row], ks: Sequence[int] = ()) -> list[Line]:
     """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k."""
     hops = sorted({row.hops for row in rows} - {0})
     parts = [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops] if len(hops) > 1 else []
-    return [_line(label, part, seed, ks) for label, part in [*parts, (name, list(rows))]]
+    return [_line(label, part, ks) for label, part in [*parts, (name, list(rows))]]
 
 
-def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
+def _line(label: str, rows: list[Row], ks: Sequence[int]) -> Line:
     questions: dict[str, list[Row]] = {}
     for row in rows:
         questions.setdefault(row.id, []).append(row)
@@ -101,7 +80,8 @@ def _line(label: str, rows: list[Row], seed: int, ks: Sequence[int]) -> Line:
         for metric, value in question_values([row for row in samples if row.scored], ks).items():
             values.setdefault(metric, []).append(value)
     void, failures = sum(not row.scored for row in rows), sum(bool(row.judge_failure) for row in rows)
-    return Line(label, len(rows), void, failures, {name: estimate(of, seed, label) for name, of in values.items()})
+    estimates = {name: (of_numbers if name in COUNTS else of_shares)(of) for name, of in values.items()}
+    return Line(label, len(rows), void, failures, estimates)
 
 
 def pass_at(n: int, correct: int, k: int) -> float:
@@ -134,25 +114,10 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str,
     return values
 
 
-def estimate(values: Sequence[float], seed: int, label: str) -> Estimate:
-    """The mean of `values`, one a question; draws depend on `seed` and `label`."""
-    rng, array = generator(seed, "bootstrap", label), np.asarray(values)
-    n, at_once = len(array), max(1, 1_000_000 // len(array))
-    sizes = [min(at_once, DRAWS - start) for start in range(0, DRAWS, at_once)]
-    draws = [array[rng.integers(0, n, (size, n))].mean(axis=1) for size in sizes]
-    return Estimate(float(array.mean()), np.concatenate(draws))
-
-
-def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The unweighted mean of estimates over different questions."""
-    draws = np.mean([one.draws for one in estimates], axis=0)
-    return Estimate(sum(one.mean for one in estimates) / len(estimates), draws)
-
-
 def macro(sets: Mapping[str, Line]) -> Line:
     """The unweighted mean over sets, of every metric that all of them have."""
     found = list(sets.values())
     shared = [name for name in found[0].estimates if all(name in line.estimates for line in found)]
-    means = {name: mean([line.estimates[name] for line in found]) for name in shared}
+    means = {name: together([line.estimates[name] for line in found]) for name in shared}
     rows, void, failures = (sum(getattr(line, name) for line in found) for name in ("rows", "void", "failures"))
     return Line("macro average", rows, void, failures, means)

@@ -94,8 +94,9 @@ class Renderer:
         if tools and not self.shows_tools:
             forms = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
             told = f"{_TOOLS}\n{forms}"
-            first = shown[0]["content"] + "\n\n" if shown[0]["role"] == "system" else ""
-            shown[: bool(first)] = [{"role": "system", "content": first + told}]
+            teller = "system" if self._takes_system else "user"
+            first = shown[0]["content"] + "\n\n" if shown[0]["role"] == teller else ""
+            shown[: bool(first)] = [{"role": teller, "content": first + told}]
         for at, message in enumerate(shown):
             if message["role"] == "tool" and not self.shows_tools:
                 shown[at] = {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
@@ -115,6 +116,8 @@ class Renderer:
         """What ends a turn: ids (the end of turn, and stop strings that are one token), and the other stop strings.
         InputError when the tokenizer has no tokens for these, or for the role's prompt."""
         spoken = self.protocol.role(role)
+        if spoken.system and not self._takes_system:
+            raise self._unfit(f"it shows no system message, as the {role}'s prompt has one")
         (prompt,) = self.encode([HOLE.sub(" ", f"{spoken.system} {spoken.user}")])
         if getattr(self.tokenizer, "unk_token_id", None) in prompt:
             raise self._unwritten(f"a word of the {role}'s prompt")
@@ -158,9 +161,17 @@ class Renderer:
             raise self._unfit(f"it cannot lay out {[m['role'] for m in messages]}: {error}") from error
         return str(text)
 
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether the layout shows a message of the system."""
+        try:
+            return self._text([{"role": who, "content": _MARK} for who in ("system", "user")]).count(_MARK) > 1
+        except InputError:
+            return False
+
     def _prove(self) -> None:
         """Find out how the layout shows a turn and what follows it. InputError when it is not prefix-stable."""
-        system = any(role.system for role in self.protocol.roles.values())
+        system = any(role.system for role in self.protocol.roles.values()) and self._takes_system
         asked: list[Message] = [{"role": who, "content": _MARK} for who in ("system", "user")[not system :]]
         turn = self._probe()
         self._said: list[Message] = [*asked, {"role": "assistant", "content": turn}]

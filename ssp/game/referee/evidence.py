@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import regex
 
 from ssp.base.episode import Episode
+from ssp.base.words import count, names, tokens, within, words
 from ssp.game.judge import same
 from ssp.game.protocols import Protocol
-from ssp.game.referee.words import count, names, tokens, within, words
 
 Test = Callable[[Episode, str, Protocol, str], bool]
 

@@ -4,9 +4,9 @@ episode alone. `referee.rules` names the rules of a run, in the order in which t
 from collections.abc import Callable
 
 from ssp.base.episode import Episode
+from ssp.base.words import count, fold, length, names, words
 from ssp.config.schema import RefereeConfig
 from ssp.game.protocols import Protocol
-from ssp.game.referee.words import count, fold, length, names, words
 
 Rule = Callable[[Episode, str, RefereeConfig, Protocol], bool]
 

@@ -6,22 +6,24 @@ What the agent's code does wrong is a fault of ours, which voids its episode (la
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import inspect
+import numbers
 import os
-import shlex
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ssp.base.episode import Episode, Task
 from ssp.base.errors import Fault, hold, holding
 from ssp.engines.base import FreeEngine
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.rollout import programs
 from ssp.game.rollout.player import MODEL, Player, Refused
 from ssp.game.rollout.settings import Agent, Settings
-from ssp.game.rollout.tools import awaited, loop, wait
+from ssp.game.rollout.tools import awaited, exceptions, loop, wait
 from ssp.search.hits import Search
 
 if TYPE_CHECKING:
@@ -32,20 +34,30 @@ KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
 """What a program gets of the environment: no keys."""
 MOST = 2**22
 """Bytes of a request, or of a program's answer, at most."""
-ODD = ("logit_bias", "stream", "response_format", "functions", "echo", "suffix", "logprobs")
-"""What a request may not ask for."""
+SAID = 400
+"""Characters of what a program said last of its troubles, that are kept."""
+MISTAKES = {
+    "agents.exceptions.MaxTurnsExceeded",
+    "agents.exceptions.ModelBehaviorError",
+    "langgraph.errors.GraphRecursionError",
+    "pydantic_ai.exceptions.UnexpectedModelBehavior",
+    "pydantic_ai.exceptions.UsageLimitExceeded",
+}
+"""Exceptions by which frameworks say that the model did wrong: it called what is not there, or came to no end."""
 
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
-    """The agent that `solver.agent` names: a program, or a function that `place` finds. InputError for another thing."""
+    """The agent that `solver.agent` names: a program, or a function that `place` finds, which may say `mistakes`. InputError
+    for another thing."""
     if named.startswith(COMMAND):
-        words = shlex.split(named.removeprefix(COMMAND))
-        hold(words, "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME", named, "name a program")
+        rule = "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME"
+        words = programs.words(named.removeprefix(COMMAND), rule)
         return Agent(lambda player: _run(words, player), seconds)
     made = place(named)
     fits = inspect.iscoroutinefunction(made) and len(inspect.signature(made).parameters) == 4
     rule = "an agent is an async function of (question, client, model, tools)"
     hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
+    mistakes = exceptions(getattr(made, "mistakes", ()), "an agent", named)
     rule, step = "an agent needs the package openai", "pip install 'ssp[agents]'"
     with holding(ImportError, rule, lambda _: "not installed", step):
         from openai import AsyncOpenAI
@@ -62,29 +74,40 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
             raise RuntimeError(named) from raised
         return answer
 
-    return Agent(solve, seconds)
+    return Agent(solve, seconds, mistakes)
 
 
 async def _run(words: Sequence[str], player: Player) -> str:
     """The question on the program's standard input, the answer on its output: files, since what it leaves behind may keep a
-    pipe open. What it has started in its session ends with it."""
+    pipe open. What it has started in its session ends with it. A failure tells what it said last on its standard error."""
     told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
     env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
-    start, nowhere = asyncio.create_subprocess_exec, asyncio.subprocess.DEVNULL
-    with TemporaryFile() as asked, TemporaryFile() as said:
+    with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as troubles:
         asked.write(player.question.encode())
         asked.seek(0)
-        process = await start(*words, stdin=asked, stdout=said, stderr=nowhere, env=env, start_new_session=True)
+        fcntl.fcntl(troubles, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under who writes it
+        start, command = asyncio.create_subprocess_exec, programs.tied(words)
+        process = await start(*command, stdin=asked, stdout=answers, stderr=troubles, env=env, start_new_session=True)
         try:
-            while (code := process.returncode) is None and os.fstat(said.fileno()).st_size <= MOST:
+            while (code := process.returncode) is None and _length(answers) <= MOST:
                 await asyncio.sleep(0.05)
+                if _length(troubles) > MOST:
+                    os.ftruncate(troubles.fileno(), 0)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        answer = os.pread(said.fileno(), MOST + 1, 0)  # at no offset that others move
+        answer = os.pread(answers.fileno(), MOST + 1, 0)  # at no offset that others move
+        last = os.pread(troubles.fileno(), SAID, max(0, _length(troubles) - SAID)).decode(errors="replace").strip()
     if code or len(answer) > MOST:
-        raise RuntimeError(f"{words[0]}: exit code {code}, {len(answer)} bytes written, of {MOST} at most")
+        written = f"{len(answer)} bytes written, of {MOST} at most"
+        raise RuntimeError(
+            f"{words[0]}: exit code {code}, {written}. {last or 'It said nothing on its standard error'}"
+        )
     return answer.decode()
+
+
+def _length(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def play(
@@ -106,20 +129,25 @@ def play(
 
 async def _played(player: Player, agent: Agent, port: int) -> None:
     """A whole episode."""
-    episode, answer, fault = player.episode, None, None
+    episode, answer, fault, mistake = player.episode, None, None, ""
     player.url = f"http://127.0.0.1:{port}/{player.key}/v1"
     _PLAYERS[player.key] = player
     try:
         async with asyncio.timeout(agent.seconds):
             answer = await agent.solve(player)
-        if not isinstance(answer, str):
-            fault = Fault("agent_result")
-        elif not len(episode.log):
+        if not len(episode.log):
             fault = Fault("agent_silent")
+        elif not _answers(answer):
+            fault = Fault("agent_result", f"{type(answer).__name__}, which is no text")
     except TimeoutError:
         fault = Fault("agent_deadline")
     except Exception as error:  # whatever a user's agent raises
-        fault = Fault("agent_failed", f"{(error.__cause__ or error).__class__.__name__}: {error.__cause__ or error}")
+        cause = error.__cause__ or error
+        said = f"{cause.__class__.__name__}: {cause}"
+        if len(episode.log) and _mistaken(cause, agent.mistakes):
+            mistake = said
+        else:
+            fault = Fault("agent_failed", said)
     finally:
         del _PLAYERS[player.key]
         player.close()
@@ -129,9 +157,24 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
         return
     if fault is not None:
         episode.void(fault)
+    elif mistake:
+        episode.stopped = "mistake"
+        episode.tell(mistake)
     else:
-        episode.final = str(answer).encode("utf-8", "replace").decode().strip() or None  # half of a surrogate pair
+        text = "" if answer is None else str(answer)
+        episode.final = text.encode("utf-8", "replace").decode().strip() or None  # half of a surrogate pair
         episode.stopped = "final" if episode.final else "malformed"
+
+
+def _answers(answer: object) -> bool:
+    """Whether it is a text, a number that a policy handed in where a framework asked it for one, or none."""
+    return answer is None or isinstance(answer, str | numbers.Real) and not isinstance(answer, bool)
+
+
+def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bool:
+    """Whether the agent, or a framework that is known, says by `error` that the policy did wrong."""
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    return isinstance(error, mistakes) or not names.isdisjoint(MISTAKES)
 
 
 _PLAYERS: dict[str, Player] = {}
@@ -165,9 +208,6 @@ async def _answer(request: web.Request) -> web.Response:
         return refused(404, "not_found", "this episode is over, or the key is not its own")
     try:
         body = await request.json()
-        fits = isinstance(body, dict) and body.get("model") == MODEL and not any(map(body.get, ODD))
-        if not fits or any(body.get(name) not in (None, 1) for name in ("n", "best_of")):
-            raise Refused(f"a request is an object with model={MODEL}, n=1, and none of {', '.join(ODD)}")
         asked = player.complete if request.match_info["what"] == "completions" else player.chat
         return web.json_response(await asked(body))
     except (ValueError, Refused) as error:

@@ -34,6 +34,13 @@ CONTEXTS = 8
 _CALL = '\n<tool_call>\n{{"name": {}, "arguments": {}}}\n</tool_call>'
 _CALLED = re.compile(r"\s*<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 _ROLES = {"developer": "system", "function": "tool"}
+_TAKEN = "model messages prompt tools tool_choice parallel_tool_calls stop max_tokens max_completion_tokens"
+_OURS = "temperature top_p top_k min_p seed frequency_penalty presence_penalty repetition_penalty reasoning_effort"
+_UNHEARD = "verbosity user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention"
+KNOWN = {*_TAKEN.split(), *_OURS.split(), *_UNHEARD.split()}
+"""What a request may name: what is done, what is the run's whatever is asked for, and what changes no answer."""
+_USUAL = {"n": 1, "best_of": 1, "response_format": {"type": "text"}, "modalities": ["text"]}
+_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
 
 
 class Refused(Exception):
@@ -105,7 +112,8 @@ class Player:
 
     async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /v1/chat/completions`. Refused for what cannot be done."""
-        listed, tools = body.get("messages"), body.get("tools") or []
+        check(body)
+        listed, tools = body.get("messages"), _tools(body)
         if not isinstance(listed, list) or not listed or not all(isinstance(message, dict) for message in listed):
             raise Refused("messages is a list of messages, one at least")
         messages = [_plain(message) for message in listed]
@@ -116,7 +124,8 @@ class Player:
             added = self._added(messages, tools) if goes_on else None
             text = self._rendered(messages, tools) if added is None else added
             raw, written, stopped = await self._turn(text, added is None, body)
-            content, calls = _parsed(raw, body, f"call-{self._turns}" if tools else "")
+            calling = tools and body.get("tool_choice") != "none"
+            content, calls = _parsed(raw, body, f"call-{self._turns}" if calling else "")
             reply = {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})
             self._said, self._offered = [*messages, _plain(reply)], offered
             self._raw[_canon(self._said[-1])] = raw
@@ -125,6 +134,7 @@ class Player:
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /v1/completions`: a prompt that begins with all that was read and written goes on."""
+        check(body)
         prompt = body.get("prompt")
         if not isinstance(prompt, str) or not prompt:
             raise Refused("prompt is one text, and not empty")
@@ -218,18 +228,54 @@ class Player:
         self._engine.close(self._slots)
 
 
+def check(body: object) -> None:
+    """Refused, by name, for a request that asks for what cannot be done here."""
+    if not isinstance(body, dict) or body.get("model") != MODEL:
+        raise Refused(f"a request is an object with model={MODEL}")
+    odd = [name for name, value in body.items() if name not in KNOWN and value and value != _USUAL.get(name)]
+    if odd:
+        raise Refused(f"{', '.join(odd)}: not done here, so leave it out")
+    if body.get("tool_choice") not in (None, "auto", "none"):
+        raise Refused("tool_choice is auto or none, since what a policy writes is its own")
+
+
+def _tools(body: dict[str, Any]) -> list[Any]:
+    tools = body.get("tools") or []
+    named = isinstance(tools, list) and all(isinstance(tool, dict) and _name(tool.get("function")) for tool in tools)
+    if not named:
+        raise Refused("tools is a list of functions with names")
+    return list(tools)
+
+
+def _name(function: object) -> str:
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 def _plain(message: dict[str, Any]) -> Message:
     """A message as role and text; its calls as a policy writes them."""
+    if odd := [name for name, value in message.items() if value and name not in _MESSAGE]:
+        raise Refused(f"{', '.join(odd)} of a message: a policy reads texts and calls of tools alone")
     content, called = message.get("content") or "", message.get("tool_calls") or []
-    if isinstance(content, list):  # parts, of which texts are read
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    if isinstance(content, list):
+        content = "".join(map(_part, content))
     role = _ROLES.get(str(message.get("role")), str(message.get("role")))
     if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
         raise Refused("a message has the role system, user, assistant or tool, and a text")
-    for call in called if isinstance(called, list) else []:
-        function = (isinstance(call, dict) and call.get("function")) or {}
-        content += _CALL.format(json.dumps(function.get("name")), _orderly(function.get("arguments") or "{}"))
+    for call in called if isinstance(called, list) else [called]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not _name(function):
+            raise Refused("tool_calls of a message are calls of functions with names")
+        content += _CALL.format(json.dumps(_name(function)), _orderly(function.get("arguments") or "{}"))
     return {"role": role, "content": content}
+
+
+def _part(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    if not isinstance(text, str):
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        raise Refused(f"a message holds a part of the type {kind}: a policy reads texts alone")
+    return text
 
 
 def _orderly(arguments: object) -> str:
@@ -267,4 +313,5 @@ def _parsed(turn: str, body: dict[str, Any], id: str) -> tuple[str, list[dict[st
             return text, []
         function = {"name": told.tool, "arguments": told.text}
         calls.append({"id": f"{id}-{number}", "type": "function", "function": function})
-    return (_CALLED.sub("", text) if calls else text), calls
+    most = 1 if body.get("parallel_tool_calls") is False else len(calls)
+    return (_CALLED.sub("", text) if calls else text), calls[:most]

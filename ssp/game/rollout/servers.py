@@ -1,20 +1,21 @@
-"""Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official package.
+"""Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official package. So all episodes
+that a process plays speak to one server, and share what it keeps between calls.
 
 A server is untrusted: its names and schemas are checked once, its descriptions and results cut and cleaned, it gets none of
 this process's environment but what a program needs to start (PATH, HOME), its stderr goes nowhere, and it ends with us."""
 
 import asyncio
+import json
 import logging
 import os
 import shlex
-import shutil
-import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
 from ssp.base.errors import Fault, InputError, hold
 from ssp.config.rules import check_address
 from ssp.game.protocols.calls import Offer
+from ssp.game.rollout import programs
 from ssp.game.rollout.tools import FOREIGN, SECONDS, Told, Tool, offered, wait
 
 DESCRIBED = 1_000
@@ -23,8 +24,6 @@ LATE = 3
 """After so many deadlines in a row a server is started, or reached, anew."""
 _INVALID_PARAMS = -32602
 """JSON-RPC's code for arguments that a server refuses."""
-_TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
-"""A program that Linux kills when this process has ended, even where it was killed (PR_SET_PDEATHSIG)."""
 
 
 class Server:
@@ -78,7 +77,7 @@ class Server:
                 raise Told(f"{name}: {error}") from error
             self._lose(reached)
             raise Fault("tool_down", f"{name} of mcp:{self._spec}: {type(error).__name__}: {error}") from error
-        text = "\n".join(block.text for block in result.content if block.type == "text")
+        text = _text(result)
         if result.is_error:
             raise Told(f"{name}: {text}")
         return text
@@ -99,9 +98,7 @@ class Server:
             async with AsyncExitStack() as stack:
                 target: Any = self._spec
                 if self._spec.startswith("stdio:"):
-                    command, *args = shlex.split(self._spec.removeprefix("stdio:"))
-                    if shutil.which(command) and sys.platform == "linux":
-                        command, *args = sys.executable, "-ISc", _TIED, command, *args
+                    command, *args = programs.tied(shlex.split(self._spec.removeprefix("stdio:")))
                     unheard = stack.enter_context(open(os.devnull, "w"))
                     target = stdio_client(StdioServerParameters(command=command, args=args), errlog=unheard)
                 made: Any = await stack.enter_async_context(Client(target))
@@ -121,6 +118,23 @@ class Server:
             self._serving.cancel()
 
 
+def _text(result: Any) -> str:
+    """What a result says: its texts, those of resources in it, and links; of what is neither its kind is said. Where there
+    is none of these, its data as JSON."""
+    said = list(filter(None, map(_told, result.content)))
+    data = result.structured_content
+    return "\n".join(said) if said or data is None else json.dumps(data, ensure_ascii=False)
+
+
+def _told(block: Any) -> str:
+    resource = getattr(block, "resource", block)
+    if hasattr(resource, "text"):
+        return str(resource.text)
+    if block.type == "resource_link":
+        return " ".join(filter(None, (block.title or block.name, str(block.uri), block.description)))
+    return f"[{getattr(resource, 'mime_type', None) or block.type}: not shown, as it is no text]"
+
+
 async def _unchecked(name: str, result: object) -> None:
     pass
 
@@ -130,7 +144,9 @@ def connect(spec: str) -> list[Tool]:
     rule, step = "tools: [mcp:...] names a server as stdio:COMMAND, or as the http address of one", "correct it"
     if spec.startswith("http"):
         check_address("tools: [mcp:URL]", spec, step)  # which faults name
-    hold(spec.startswith(("stdio:", "http")) and spec.removeprefix("stdio:").strip(), rule, f"mcp:{spec}", step)
+    hold(spec.startswith(("stdio:", "http")), rule, f"mcp:{spec}", step)
+    if spec.startswith("stdio:"):
+        programs.words(spec.removeprefix("stdio:"), rule)
     try:
         import mcp  # noqa: F401
 

@@ -48,10 +48,11 @@ def sampled_entropy(logprobs: Sequence[float]) -> float:
 @dataclass(frozen=True)
 class Agent:
     """Code that plays an episode: it gets a `Player` (`ssp.game.rollout.player`), and returns the answer. `seconds`: its
-    deadline."""
+    deadline. `mistakes`: exceptions by which it says that the policy did wrong."""
 
     solve: Callable[[Any], Awaitable[Any]]
     seconds: float
+    mistakes: tuple[type[Exception], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,21 @@ no text) is a Fault, so that the episode is void. Results are cut, and cleaned a
 import asyncio
 import inspect
 import json
+import numbers
+import re
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, is_dataclass, replace
+from decimal import Decimal
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import jsonschema
 from jsonschema.validators import create
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import to_jsonable_python
 from referencing import Registry
 
 from ssp.base.episode import Document, Mistake, ToolResult
@@ -182,22 +186,30 @@ def offered(offer: Offer, where: str, schema: Any = OWN) -> Offer:
 
 def function(made: Any, spec: str) -> Tool:
     """A user's function as a tool: signature and docstring say what it takes, unless it has `parameters`. It may say
-    `seconds` and `mistakes` too; a parameter `key` is the idempotency key, of which the policy does not hear."""
+    `seconds` and `mistakes` too; a parameter `key` is the idempotency key, of which the policy does not hear, nor does it of
+    what a partial function has been given already."""
     hold(callable(made), "a tool is a function", f"{spec}: {type(made).__name__}", "name a function")
-    schema, shape = getattr(made, "parameters", None), None
-    seconds, mistakes = getattr(made, "seconds", SECONDS), getattr(made, "mistakes", ())
+    inner, bound = (made.func, made.keywords) if isinstance(made, partial) else (made, {})
+
+    def said(attribute: str, default: Any) -> Any:
+        return getattr(made, attribute, getattr(inner, attribute, default))
+
+    schema, seconds, mistakes = said("parameters", None), said("seconds", SECONDS), said("mistakes", ())
     fits = isinstance(seconds, int | float) and seconds > 0
     hold(fits, "`seconds` of a tool is a number above 0", f"{spec}: {seconds!r}", "correct it")
-    fits = isinstance(mistakes, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in mistakes)
-    hold(fits, "`mistakes` of a tool is a tuple of exceptions", f"{spec}: {mistakes!r}", "write e.g. (ValueError,)")
+    mistakes, shape = exceptions(mistakes, "a tool", spec), None
     rule = "a tool's parameters have names, and types that JSON can say"
     # An exception of pydantic, or of an annotation.
     with holding(Exception, rule, spec, "correct them, or give it `parameters`, a JSON schema"):
-        parameters = inspect.signature(made, eval_str=True).parameters
+        signed = inspect.signature(made, eval_str=True).parameters
+        parameters = {name: parameter for name, parameter in signed.items() if name not in bound}
         if schema is None:
             shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters))
             schema = _untitled(shape.model_json_schema())
-    offer = offered(Offer(getattr(made, "__name__", ""), inspect.getdoc(made) or "", schema), spec)
+    name = getattr(made, "__name__", "<lambda>")
+    if name == "<lambda>":  # an object and a partial function have no name either
+        name = re.split(r"[:.]", spec)[-1]
+    offer = offered(Offer(name, _described(inner), schema), spec)
 
     async def call(arguments: dict[str, Any], key: str) -> Any:
         try:  # as the types that its signature names
@@ -206,16 +218,32 @@ def function(made: Any, spec: str) -> Tool:
             raise Told(f"{offer.name}: {error.errors()[0]['msg']}") from error
         given = {name: getattr(typed, name) if typed else value for name, value in arguments.items()}
         given |= {"key": key} if "key" in parameters else {}
+        its = loop(spec.partition(":")[0])
         if inspect.iscoroutinefunction(made):
-            ran = asyncio.run_coroutine_threadsafe(awaited(made(**given)), loop(spec.partition(":")[0]))
+            ran = asyncio.run_coroutine_threadsafe(awaited(made(**given)), its)
         else:
             ran = _in_a_thread(lambda: made(**given))
         result, raised = await asyncio.wrap_future(ran)
+        if inspect.isawaitable(result):  # of an object whose `__call__` is async, say
+            result, raised = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(awaited(result), its))
         if raised is not None:
             raise raised
         return result
 
     return Tool(offer, call, seconds, mistakes)
+
+
+def exceptions(named: Any, what: str, spec: str) -> tuple[type[Exception], ...]:
+    """The `mistakes` of `what` at `spec`. InputError unless they are a tuple of exceptions."""
+    fits = isinstance(named, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in named)
+    hold(fits, f"`mistakes` of {what} is a tuple of exceptions", f"{spec}: {named!r}", "write e.g. (ValueError,)")
+    return tuple(named)
+
+
+def _described(made: Any) -> str:
+    """What a function says of itself; of an object its `__call__`, or else its class, does."""
+    told = None if inspect.isroutine(made) or isinstance(made, type) else made.__call__.__doc__
+    return inspect.cleandoc(told) if told else inspect.getdoc(made) or ""
 
 
 def _taken(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
@@ -280,12 +308,28 @@ def note(
 def _shown(result: Any, name: str) -> list[Document]:
     """A tool's result as documents. Fault for what is no text and no data."""
     try:
+        result = [result] if isinstance(result, Document) else result
         if isinstance(result, list) and result and all(isinstance(one, Document) for one in result):
             return [replace(d, id=printable(d.id), contents=printable(d.contents[:LONGEST])) for d in result[:MOST]]
-        text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
+        text = result if isinstance(result, str) else "" if result is None else _json(result)
     except Exception as error:  # bytes, a list in itself
         raise Fault("tool_result", f"{name}: {type(result).__name__}: {error}") from error
     return [ToolResult(f"tool:{name}", printable(text[:LONGEST]))] if text.strip() else []
+
+
+def _json(result: Any) -> str:
+    return json.dumps(result, ensure_ascii=False, default=_data)
+
+
+def _data(value: Any) -> Any:
+    """What JSON does not know, as what it knows: dataclasses, pydantic's models, numbers of other libraries."""
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real | Decimal):
+        return float(value)
+    if isinstance(value, BaseModel) or is_dataclass(value):
+        return to_jsonable_python(value)
+    raise TypeError(f"{type(value).__name__} is no data")
 
 
 Ran = tuple[Any, BaseException | None]

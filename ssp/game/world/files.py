@@ -39,8 +39,9 @@ _MANIFEST = "world.json"
 
 
 class Oracle(Protocol):
-    """What a world knows of a question's text: for metrics, never for a reward."""
+    """What a world knows of a question's text: for metrics and for people, never for a reward."""
 
+    def answer(self, question: str) -> str | None: ...
     def hops(self, question: str) -> int: ...
     def is_junk(self, question: str, target: str) -> bool: ...
 

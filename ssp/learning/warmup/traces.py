@@ -130,6 +130,12 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
 
 
 def _trace(row: Row) -> Trace:
+    if not row.has("fields") or not row.has("turns"):
+        rule, step = "a trace has fields, turns and results", "write it in the form of docs/warmup.md, Traces"
+        row.fail("fields", rule, f"not there, but {show(list(row.fields), 300)}", step)
+    turns = row.fields["turns"]
+    if not isinstance(turns, list) or not turns:
+        row.fail("turns", "turns is a list of at least one string", show(turns), _STEP)
     role, fields = row.label("role") or SOLVER, row.inside("fields")
     if role not in (*ROLES, *VERIFIERS):
         row.fail("role", f"role is one of {', '.join((*ROLES, *VERIFIERS))}", show(role), _STEP)

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ssp.base.episode import PROPOSER, SOLVER, State
@@ -49,10 +49,11 @@ class LedgerReader:
             db.execute(begin)
             try:
                 yield db
+                db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                with suppress(sqlite3.OperationalError):  # a disk that is full has ended it already
+                    db.execute("ROLLBACK")
                 raise
-            db.execute("COMMIT")
 
     def _select(self, sql: str, *given: object) -> list[sqlite3.Row]:
         with self._lock:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import sync, whole
+from ssp.data.rows import lines
 from ssp.search import documents, postings
 from ssp.search.documents import MappedDocuments, Progress
 from ssp.search.encoders.families import EncoderSpec
@@ -68,6 +69,8 @@ class IndexPlan:
         for key, path in (("corpus", corpus), ("embedding", self.embedding), ("faiss_file", self.faiss_file)):
             if path is None:
                 continue
+            if path.is_dir():
+                next(lines(path))  # refuses it, with the names of the files in it
             hold(path.is_file(), "a data file must exist, and be a file", path, "check the path")
             stat = path.stat()
             body[key] = [str(path.absolute()), stat.st_size, stat.st_mtime_ns]
@@ -87,8 +90,11 @@ def build_index(
     plan.check()
     noted, dim = plan.noted(corpus), getattr(encode, "dim", 0)
     if plan.kind != BM25:  # before the first stage: hours may lie between
+        from ssp.search.dense import open_index
         from ssp.search.index import vectors
 
+        if plan.faiss_file:
+            open_index(plan.faiss_file)
         if encode is None:
             from ssp.search.encoders.encoder import TextEncoder
 

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import platform
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -95,20 +96,26 @@ def check_free(folder: str | Path) -> None:
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """The manifest of an index folder; InputError unless its checksum, format, version, tokeniser and form are right."""
+    """The manifest of an index folder. InputError unless its checksum, format, version and form are right, and for words
+    of BM25 that another tokeniser made."""
     folder = Path(folder)
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError as error:
-        raise InputError("an index folder holds a manifest.json", folder, "build one: ssp index") from error
+        step = "name a corpus file, or make an index of one: ssp index --corpus FILE --out NEW"
+        raise InputError("an index folder holds a manifest.json", folder, step) from error
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(folder, f"{MANIFEST}: {error}") from error
     if not isinstance(body, dict) or body.get("sha256") != own_digest(body):
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
-    for key, value in (("format", FORMAT), ("version", VERSION), ("tokeniser", TOKENISER)):
+    for key, value in (("format", FORMAT), ("version", VERSION)):
         found, step = f"{folder}: {key} {body.get(key)}", "build it again: ssp index --corpus FILE --out NEW"
         hold(body.get(key) == value, f"an index has {key} {value}", found, step)
     try:
+        if body["bm25"] and body.get("tokeniser") != TOKENISER:
+            rule = "BM25 cuts passages and queries into words by one rule"
+            found = f"{folder} was built by {body.get('tokeniser')}, this version cuts by {TOKENISER}"
+            raise InputError(rule, found, f"build it again, under a new name: {_again(folder, body)}")
         dense = body["dense"] and DensePart(**{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])})
         words = body["bm25"] and (float(body["bm25"][0]), float(body["bm25"][1]))
         made = Manifest(int(body["rows"]), body["corpus_sha256"], words, dense, body["files"], body["sha256"])
@@ -117,6 +124,23 @@ def read_manifest(folder: str | Path) -> Manifest:
         return made
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _broken(folder, f"{MANIFEST}: {type(error).__name__} {error}") from error
+
+
+def _again(folder: Path, body: Mapping[str, Any]) -> str:
+    """The command that builds an index folder again from what it holds; vectors that are there are taken over."""
+    k1, b = body["bm25"]
+    command = ["ssp", "index", "--corpus", folder / DOCUMENTS, "--out", "NEW", "--k1", k1, "--b", b]
+    if body["dense"]:
+        factory, parts, files = body["dense"]["factory"], body["dense"]["parts"], body["files"]
+        tables = [folder / name for name in (VECTORS, EMBEDDING) if name in files]
+        command += ["--kind", HYBRID, "--encoder", body["dense"]["encoder"]["model"], "--faiss", factory]
+        if parts > 1:
+            command += ["--parts", parts]
+        if tables:
+            command += ["--embedding", tables[0]]
+        elif parts == 1:
+            command += ["--faiss-file", folder / part_name(0)]
+    return shlex.join(map(str, command))
 
 
 def seal(folder: Path, manifest: Manifest, progress: _Progress) -> Manifest:
@@ -244,6 +268,16 @@ def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
         found = f"{folder}: {dense.factory} in {dense.parts} part{'s' * (dense.parts > 1)}, {n} shards"
         step = f"set retriever.shards to a number that divides {dense.parts}, or build it with --parts {n}"
         raise InputError("shards of an approximate index are whole parts of it", found, step)
+
+
+def check_vectors(folder: Path) -> None:
+    """InputError for a part of a folder's dense index that faiss cannot read, or whose ids are not its rows."""
+    parts = [folder / name for name in read_manifest(folder).vectors if name.endswith(".faiss")]
+    if parts:
+        from ssp.search.dense import open_index
+
+        for part in parts:
+            open_index(part)
 
 
 def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:

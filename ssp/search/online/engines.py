@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssp.base.errors import InputError, hold
+from ssp.base.words import count
 
 Reply = Mapping[str, Any]
 PAGES_ASKED = 10
@@ -47,9 +48,9 @@ def sanitised(query: str) -> str:
 
 
 def long_segments(snippet: str) -> str:
-    """The parts of a snippet between ellipses that have more than `SEGMENT` words."""
+    """The parts of a snippet between ellipses that have more than `SEGMENT` words, or what stands between blanks."""
     parts = snippet.replace("…", "...").split("...")
-    return " ".join(part.strip() for part in parts if len(part.split()) > SEGMENT)
+    return " ".join(part.strip() for part in parts if max(len(part.split()), count(part)) > SEGMENT)
 
 
 def _all(items: Any) -> list[Result]:

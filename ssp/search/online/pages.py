@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 import httpx
 
 from ssp.base.episode import Document
+from ssp.search.postings import tokenise
 
 AT_ONCE = 8
 TIMEOUT = 5.0
@@ -36,7 +37,6 @@ _BLOCK = re.compile(
     re.IGNORECASE,
 )
 _TAG = re.compile(r"</?[a-zA-Z!?][^<>]*>")
-_WORD = re.compile(r"\w+")
 
 
 class Pages:
@@ -141,10 +141,10 @@ def paragraphs(page: str) -> list[str]:
 
 def paragraph(page: str, snippet: str) -> str:
     """The paragraph that holds the most of the snippet's words (the first of them); "" when none holds half of them."""
-    words = set(_WORD.findall(snippet.casefold()))
-    best, most = "", max(1.0, SHARE * len(words))
+    wanted = set(tokenise(snippet))
+    best, most = "", max(1.0, SHARE * len(wanted))
     for text in paragraphs(page):
-        shared = len(words & set(_WORD.findall(text.casefold())))
+        shared = len(wanted.intersection(tokenise(text)))
         if shared > most or (not best and shared == most):
             best, most = text, shared
     if len(best) <= PARAGRAPH:

@@ -5,15 +5,14 @@ Rollout, corpus, search, judge and attempts are the run's (law 8), draws depend 
 in no rate, and the ledger is not touched. Intervals count questions."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import fmean, variance
 from typing import Any, NamedTuple
 
 from ssp.base.episode import REPLAYED, SOLVER, Outcome, Task
 from ssp.base.errors import hold, holding
 from ssp.base.files import whole
+from ssp.base.intervals import Estimate, of_shares
 from ssp.base.seeds import derive, generator
 from ssp.config.schema import Config
 from ssp.data.readers import Question
@@ -29,18 +28,10 @@ FILE = "yardstick.json"
 QUESTIONS = 8
 """Asked of a round, at most."""
 ENOUGH = 2
-"""Questions that an interval takes."""
+"""Questions of a round that are worth a point."""
 
 Ask = Callable[[Sequence[Question]], Sequence[float | None]]
 """Plays questions by the yardstick's policy; the solve rate of each, None when too few attempts were scored."""
-
-
-class Gap(NamedTuple):
-    """A mean over questions with its 95 % interval, by the normal approximation."""
-
-    mean: float
-    low: float
-    high: float
 
 
 class Measured(NamedTuple):
@@ -48,8 +39,8 @@ class Measured(NamedTuple):
 
     step: int
     questions: int
-    own: Gap
-    yardstick: Gap
+    own: Estimate
+    yardstick: Estimate
 
 
 def chosen(rounds: Iterable[tuple[int, Sequence[Asked]]], every: int, number: int, seed: int) -> dict[int, list[Asked]]:
@@ -72,14 +63,8 @@ def measure(rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str
         pairs = [(one.rate, rate) for one, rate in zip(asked, rates, strict=True) if rate is not None]
         own, theirs = [own for own, _ in pairs if own is not None], [rate for _, rate in pairs]
         if len(pairs) >= ENOUGH:
-            found.append(Measured(step, len(pairs), _gap(own), _gap(theirs)))
+            found.append(Measured(step, len(pairs), of_shares(own), of_shares(theirs)))
     return found
-
-
-def _gap(rates: Sequence[float]) -> Gap:
-    mean = fmean(rates)
-    error = math.sqrt(variance(rates) / len(rates))
-    return Gap(mean, max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error))
 
 
 def asker(cfg: Config, folder: Path) -> Ask:

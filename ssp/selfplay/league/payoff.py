@@ -3,7 +3,6 @@
 Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones (`design_effect`). A game
 without a valid question, whose weights changed, or without a graded attempt with a token is no result (law 2)."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,13 +80,6 @@ class PayoffTable:
     def restore(self, state: Iterable[list[int]]) -> None:
         """The inverse of `state`."""
         self._cells = {(solver, proposer): list(cell) for solver, proposer, *cell in state}
-
-
-def wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's score interval of a share seen in `n` independent trials (n may be a fraction, above 0)."""
-    centre, square = rate + z * z / (2 * n), z * z / n
-    half = z * math.sqrt(rate * (1 - rate) / n + square / (4 * n))
-    return max(0.0, (centre - half) / (1 + square)), min(1.0, (centre + half) / (1 + square))
 
 
 def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iterable[Mapping[str, Any]]) -> int:

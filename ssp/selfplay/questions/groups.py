@@ -4,7 +4,7 @@ that ask for the same answer with features alike by Jaccard. A group is what suc
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 
-from ssp.game.referee.words import words
+from ssp.base.words import words
 
 NEAR = 0.7
 """Least similarity: of 15 words one was changed, or a word was added or left out of 8."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ssp.base.errors import Fault, InputError, InvariantError
+from ssp.base.models import weight_files
 from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
@@ -25,11 +26,9 @@ def read(folder: Path) -> Weights:
 
     try:
         check_files(folder)
-        files = [load_file(file) for file in sorted(folder.glob("*.safetensors"))]
+        files = [load_file(file) for file in weight_files(folder)]
     except (InputError, OSError, SafetensorError) as error:
         raise Fault("payload_lost", str(error)) from error
-    if not files:
-        raise Fault("payload_lost", f"{folder} holds no *.safetensors")
     return {name: array for tensors in files for name, array in tensors.items()}
 
 

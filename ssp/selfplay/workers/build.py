@@ -23,6 +23,7 @@ from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine
+from ssp.engines.folder import ModelFolder
 from ssp.engines.vllm import setup
 from ssp.game import corpora, protocols
 from ssp.game.evaluation import Play, methods
@@ -35,8 +36,9 @@ from ssp.game.referee import guide as guides
 from ssp.game.rollout import Search, Settings, agents, rollout, servers, tools
 from ssp.learning import coldstart, tiny
 from ssp.learning.tiny.actor import Actor
+from ssp.learning.warmup.loop import ENTRY as WARMUP
 from ssp.record import runfolder
-from ssp.record.manifest import check_files, protocol_of
+from ssp.record.manifest import check_files, protocol_of, read_record
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from ssp.game.referee.guide import Guide
 
 COLDSTART = "coldstart"
+OWN_VERIFIERS = ("frozen", "solver")
+"""Values of `referee.verifier` with which the solver's model answers."""
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
@@ -123,21 +127,46 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
         folder = policy.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
     else:
         folder = models.folder(block.model, f"{role}.model")
+        rule = f"{role}.model is not what an unfinished warm start is still writing"
+        step = "let it end first (the same ssp warmup or ssp train command goes on with it), or name another folder"
+        hold(WARMUP not in read_record(folder), rule, folder, step)
     check_protocol(folder, cfg.protocol)
     return folder
+
+
+def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> None:
+    """InputError when the model in `folder` cannot be read as one model, when what `role` plays is longer than its context,
+    or when its tokenizer has ids without an embedding. `in_run`: there the solver's model may also be the verifier."""
+    block = cfg.block(role)
+    if block.engine.kind in (*ACTED, "endpoint"):  # which compute with another model, or with none
+        return
+    model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
+    played, context = block.limits.longest, model.context
+    rule = f"{role}.limits.total_tokens is at most the context of the model"
+    step = f"set it to {context} or less (with fewer searches, or shorter turns), or take a model with a longer context"
+    hold(not context or played <= context, rule, f"{played} against {context} in {folder}", step)
+    verifies = in_run and role == SOLVER and PROPOSER in cfg.roles and cfg.referee.verifier in OWN_VERIFIERS
+    proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
+    rule = "referee.prompt_tokens and a twelfth of it are at most the context of the model that verifies"
+    step = f"set referee.prompt_tokens={context * 12 // 13}, or take a solver.model with a longer context"
+    hold(not (verifies and context) or proof <= context, rule, f"{proof} against {context} in {folder}", step)
+    highest = max(words, key=lambda word: words[word], default="")
+    rule = "every id of a model's tokenizer has a row in its embeddings"
+    found = f"id {words.get(highest)} ({highest!r}) against {model.rows} rows in {folder}"
+    step = "take the tokenizer that belongs to the model, or resize its embeddings (resize_token_embeddings)"
+    hold(not model.rows or words.get(highest, -1) < model.rows, rule, found, step)
 
 
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
     """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
     for folders that a user brings, as `model_dir` gave them."""
     block = cfg.block(role)
+    check_model(cfg, role, folder, in_run=True)
     if block.model == COLDSTART and block.tools == [TOOL]:
         return
     renderer(cfg, role, folder).stops(role)
     if block.engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
-        from ssp.engines.folder import shapes
-
-        shapes(_sound(folder))
+        _sound(folder)
     elif block.engine.kind not in ACTED:  # of which nothing but the words is used
         engine(block, folder)
 
@@ -169,13 +198,17 @@ def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Pat
 
 
 def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
-    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses."""
-    parts = engine(cfg.block(role), folder), renderer(cfg, role, folder), search
-    return lambda tasks: rollout(*parts, tasks, settings(cfg, role, temperature))[0]
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses. InputError where its
+    tools or its agent are not there."""
+    check_model(cfg, role, folder)
+    told, spoken = settings(cfg, role, temperature), renderer(cfg, role, folder)
+    living = engine(cfg.block(role), folder)
+    return lambda tasks: rollout(living, spoken, search, tasks, told)[0]
 
 
 def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
     """Tasks → episodes by a baseline method (`ssp.game.evaluation.methods`), same engine, search and limits as `role`."""
+    check_model(cfg, role, folder)
     block, steps, topk = cfg.block(role), methods.get(method), cfg.retriever.topk
     bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, topk)
     return lambda tasks: bench.play(steps, tasks)

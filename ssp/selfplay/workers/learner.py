@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -20,7 +19,7 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.samples import Sample
-from ssp.record.manifest import RECORD, read_record
+from ssp.record.manifest import read_record, seal
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
 from ssp.selfplay.transfer.publisher import Publisher
 
@@ -148,7 +147,7 @@ class SimulatedLearner(Publisher):
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         save_file(self.exported(), aside / "model.safetensors")
-        (aside / RECORD).write_text(json.dumps(meta), encoding="utf-8")
+        seal(aside, meta)
         os.rename(aside, folder)
 
     def load(self, folder: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from ssp.base import causes
 from ssp.base.episode import ATTEMPT, PROPOSER, ROLES, SOLVER
 from ssp.base.models import called
+from ssp.config.heldout import held_out
 from ssp.game import protocols
 from ssp.game.protocols import Protocol
 from ssp.record.ledger import Ledger
@@ -106,7 +107,7 @@ class Board:
             first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
             elsewhere = not nowhere and first.corpus != cfg.data.corpus  # training never searches there
             place = None if nowhere else origin(first.corpus)
-            evaluation = {"name": first.name, "corpus": place, "elsewhere": elsewhere}
+            evaluation = {"name": first.name, "corpus": place, "elsewhere": elsewhere, "held": held_out(cfg)}
         settings = {"seed": cfg.seed, "protocol": cfg.protocol, "questions": cfg.game.questions}
         settings |= {"verifier": cfg.referee.verifier, "judge": cfg.judge.kind}
         settings |= {f"{role}: {key}": getattr(b, key) for role, b in blocks.items() for key in ("algorithm", "loss")}

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.intervals import wilson
 from ssp.selfplay.league import ratings
-from ssp.selfplay.league.payoff import PayoffTable, wilson
+from ssp.selfplay.league.payoff import PayoffTable
 
 SPANS = 1500
 """Of the timeline: the newest ones."""

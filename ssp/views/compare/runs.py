@@ -1,9 +1,10 @@
 """Runs as `ssp compare` reads them, alone and in pairs. The means are those of metrics.jsonl, the solver's and not its
-anchor's; a void is in none; a pair's difference is taken on the questions that both answered; no seed counts twice."""
+anchor's; a void is in none; a pair's difference is taken on the questions that both answered at the last step after which
+both were evaluated; no seed counts twice."""
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 
 from ssp.base.episode import EVAL, SOLVER
 from ssp.base.errors import InputError
+from ssp.base.intervals import Estimate, of_differences, of_numbers, of_shares, together
 from ssp.config.load import dotted
-from ssp.game.evaluation.summary import Estimate, estimate, mean
 from ssp.game.judge import same
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.manifest import read_record
@@ -69,7 +70,7 @@ class Run:
         self.voids = {name[5:]: n for name, n in counts if name.startswith("void/") and n}
 
     def _point(self, step: int) -> Point:
-        return Point(step, self.values[step], _over(self.metric, self.answers(step)))
+        return Point(step, self.values[step], _over(self.metric, self.answers(step), of_shares))
 
     def answers(self, step: int) -> Answers:
         """As the last evaluation at `step` answered the questions that the metric is about; {} without one."""
@@ -114,17 +115,17 @@ class Run:
 def difference(metric: str, ours: Answers, theirs: Answers) -> tuple[Estimate | None, int]:
     """Ours minus theirs, question by question, and how many questions both answered."""
     both = {id: (hops, right - theirs[id][1]) for id, (hops, right) in ours.items() if id in theirs}
-    return _over(metric, both), len(both)
+    return _over(metric, both, of_differences), len(both)
 
 
-def _over(metric: str, values: Answers) -> Estimate | None:
-    """The mean, of `mean123` that of each hop count's; None without any."""
+def _over(metric: str, values: Answers, mean: Callable[[Sequence[float]], Estimate]) -> Estimate | None:
+    """The `mean` of all values, of `mean123` that of each hop count's; None without any."""
     if not values or not metric.endswith("mean123"):
-        return estimate([value for _, value in values.values()], 0, metric) if values else None
+        return mean([value for _, value in values.values()]) if values else None
     by_hops = {hops: [value for other, value in values.values() if other == hops] for hops in (1, 2, 3)}
     if not all(by_hops.values()):
         return None
-    return mean([estimate(found, 0, f"{metric} {hops}") for hops, found in by_hops.items()])
+    return together([mean(part) for part in by_hops.values()])
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
@@ -136,7 +137,8 @@ def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
 
 def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Every other arm against the first run's, where any of their runs pair: the `pairs`, with the difference of ours and
-    theirs at their ends (None when no question is in both), and where there are several its `mean`, pairs drawn anew."""
+    theirs at the last `step` after which both were evaluated (None when no question is in both, or when that is the
+    start), and where there are several its `mean`, over pairs. `ends`: at which step each was evaluated last."""
     arms: dict[str, dict[str, Run]] = {}
     for run in runs:
         arm, start = _place(run)
@@ -147,13 +149,17 @@ def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
         pairs, known = list[dict[str, Any]](), list[float]()
         for start, ours in those.items():
             if other := theirs.get(start):
-                made, questions = difference(ours.metric, ours.answers(ours.end.step), other.answers(other.end.step))
+                step = max(ours.values.keys() & other.values.keys(), default=0)
+                made, questions = None, 0
+                if step > 0:
+                    made, questions = difference(ours.metric, ours.answers(step), other.answers(step))
                 known += [] if made is None else [made.mean]
-                told = {"ends": [ours.end.step, other.end.step], "questions": questions, "difference": _interval(made)}
-                pairs.append({"ours": ours.name, "theirs": other.name, **told})
+                told = {"step": step, "questions": questions, "difference": _interval(made)}
+                ends = [ours.end.step, other.end.step]
+                pairs.append({"ours": ours.name, "theirs": other.name, "ends": ends, **told})
         if pairs:
-            drawn = estimate(known, 0, "pairs") if len(known) > 1 else None
-            found.append({"pairs": pairs, "mean": _interval(drawn)})
+            over = of_numbers(known) if len(known) > 1 else None
+            found.append({"pairs": pairs, "mean": _interval(over)})
     return found
 
 
@@ -175,7 +181,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _interval(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+    return None if estimate is None else estimate._asdict()
 
 
 def _place(run: Run) -> tuple[str, str]:

@@ -4,6 +4,7 @@ needed and no exact match gives it, both words are tried, and the record must ag
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +120,12 @@ def _known(cfg: Config) -> dict[tuple[str, str], Question]:
     return _READ[0][1]
 
 
+def golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
+    """The right answers of a game's question: those of its row of the data set, else its target."""
+    row = _known(cfg).get((game["question"], game["target"]))
+    return (game["target"],) if row is None else row.answers
+
+
 def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
     """What the episode earns now; two values when that depends on a judge's word that is not on record."""
     if episode.role == PROPOSER:
@@ -130,11 +137,9 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
         return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer, facts)]
     if episode.final is None:
         return [cfg.solver.invalid_reward]
-    row = _known(cfg).get((game["question"], game["target"]))
-    golds = (game["target"],) if row is None else row.answers
-    right = same(episode.final, golds)
+    right = same(episode.final, golds(cfg, game))
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
-    asked = cfg.solver.reward, cfg.solver.reward_options, episode, golds
+    asked = cfg.solver.reward, cfg.solver.reward_options, episode, golds(cfg, game)
     observed = (protocols.get(cfg.protocol).observation_form.tag,)
     return [score(*asked, Grade(word), observed)[0] for word in words]
 

@@ -82,7 +82,7 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     cfg = scene.cfg
     folder = runfolder.open_run(cfg, parsed.config)
     spent: dict[int, float] = {}  # CPU seconds of this process by step: unlike wall time they hold on a busy machine
-    display = Display(cfg, folder, console, [lambda step, role, values: spent.setdefault(step, time.process_time())])
+    display = Display(cfg, folder, console, {"time": lambda step, *_: spent.setdefault(step, time.process_time())})
     search = corpora.search(cfg)
     search = FailingSearch(search, outages) if outages else search
     cast = local_cast(cfg, scene.models, search, folder.ledger, folder.episodes)

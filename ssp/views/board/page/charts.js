@@ -56,6 +56,12 @@ class Chart {
     this.svg.addEventListener("keydown", event => this.key(event));
   }
 
+  /** Another title. */
+  name(title) {
+    this.title = `${title[0].toUpperCase()}${title.slice(1)}`;
+    put(this.root.querySelector("h2"), this.title);
+  }
+
   /** `series`: {name, colour (a property of the style sheet), points: [x, y], band: [x, low, high], dash, faint: also
    *  each value behind the mean}; `dash` may be a pattern; `marks`: {from, to} where an alarm lasted; `y`: [low, high] at least or at most; `form`: of a value; `stack`: parts of a whole, where
    *  one that is not on record is 0; `xs`: places at which nothing may be on record. */

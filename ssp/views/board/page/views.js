@@ -7,12 +7,14 @@ const HOPS = { 1: ["c1", null], 2: ["c2", "7 3"], 3: ["c5", "2 3"] }; // colour 
 const REJECTED = "A rejected proposal is trained with proposer.invalid_reward; game.batch=resample drops it as surplus. solver_: an attempt, trained with solver.invalid_reward or dropped; "
   + "solver_no_answer is a dropped one, whose own cause is not on record. What was rejected and dropped is in both lists. Of evaluations only voids are counted.";
 const TONES = ["c1", "c2", "c3", "c5", "c4", "grey"];
+const ENDS = 5; // steps whose mean stands for the start of a run, and for its end
 
 class Overview {
   constructor() {
     this.tiles = h("dl.tiles");
+    this.told = h("p.note", { hidden: true, style: { "margin-bottom": "12px" } });
     this.charts = {
-      held: new Chart("Held-out accuracy", { height: 190, note: "Bands: 95 %." }),
+      held: new Chart("Accuracy", { height: 190, note: "Bands: 95 %." }),
       rate: new Chart("The duel", { height: 190, note: "Faint: each step. Solid: its running mean." }),
       reward: new Chart("Reward", { height: 190, note: "Mean over the episodes of a batch." }),
       hops: new Chart("Hops and searches", { note: "Mean a question, and an episode." }), reject: new Chart("Why proposals fall", { note: "Proposals a step, by the first rule that they broke." }), entropy: new Chart("Entropy of the policies", { note: "Nats a token." }),
@@ -20,20 +22,21 @@ class Overview {
     this.pick = h("select", { "aria-label": "Figure", onchange: () => this.any() });
     this.free = new Chart("Any figure", { classes: ".wide", height: 190 });
     this.free.root.querySelector("h2").after(this.pick);
-    put(view("overview"), this.tiles, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root), this.free.root));
+    put(view("overview"), this.tiles, this.told, h("div.grid", {}, Object.values(this.charts).map(chart => chart.root), this.free.root));
   }
 
   draw() {
     const held = series("eval", "eval/accuracy"), win = series("game", "game/win_rate"), valid = series("game", "game/valid_rate"), hops = series("game", "game/hops_mean");
     const faint = { faint: true }, total = name => series("game", `reject/${name}`).reduce((sum, point) => sum + point[1], 0);
     const rules = figuresLike("game", "reject/").filter(name => !name.startsWith("solver_")).sort((one, other) => total(other) - total(one));
+    this.charts.held.name(accuracy());
     put(this.charts.held.note, `${evaluated()}Bands: 95 %.`);
     return [() => this.tile(held, win, valid, hops), () => this.charts.held.draw({ ...SHARES, empty: "no evaluation yet", series: [
-      line("all", "ink", held, { band: band(held, "eval/stderr") }),
+      line("all", "ink", held, { band: band(held, "eval/items") }),
       ...figuresLike("eval", "eval/accuracy_").filter(name => /^\d+hop$/.test(name)).sort().map(name => {
         const points = series("eval", `eval/accuracy_${name}`), hop = parseInt(name, 10);
         const [tone, dash] = HOPS[hop] || ["grey", null];
-        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash, band: band(points, `eval/stderr_${name}`) });
+        return line(`${hop} hop${hop > 1 ? "s" : ""}`, tone, points, { dash, band: band(points, `eval/items_${name}`) });
       })] }),
     () => this.charts.rate.draw({ ...SHARES, series: [
       line("solver right", "solver", win, faint), line("proposals valid", "proposer", valid, faint), line("no signal", "grey", series("game", "game/no_signal_rate"), { faint: true, dash: true })] }),
@@ -46,12 +49,17 @@ class Overview {
   }
 
   tile(held, win, valid, hops) {
-    const change = (points, form) => points.length > 1 ? h("small", {}, ` from ${form(points[0][1])}`) : null;
+    const size = points => Math.min(ENDS, Math.max(1, Math.floor(points.length / 2))), mean = points => points.length ? points.reduce((sum, point) => sum + point[1], 0) / points.length : null;
+    const start = points => mean(points.slice(0, size(points))), end = points => mean(points.slice(-size(points)));
+    const change = (points, form, from = start) => points.length > 1 ? h("small", {}, ` from ${form(from(points))}`) : null;
     const counts = SSP.accounts ? SSP.accounts.outcomes : {}, voids = Object.entries(counts).filter(([name]) => name.startsWith("void/")).reduce((sum, [, number]) => sum + number, 0);
     const issued = SSP.accounts ? Object.values(SSP.accounts.issued).reduce((sum, number) => sum + number, 0) : null;
-    put(this.tiles, [["held-out accuracy", percent(last(held)), change(held, percent)], ["solver right", percent(last(win)), change(win, percent)], ["proposals valid", percent(last(valid)), change(valid, percent)],
-      ["hops of a question", fixed(2)(last(hops)), change(hops, fixed(2))], ["questions", whole(SSP.questions.length), null], ["episodes", whole(issued), null], ["voids", whole(voids), null]]
+    put(this.tiles, [[accuracy(), percent(last(held)), change(held, percent, points => points[0][1])], ["solver right", percent(end(win)), change(win, percent)], ["proposals valid", percent(end(valid)), change(valid, percent)],
+      ["hops of a question", fixed(2)(end(hops)), change(hops, fixed(2))], ["questions", whole(SSP.questions.length), null], ["episodes", whole(issued), null], ["voids", whole(voids), null]]
       .map(([name, value, more]) => h("div.tile", {}, h("dt", {}, name), h("dd", {}, value, more))));
+    const played = Math.max(...[win, valid, hops].map(size));
+    this.told.hidden = ![win, valid, hops].some(points => points.length > 1);
+    put(this.told, `Accuracy: last and first evaluation. Right, valid, hops: ${played > 1 ? `means of the last and the first ${played} steps` : "last and first step"}.`);
   }
 
   choices() {
@@ -76,10 +84,19 @@ function evaluated() {
   return `Questions: ${set.name}, ${set.corpus === null ? "with nothing to search" : `searched in ${set.corpus}`}${set.elsewhere ? ", which training never searches" : ""}. `;
 }
 
-/** Two standard errors around each point, where these are on record. */
+/** What the periodic evaluation's accuracy is called: held-out where its questions are not trained. */
+function accuracy() {
+  const set = SSP.run.evaluation;
+  return !set ? "accuracy" : set.held ? "held-out accuracy" : `accuracy on ${set.name}`;
+}
+
+/** Wilson's interval of a share y around each point, where it is on record of how many questions it is. */
 function band(points, name) {
-  const errors = new Map(series("eval", name));
-  return points.filter(([x]) => errors.has(x)).map(([x, y]) => [x, Math.max(0, y - 1.96 * errors.get(x)), Math.min(1, y + 1.96 * errors.get(x))]);
+  const asked = new Map(series("eval", name)), z = 1.96;
+  return points.filter(([x]) => asked.get(x) > 0).map(([x, y]) => {
+    const n = asked.get(x), square = z * z / n, half = z * Math.sqrt(y * (1 - y) / n + square / (4 * n));
+    return [x, Math.max(0, (y + square / 2 - half) / (1 + square)), Math.min(1, (y + square / 2 + half) / (1 + square))];
+  });
 }
 
 function ofTheirTime(cells) { // of each solver the cell against the proposer of the first round that it played for its learner

@@ -1,0 +1,60 @@
+"""The gold answers of a question, beside which an answer is shown: an answer is green only where one of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ssp.base.episode import SOLVER
+from ssp.base.errors import InputError
+from ssp.config.schema import Config
+from ssp.data.readers import Question, read_questions
+from ssp.game.judge import same
+from ssp.game.world import files
+
+if TYPE_CHECKING:
+    from ssp.views.replay.record import Found
+
+Golds = Sequence[str]
+
+
+def asked(cfg: Config, corpus: str, question: str) -> Golds:
+    """Those of a set of `data.eval` that asks the question in this corpus, else the answer of the generated world that the
+    corpus is; none where nobody knows."""
+    for item in cfg.data.eval:
+        if item.corpus == corpus:
+            for one in _questions(item.file):
+                if one.question.split() == question.split():
+                    return one.answers
+    oracle = files.oracle(corpus, natural=False)
+    answer = None if oracle is None else oracle.answer(question)
+    return () if answer is None else (answer,)
+
+
+def recorded(cfg: Config, found: Found) -> Golds:
+    """Those of an attempt on record: of its evaluation set, of its data set, or its target; none of a proposal."""
+    if found.evaluates:
+        sets = [item for item in cfg.data.eval if f"eval/{item.name}" == found.episode.game]
+        rows = [one for item in sets for one in _questions(item.file) if one.id == found.entry["item"]]
+        return rows[0].answers if rows else ()
+    if found.episode.role != SOLVER or not found.game:
+        return ()
+    from ssp.views.replay import priced  # what `ssp ask` does without
+
+    return priced.golds(cfg, found.game)
+
+
+def right(cfg: Config, answer: str | None, golds: Golds) -> bool | None:
+    """Whether an answer is known to be right; None where only a judge could tell."""
+    if answer is None or not golds:
+        return None
+    return same(answer, golds) or (False if cfg.judge.kind == "exact" else None)
+
+
+@lru_cache(maxsize=8)
+def _questions(file: str) -> list[Question]:
+    try:
+        return read_questions(files.resolve(file, "eval"))
+    except InputError:  # what is asked needs no such file
+        return []

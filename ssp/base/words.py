@@ -1,0 +1,112 @@
+"""Words in any script: the one rule by which BM25, `recall@k` and the referee cut text, in linear time.
+
+A word is a run of letters, digits and their marks, whatever punctuation stands beside it. In scripts that are written
+without spaces between words (Han, kana, Thai, ...) each character with its marks is a word. So it is in Hangul, where
+particles stick to the word."""
+
+import string
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+import regex
+
+from ssp.base.text import plain
+
+ARTICLES = ("a", "an", "the")
+"""What the judge leaves out when it compares answers (`ssp.game.judge`)."""
+
+_UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Bopomofo}\p{Hangul}\p{Yi}\p{Tibetan}\p{Javanese}\p{Balinese}"
+    r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Tai_Viet}"
+)
+LETTER = regex.compile(r"[\p{L}\p{N}\p{M}]")
+"""What words are made of: letters, digits and their marks."""
+CHARACTER = regex.compile(rf"[{_UNSPACED}&&{LETTER.pattern}]\p{{M}}*", regex.V1)
+"""A character that is a word by itself, with its marks."""
+_SPOKEN = regex.compile(r"[\p{L}\p{N}]")
+_RUN = rf"[[a-z0-9][{LETTER.pattern}--[{_UNSPACED}]]]+"  # what is most of a text comes first: twice as fast
+_WORD = regex.compile(rf"{_RUN}(?:(?<=\p{{N}})[.,](?=\p{{N}}){_RUN})*|{CHARACTER.pattern}", regex.V1)
+_TOKEN = regex.compile(rf"{_WORD.pattern}|\S", regex.V1)
+
+UNSEEN = regex.compile(r"[\p{DI}[\p{Cc}--\s]]", regex.V1)
+"""A character that a reader does not see: a soft hyphen, a joiner, a control character."""
+_SEEN = regex.compile(r"\X")
+_OPTIONAL = regex.compile(r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+"""Marks that writers leave out: accents of Latin, Greek and Cyrillic, Hebrew and Arabic points."""
+
+_PLAIN = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")})
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def fold(text: str) -> str:
+    """`text` in one case and width, without accents and invisible characters, quotes and dashes plain, spaces single."""
+    bare = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", plain(text)).casefold())
+    bare = _OPTIONAL.sub("", UNSEEN.sub("", bare)).translate(_PLAIN)
+    return " ".join(unicodedata.normalize("NFC", bare).split())
+
+
+def length(text: str) -> int:
+    """Characters that a reader sees, white space squeezed."""
+    return len(_SEEN.findall(" ".join(UNSEEN.sub("", text).split())))
+
+
+def count(text: str) -> int:
+    """Words, as a writer counts them: what stands between spaces and holds a letter; unspaced scripts by character."""
+    text = fold(text)
+    spaced = CHARACTER.sub(" ", text)
+    return len(CHARACTER.findall(text)) + sum(_SPOKEN.search(piece) is not None for piece in spaced.split())
+
+
+def words(text: str) -> list[str]:
+    """The words of `text`, folded; punctuation separates, but not inside a number (2.5 is one word)."""
+    return _WORD.findall(fold(text))
+
+
+def tokens(text: str) -> list[str]:
+    """Words and punctuation marks, folded: text up to spaces and spelling."""
+    return _TOKEN.findall(fold(text))
+
+
+def says(text: str, answer: str) -> bool:
+    """True when whole words of `text` say `answer`, so that it could be read off: the judge would take them for it.
+
+    Articles do not count. Punctuation separates words or is left out (U.S.A. is USA).
+    An answer without a word must stand in the text as it is; an empty one is in every text."""
+    return _said(text, answer, False)
+
+
+def names(text: str, target: str) -> bool:
+    """As `says`, and one plural s does not count either: a question about cars names the target car."""
+    return _said(text, target, True)
+
+
+def _said(text: str, answer: str, plural: bool) -> bool:
+    wanted = fold(answer)
+    if not _SPOKEN.search(wanted):
+        return wanted in fold(text)
+    drop = () if all(word in ARTICLES for word in words(answer)) else ARTICLES
+    forms = zip(_forms(answer, drop, plural), _forms(text, drop, plural), strict=True)
+    return any(part.strip() and part in whole for part, whole in forms)
+
+
+@lru_cache(1024)
+def _forms(text: str, drop: Sequence[str], plural: bool) -> list[str]:
+    """The words of `text`, a blank on both sides of each: where punctuation separates them, and where it is left out."""
+    folded, forms = fold(text), []
+    for table in ({}, _PUNCTUATION):
+        said = _WORD.findall(folded.translate(table))
+        if plural:
+            said = [_singular(word) for word in said]
+        forms.append(f" {' '.join(word for word in said if word not in drop)} ")
+    return forms
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word[-1] == "s" != word[-2] else word
+
+
+def within(part: Sequence[str], whole: Sequence[str]) -> bool:
+    """True when `part` is not empty and stands in `whole` as a run."""
+    n = len(part)
+    return n > 0 and any(whole[i : i + n] == part for i in range(len(whole) - n + 1))

@@ -1,0 +1,183 @@
+"""The right answers of a row: the columns that hold them, and the texts that hold several of them. A text that several
+answers may stand in, without a form that says how they part, is refused: nobody could hit it."""
+
+import ast
+import json
+import re
+from contextlib import suppress
+
+from ssp.base.text import normalise
+from ssp.data.rows import Row, show
+
+SEPARATOR = "<|answer_split|>"
+"""What joins the right answers of a text in DeepResearcher's rows and in those made after them."""
+
+FURTHER = ("answer_aliases", "aug_answer")
+"""Columns of further right answers: MuSiQue's, ASearcher's. MMSearch's `candidate_answers` stand in its reward_model;
+elsewhere candidates are also wrong ones, so there the column is asked about."""
+
+ANSWERABLE = {"answerable": True, "is_answerable": True, "unanswerable": False, "is_impossible": False}
+"""Columns that say whether a question can be answered, and what they say where it can."""
+
+_TRUTHS = dict.fromkeys(("true", "yes", "1", "1.0"), True) | dict.fromkeys(("false", "no", "0", "0.0"), False)
+
+COLUMNS = ("golden_answers", "answers", "answer")
+"""Columns of a row's right answers, the first that is there; before them comes what stands in `reward_model`."""
+
+_MORE = re.compile(r"(?!pred|model|wrong|incorrect|s_aliases).*(answers|alias|aliases|answer_list|synonyms)$")
+"""Names of columns that sound like right answers; `s_aliases` are those of PopQA's subject."""
+
+_QUOTED = re.compile(r"\"?[\[{]+\s*\\?['\"]")
+_TUPLE = re.compile(r"\(\s*['\"]")
+_ENCLOSED = re.compile(r"[\[{][^\[\]{}]*[\]}]|\w+\([\[{].*\)", re.DOTALL)
+
+_SEPARATORS = (
+    r"<\|[^<>|]*\|>",  # <|sep|>
+    r"[<\[]/?(sep|or|br|s)\s*/?[>\]]",  # [SEP], <OR>, <br/>
+    r"#{3}|@@|\s&&\s",  # GSM8K's reasoning and answer, too
+)
+_PIPES = (
+    r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w",  # Talvik || Belu
+    r"\w\w\)*\s*\|\s*\(*\w\w",  # Talvik|Belu, (Town|City) of Oru
+    r"^[^{]*\S\s\|\s\S",  # 4 | 5, but not {x | x > 0}
+    r"^[^(){}\[\]|]*[^(){}\[\]|\s]\s*\|[^(){}\[\]|]*\w[^(){}\[\]|]*$",  # A|B, but neither |x| nor P(A|B)
+)
+_PATTERNS = (
+    r"\\[sdwbSDWB](?![a-z])",  # \s?, \d{4}, but not \sqrt
+    r"\.[*+]\??(\w|$)",  # Talvik.*
+    r"\(\?[:i]|^\^.*\$$",  # (?i)talvik, ^Talvik$
+    r"\)\?[\w\\(]|(\(\s[^()]*|\([^()]*\s|\w\([^()\s]*)\)\?",  # (Lake )?Oru, Norr(mark)?, but not Yes (What?)
+    r"\[(a-z|A-Z|0-9)|\w\w\((\w*\|)+\w*\)",  # [A-Z]alvik, Norr(mark|land)
+)
+_SEVERAL = (
+    ("a separator", re.compile("|".join(_SEPARATORS), re.IGNORECASE)),
+    ("pipes", re.compile("|".join(_PIPES))),
+    ("a regular expression", re.compile("|".join(_PATTERNS))),
+)
+"""Marks of a text that stands for several answers, also inside of a list."""
+
+
+def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, one: bool = True) -> list[str]:
+    """The right answers in the column `name` of `place`, which is the row or lies in it, and in the columns of further
+    ones. `one`: a text alone is an answer, not only a list. With a list `dropped`, answers that normalise to nothing are
+    left out and named there, and so is a question that has none: the result may then be empty.
+
+    InputError for a text that may be several answers, for a column of answers that no form here knows, and without
+    `dropped` for an answer that normalises to nothing, which every empty answer would match."""
+    golds = _column(place, name, one)
+    holders = [row] if place is row else [row, place]
+    if place.prefix.count(".") > 1:
+        holders.append(row.inside("reward_model"))
+    beside = [*holders, *filter(None, (_object(row, column) for column in ("metadata", "extra_info")))]
+    for holder in beside:
+        for column in filter(holder.has, _further(holder)):
+            golds += [gold for gold in _column(holder, column) if gold.strip() and gold not in golds]
+    for holder in holders:
+        read = (name,) if holder is place else COLUMNS if holder is row else ()
+        _nothing_more(holder, (*_further(holder), *read), golds)
+    kept = list(filter(normalise, golds))
+    left = [show(gold) for gold in golds if gold not in kept] if golds else ["[]"]
+    unanswerable = list(filter(None, map(_unanswerable, beside)))
+    if unanswerable:
+        left, kept = unanswerable[:1], []
+    if left and dropped is None:
+        rule = "a question has a right answer, and each keeps a word after normalisation (lower case, no punctuation, "
+        step = "correct that row, or leave such answers out: ssp data convert FILE --to plain --drop-empty --out NEW"
+        place.fail(name, rule + "no a/an/the)", left[0], step)
+    if dropped is not None:
+        dropped += [f"{row.path}, {row.place}: {what}" for what in left]
+    return kept
+
+
+def _object(row: Row, name: str) -> Row | None:
+    return row.inside(name) if isinstance(row.fields.get(name), dict) else None
+
+
+def _further(holder: Row) -> tuple[str, ...]:
+    return (*FURTHER, "candidate_answers") if holder.prefix == "reward_model." else FURTHER
+
+
+def _column(place: Row, name: str, one: bool = True) -> list[str]:
+    """Every answer in one column."""
+    alone = not isinstance(place.fields.get(name), list)
+    texts = place.texts(name)
+    golds: list[str] = []
+    for text in texts:
+        golds += _parts(place, name, text, alone)
+    if alone and not one and golds == texts:
+        place.fail(name, f"{place.prefix}{name} is a list of strings", show(texts[0]), _step(name))
+    return golds
+
+
+def _parts(place: Row, name: str, text: str, alone: bool) -> list[str]:
+    """The answers in one text. `alone`: no list says that the text is one answer."""
+    listed = _listed(text.strip())
+    if listed is None and SEPARATOR in text:
+        listed = text.split(SEPARATOR)
+    if listed is not None:
+        golds: list[str] = []
+        for part in listed:
+            golds += _parts(place, name, part.strip(), False)
+        return golds
+    marks = [what for what, pattern in _SEVERAL if pattern.search(text)]
+    bare = text.strip()
+    enclosed = "," in bare and _ENCLOSED.fullmatch(bare)
+    if _QUOTED.match(bare) or (alone and (enclosed or "\n" in bare or "\t" in bare)):
+        marks.append("a list, perhaps")
+    if marks:
+        rule = f"a text is one right answer, a JSON or Python list of them, or joined by {SEPARATOR}"
+        place.fail(name, rule, f"{show(text)} ({marks[0]})", _step(name))
+    return [text]
+
+
+def _step(name: str) -> str:
+    return f'write {name} as a list of texts, each one answer in plain words: ["Talvik", "Talvik town"], ["[4, 5]"]'
+
+
+def _listed(text: str) -> list[str] | None:
+    """The strings of a list, or of verl's {"target": list}, that is written as JSON or as Python prints it. None for any
+    other text."""
+    if text == "[]":
+        return []
+    if not _QUOTED.match(text) and not _TUPLE.match(text):
+        return None
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            value = read(text)
+            quotes = [said.count("'") + said.count('"') for said in (text, repr(value))]
+            if read is ast.literal_eval and quotes[0] != quotes[1]:
+                return None  # numpy prints ['a' 'b'], which Python reads as one string
+            if isinstance(value, dict) and list(value) == ["target"]:
+                value = value["target"] if isinstance(value["target"], list) else [value["target"]]
+            if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+                return list(value)
+    return None
+
+
+def _nothing_more(holder: Row, read: tuple[str, ...], golds: list[str]) -> None:
+    """Refuse a column that may hold further right answers, beside those that were `read`: dropped, a right answer would
+    be wrong."""
+    for column, value in holder.fields.items():
+        if not value or not _MORE.match(column) or column in read:
+            continue
+        texts = [value]
+        if isinstance(value, list):
+            texts = value
+        elif isinstance(value, str):
+            texts = _listed(value.strip()) or texts
+        elif not isinstance(value, dict):
+            continue
+        known = {"", *map(normalise, golds)}
+        if not all(isinstance(text, str) and normalise(text) in known for text in texts):
+            rule = "a column that is named like right answers is one that is read"
+            step = f"rename it to {FURTHER[0]} where these are right answers, else take the column out"
+            holder.fail(column, rule, show(value), step)
+
+
+def _unanswerable(holder: Row) -> str:
+    """The column that says that the question has no answer, with its value; "" where none does."""
+    for column in filter(holder.has, ANSWERABLE):
+        truth = _TRUTHS.get(str(holder.fields[column]).strip().lower())
+        if truth is not None and truth is not ANSWERABLE[column]:
+            return f"{column}={show(holder.fields[column])}"
+    return ""

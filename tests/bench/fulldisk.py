@@ -1,0 +1,142 @@
+"""A disk that is full for a moment, under a run that plays on real Ray: it goes on, or ends with a paragraph, and Ctrl-C works.
+
+`python tests/bench/fulldisk.py --kinds tensorboard run ledger --runs 7` needs root, for it mounts disks of 1 MB (tmpfs): one
+for TensorBoard's files, one that the run folder has left, one for the ledger. Each is filled while the run plays, and freed
+after some seconds; then, or in every second run before it is freed, comes Ctrl-C, and where nothing ends, a second one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+from trainruns import FEW, LONG, Left, Run, run, until  # noqa: E402
+
+MB = 2**20
+START_MB = 230
+"""What a run asks of its disk before it starts, and a little more."""
+FULL_SECONDS, END_SECONDS = 4.0, 120.0
+SETTINGS = ["save.every=1", "eval.every=0", "eval.final_questions_per_hop=4", "resume=auto", *FEW]
+
+
+@contextmanager
+def disk(place: Path, megabytes: int) -> Iterator[None]:
+    """A tmpfs of that size at `place`."""
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path, left: int = 0) -> Path:
+    """Write a file until `left` bytes are free; returns it."""
+    ballast = place / f"ballast-{time.time_ns()}"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while (free := shutil.disk_usage(place).free - left) > 0:
+                file.write(b"\0" * min(free, MB))
+        except OSError:
+            pass
+    return ballast
+
+
+@contextmanager
+def prepared(kind: str, begun: Path, folder: Path) -> Iterator[Path]:
+    """A copy of a run that has begun, in `folder`, with the small disk of `kind`; yields where that is mounted."""
+    if kind == "run":
+        with disk(folder, START_MB):
+            shutil.copytree(begun, folder, dirs_exist_ok=True)
+            yield folder
+        return
+    shutil.copytree(begun, folder)
+    place = folder / "tensorboard" if kind == "tensorboard" else folder.with_name(f"{folder.name}-disk")
+    with disk(place, 1):
+        if kind == "ledger":
+            shutil.move(folder / "ledger.db", place / "ledger.db")
+            (folder / "ledger.db").symlink_to(place / "ledger.db")
+        yield place
+
+
+def one(kind: str, begun: Path, folder: Path, early: bool) -> str:
+    """One run; what came of it, in words. AssertionError where it hangs, or ends without a paragraph."""
+    with prepared(kind, begun, folder) as place, run(folder, LONG, *SETTINGS, config="simulated") as made:
+        played = made.steps()
+        made.until("it plays", lambda: made.steps() >= played + 2)
+        if kind == "run":
+            fill(place, MB)  # what is left is a disk of 1 MB
+        ballast = fill(place)
+        time.sleep(FULL_SECONDS)
+        if early:
+            made.process.send_signal(signal.SIGINT)
+        time.sleep(1.0)
+        ballast.unlink()
+        if not early and made.process.poll() is None and kind != "run":
+            goes_on(made)
+        if not early and made.process.poll() is None:
+            made.process.send_signal(signal.SIGINT)
+        return ended(made)
+
+
+def goes_on(made: Run) -> None:
+    """Wait until it plays a step more, by its ledger, or has ended."""
+    query = "SELECT max(step) FROM commits"
+    before = made.sql(query)
+    until("a step more, or the end", lambda: made.process.poll() is not None or made.sql(query) > before)
+
+
+def ended(made: Run) -> str:
+    """How it ended. A second Ctrl-C comes after a while, as a person would give it."""
+    second = ""
+    try:
+        code = made.process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        made.process.send_signal(signal.SIGINT)
+        code, second = made.process.wait(10.0), " after a second Ctrl-C"
+    text = made.text()
+    assert code in (1, 2, 130), f"exit code {code}:\n{text}"
+    assert "Traceback" not in text and "a bug in ssp" not in text, text
+    assert code == 130 or "Next: " in text.splitlines()[-1] or "Next: " in text, text
+    said = [line for line in text.splitlines() if line.startswith("ssp: ") or "any more" in line]
+    return f"exit code {code}{second}; {' | '.join(said) or 'nothing to say'}"
+
+
+def main() -> int:
+    """Run the kinds; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", default=["tensorboard", "run", "ledger"])
+    parser.add_argument("--runs", type=int, default=7, help="runs of each kind (7)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first: Ctrl-C is early in the odd ones")
+    parser.add_argument("--begun", type=Path, help="a folder where the run that all go on from lies, or will lie")
+    args, failed = parser.parse_args(), 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # disks and runs go whatever happens
+    with tempfile.TemporaryDirectory(prefix="full", ignore_cleanup_errors=True) as base:
+        begun = args.begun or Path(base) / "begun"
+        if not begun.exists():
+            with run(begun, "steps=1", *SETTINGS, config="simulated") as first:
+                first.ends_well()
+        assert Left(begun).steps() == 1
+        for kind in args.kinds:
+            for number in range(args.first, args.first + args.runs):
+                began = time.monotonic()
+                try:
+                    told = one(kind, begun, Path(base) / f"{kind}-{number}", early=number % 2 == 1)
+                except (AssertionError, subprocess.TimeoutExpired) as error:
+                    failed, told = failed + 1, f"FAILED: {error}"
+                print(f"{kind} {number + 1}: {told} ({time.monotonic() - began:.0f} s)", flush=True)
+    print(f"{failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,264 @@
+"""Corpora, indexes and texts in the forms that others write and the scripts that they write in: searched right, or refused
+by a rule, with a next step that works."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import httpx
+import numpy as np
+import pytest
+from folders import DIM, Encode, corpus, dense
+
+from launch import index as command
+from ssp.base.errors import Fault, InputError
+from ssp.base.words import says
+from ssp.data.readers import read_corpus
+from ssp.game import corpora
+from ssp.game.evaluation.rows import found
+from ssp.learning.warmup import traces
+from ssp.search.bm25 import build
+from ssp.search.hits import Knobs
+from ssp.search.index import store
+from ssp.search.index.builder import IndexPlan, build_index
+from ssp.search.online.engines import long_segments
+from ssp.search.online.pages import paragraph
+from ssp.search.source import HttpSearch
+from ssp.selfplay.settings import load
+
+INPUTS = Path(__file__).parent / "inputs" / "search"
+TEXTS = ["The Oru River flows through Talvik.", "Zeel is a cheese from Belu.", "Kel Vask wrote three songs."]
+
+
+def refused(rule: str, act: Callable[[], object], *said: str) -> InputError:
+    """What is refused, by `rule`, naming what is `said` in what was found."""
+    with pytest.raises(InputError) as caught:
+        act()
+    assert rule in caught.value.rule
+    assert all(words in str(caught.value.found) for words in said), caught.value.found
+    assert caught.value.next_step
+    return caught.value
+
+
+# ------------------------------------------------------------------------------------------------------------- corpora
+
+READ = {
+    "beir.jsonl": [(str(at), f'"T"\n{text}') for at, text in enumerate(TEXTS)],
+    "docid_title_text.jsonl": [(f"{at}#0", f'"T"\n{text}') for at, text in enumerate(TEXTS)],
+    "medrag.jsonl": [(f"x_{at}", f"T. {text}") for at, text in enumerate(TEXTS)],
+    "wiki.jsonl.xz": [("0", TEXTS[0])],
+    "empty_text.jsonl": [("0", TEXTS[0]), ("1", "")],
+}
+"""Files → the id and contents of each row."""
+
+ROW = "a corpus row has id and contents"
+NOT_READ = {
+    "langchain.jsonl": (ROW, "field id", "page_content"),
+    "no_title_text.jsonl": (ROW, "field title", '["id", "text"]'),
+    "openai_messages.jsonl": (ROW, "field id", "messages"),
+    "sharegpt.jsonl": (ROW, "field id", "conversations"),
+    "searchr1_text.jsonl": (ROW, "field id", "question", "response"),
+    "hotpot_abstract.jsonl": ("text is one text", "line 1"),
+    "text_is_list.jsonl": ("contents is one text", "line 1"),
+    "corpus_array.json": ("every line is one JSON object", "line 1"),
+    "psgs_w100.tsv": ("every line is one JSON object", "line 1"),
+    "dup_ids.jsonl": ("ids are unique", "line 1", "line 2"),
+    ".": ("a data file is readable, not a folder", "beir.jsonl"),
+}
+"""Files → the rule, and what of the file is shown."""
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_corpus_of_another_form_is_read_and_indexed(name: str, tmp_path: Path) -> None:
+    documents_read = read_corpus(INPUTS / name)
+    assert [(document.id, document.contents) for document in documents_read] == READ[name]
+    build_index(INPUTS / name, tmp_path / "index", IndexPlan())
+    shard = store.open_shard(tmp_path / "index")
+    assert shard.fetch(np.arange(shard.total)) == documents_read
+    (hits,) = shard.search(["talvik"], None, 3, Knobs(), "bm25")
+    assert hits.rows[0][0] == 0 and hits.rows[0][1] == -1
+
+
+@pytest.mark.parametrize("name", NOT_READ)
+def test_a_corpus_without_a_reader_is_refused_with_what_it_holds(name: str, tmp_path: Path) -> None:
+    rule, *said = NOT_READ[name]
+    refused(rule, lambda: build_index(INPUTS / name, tmp_path / "index", IndexPlan()), *said)
+    if (INPUTS / name).is_file():
+        refused(rule, lambda: read_corpus(INPUTS / name), *said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_contents_hides_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(json.dumps({"id": 1, "contents": "", "title": "T", "text": "Talvik"}) + "\n", encoding="utf-8")
+    assert [document.contents for document in read_corpus(path)] == ['"T"\nTalvik']
+
+
+@pytest.mark.parametrize("name", ["openai_messages.jsonl", "sharegpt.jsonl", "searchr1_text.jsonl"])
+def test_traces_of_another_form_teach_nobody(name: str) -> None:
+    columns = json.loads((INPUTS / name).read_text(encoding="utf-8"))
+    refused("a trace has fields, turns and results", lambda: traces.read(INPUTS / name), *columns)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+PASSAGES = {
+    "chinese": ["奥鲁河流经塔尔维克镇。", "泽尔是一种奶酪。", "维克是塔镇的尔。"],
+    "japanese": ["オル川はタルヴィク市を流れる。", "ゼールはチーズの一種です。", "東京タワーは1958年に完成した。"],
+    "thai": ["แม่น้ำโอรูไหลผ่านเมืองทัลวิก", "เซลเป็นชีสจากเบลู", "เขาแต่งเพลงสามเพลง"],
+    "korean": ["오루강은 탈비크에서 흐른다.", "젤은 벨루의 치즈이다.", "그는 노래를 세 곡 썼다."],
+    "latin": ["Talvik's mayor served 1990-1994.", "Zeel is a cheese.", "Kel Vask's songs, 1995–1999"],
+}
+ASKED = [
+    ("chinese", "塔尔维克", 0), ("chinese", "奶酪", 1), ("chinese", "塔镇", 2), ("japanese", "タルヴィク", 0),
+    ("japanese", "チーズ", 1), ("japanese", "東京", 2), ("japanese", "ﾁｰｽﾞ", 1), ("thai", "ทัลวิก", 0), ("thai", "ชีส", 1),
+    ("korean", "탈비크", 0), ("korean", "치즈", 1), ("latin", "talvik", 0), ("latin", "1994", 0), ("latin", "1999", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "query", "row"), ASKED)
+def test_a_word_in_the_middle_of_a_text_is_found_in_every_script(script: str, query: str, row: int) -> None:
+    assert build(PASSAGES[script]).search([query], 1).rows.tolist() == [[row]]
+
+
+@pytest.mark.parametrize(("script", "answer", "row"), ASKED)
+def test_a_word_in_the_middle_of_a_text_is_recalled_in_every_script(script: str, answer: str, row: int) -> None:
+    said = [found([passage], [answer]) for passage in PASSAGES[script]]
+    assert said == [place == row for place in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "said"),
+    [
+        ("He led Talvik's council.", "Talvik", True),
+        ("(1990-1994)", "1994", True),
+        ("the U.S. Senate", "US", True),
+        ("10,000 men", "10000", True),
+        ("Sao Paulo's mayor", "São Paulo", True),
+        ("a 2.5 per cent rise", "5", False),
+        ("in 19945", "1994", False),
+        ("northern", "north", False),
+        ("two lakes", "lake", False),
+        ("在北京大学", "北京", True),
+        ("東京の塔", "京都", False),
+    ],
+)
+def test_whole_words_say_an_answer_whatever_stands_beside_them(text: str, answer: str, said: bool) -> None:
+    assert found([text], [answer]) is said
+    assert says(text, answer) is said
+
+
+def test_the_snippet_of_a_page_is_found_without_spaces() -> None:
+    page = "<p>泽尔是一种奶酪。</p><p>奥鲁河流经塔尔维克镇,然后入海。</p>"
+    assert paragraph(page, "……流经塔尔维克镇") == "奥鲁河流经塔尔维克镇,然后入海。"
+    assert long_segments("泽尔 ... 奥鲁河流经塔尔维克镇") == "奥鲁河流经塔尔维克镇"
+
+
+# ------------------------------------------------------------------------------------------------------- older indexes
+
+
+def older(folder: Path) -> None:
+    """The folder as a version before made it: its words cut by another rule."""
+    body: dict[str, Any] = json.loads((folder / store.MANIFEST).read_text())
+    body["tokeniser"] = "nfkc-casefold-1"
+    (folder / store.MANIFEST).write_text(json.dumps(body | {"sha256": store.own_digest(body)}))
+
+
+def test_words_of_an_older_rule_are_refused_and_the_command_shown_makes_them_anew(tmp_path: Path) -> None:
+    build_index(INPUTS / "chinese.jsonl", tmp_path / "an index", IndexPlan(k1=0.9, b=0.4))
+    older(tmp_path / "an index")
+    error = refused("by one rule", lambda: store.open_shard(tmp_path / "an index"), "nfkc-casefold-1")
+    shown = shlex.split(error.next_step.partition("ssp index ")[2])
+    shown[shown.index("NEW")] = str(tmp_path / "new")
+    assert command.main(shown) == 0
+    shard = store.open_shard(tmp_path / "new")
+    assert shard.search(["塔尔维克"], None, 1, Knobs(), "bm25")[0].rows.tolist() == [[0]]
+    made = store.read_manifest(tmp_path / "new")
+    assert (made.bm25, made.rows) == ((0.9, 0.4), 2)
+
+
+@pytest.mark.parametrize(
+    ("plan", "shown"),
+    [
+        ({}, "dense/vectors.npy"),
+        ({"factory": "HNSW8"}, "--faiss-file"),
+        ({"factory": "HNSW8", "save_embedding": True}, "dense/embedding.npy"),
+        ({"factory": "HNSW8", "parts": 2}, "--parts 2"),
+    ],
+)
+def test_vectors_are_taken_over_from_an_older_folder(tmp_path: Path, plan: dict[str, Any], shown: str) -> None:
+    build_index(corpus(tmp_path / "c.jsonl", 40), tmp_path / "index", dense(**plan), encode=Encode())
+    older(tmp_path / "index")
+    assert shown in refused("by one rule", lambda: store.read_manifest(tmp_path / "index")).next_step
+
+
+def test_vectors_alone_have_no_words_and_stay_as_they_are(tmp_path: Path) -> None:
+    build_index(corpus(tmp_path / "c.jsonl", 40), tmp_path / "index", dense(kind="dense"), encode=Encode())
+    older(tmp_path / "index")
+    assert store.open_shard(tmp_path / "index").kind == "dense"
+
+
+# --------------------------------------------------------------------------------------------------------- faiss's ids
+
+ROWS = 40
+IDS = {
+    "as rows": np.arange(ROWS),
+    "from 1": np.arange(1, ROWS + 1),
+    "permuted": np.arange(ROWS)[::-1].copy(),
+    "far": np.arange(ROWS) * 10,
+    "twice": np.arange(ROWS) // 2,
+    "negative": np.arange(ROWS) - 1,
+}
+FACTORIES = ("IDMap,Flat", "IDMap2,HNSW8", "IVF2,Flat", "IVF2,SQ8", "PCA8,IVF2,Flat", "IDMap,IVF2,Flat")
+CASES = [case for case in itertools.product(IDS, FACTORIES) if case[0] != "permuted" or "IDMap" in case[1]]
+"""Inverted lists keep their ids in any order, so a permutation of the rows looks as right as the rows."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpus(tmp_path_factory.mktemp("ids") / "c.jsonl", ROWS)
+
+
+@pytest.mark.parametrize(("kind", "factory"), CASES)
+def test_an_index_with_ids_of_its_own_is_refused_where_it_is_opened(
+    source: Path, tmp_path: Path, kind: str, factory: str
+) -> None:
+    table = Encode()([document.contents for document in read_corpus(source)])
+    theirs = faiss.index_factory(DIM, factory, faiss.METRIC_INNER_PRODUCT)
+    theirs.train(table)
+    theirs.add_with_ids(table, IDS[kind])
+    faiss.write_index(theirs, str(tmp_path / "theirs.index"))
+    plan = dense(factory, kind="dense", faiss_file=tmp_path / "theirs.index")
+    if kind == "as rows":
+        build_index(source, tmp_path / "index", plan, encode=Encode())
+        hits = store.open_shard(tmp_path / "index").search([], table, 1, Knobs(), "dense")[0]
+        assert (hits.rows[:, 0] == np.arange(ROWS)).mean() > 0.9
+        return
+    rule = "the ids of an index are the corpus's rows"
+    refused(rule, lambda: build_index(source, tmp_path / "index", plan, encode=Encode()))
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.index"]
+
+    # A folder that an older version made of it.
+    build_index(source, tmp_path / "index", dense("HNSW8", kind="dense"), encode=Encode())
+    (tmp_path / "theirs.index").replace(tmp_path / "index" / store.part_name(0))
+    store.seal(tmp_path / "index", store.read_manifest(tmp_path / "index"), lambda done, total: None)
+    refused(rule, lambda: store.open_shard(tmp_path / "index"))
+    cfg = load("quickstart", [f"data.corpus={tmp_path / 'index'}", "eval.every=0"])
+    refused(rule, lambda: corpora.check(cfg))  # before a run or a server starts anything
+
+
+# ------------------------------------------------------------------------------------------------------ search servers
+
+
+def test_what_a_search_server_refuses_is_shown_with_its_text() -> None:
+    reply = {"detail": [{"loc": ["body", "top_n"], "msg": "Field required"}]}
+    there = httpx.MockTransport(lambda request: httpx.Response(422, json=reply))
+    with pytest.raises(Fault) as caught:
+        HttpSearch("http://h:1", transport=there).search(["a"], 1, "train")
+    assert "422" in caught.value.detail and "top_n" in caught.value.detail and "Field required" in caught.value.detail
