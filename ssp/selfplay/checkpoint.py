@@ -110,13 +110,13 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
     """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it is as it was written."""
     state = read(folder, cfg.roles, step)
     if state is not None:
-        check_whole(folder, state, ledger)
+        check_whole(folder, state, ledger, members=cfg.league.match != "self")
     return state
 
 
-def check_whole(folder: RunFolder, state: State, ledger: Ledger) -> None:
-    """InputError unless the checkpoints of a state, and those of its league, are as they were written, and the ledger says
-    the same of them."""
+def check_whole(folder: RunFolder, state: State, ledger: Ledger, members: bool = True) -> None:
+    """InputError unless the checkpoints of a state, and with `members` those of its league, are as they were written, and
+    the ledger says the same of them."""
     for role, version in state.versions.items():
         newest = ledger.newest(role)
         # Else numbers would be given again, and rows of what was learned are missing.
@@ -127,7 +127,8 @@ def check_whole(folder: RunFolder, state: State, ledger: Ledger) -> None:
     with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
         paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
-    matchmaker.check(folder, [state.league, state.good.get("league", {})])
+    if members:
+        matchmaker.check(folder, [state.league, state.good.get("league", {})])
 
 
 def nothing_left(folder: RunFolder, cfg: Config) -> bool:

@@ -168,4 +168,4 @@ def _told(steps: int) -> str:
     if steps == 0:
         return said
     named = f"means of the first and the last {steps} steps" if steps > 1 else "the first and the last step"
-    return f"{said}\nstart and end of hops, valid questions, win rate: {named}"
+    return f"{said}\nstart and end of the others: {named}"

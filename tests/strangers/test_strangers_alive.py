@@ -14,15 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import lessons
 import pytest
 import ray
 from trainruns import POLICY, REPO
 
-from actors import cluster, learners
-from launch import doctor, train, warmup
+from actors import cluster
+from launch import doctor, train
 from launch.cli import run
-from ssp.base.errors import Fault, InputError, SspError
+from ssp.base.errors import InputError, SspError
 from ssp.capacity.placement import machine
 from ssp.game.world import World
 from ssp.record import runfolder
@@ -34,7 +33,6 @@ from ssp.selfplay.checkpoint import State
 from ssp.selfplay.health import HealthWatch
 from ssp.selfplay.scene import Scene, read_scene
 from ssp.selfplay.settings import load
-from ssp.telemetry.console import Console
 from ssp.telemetry.runlog import RunLog
 
 COSINE = "solver.learner.schedule=cosine"
@@ -193,25 +191,6 @@ def test_a_python_without_the_packages_says_which_one_has_them(command: list[str
         assert done.returncode == 0 and done.stdout.startswith("ssp ")
     else:
         assert done.returncode == 2 and sys.executable in done.stderr and "Next: " in done.stderr
-
-
-def test_a_learner_that_is_lost_in_a_warm_start_leaves_the_next_step(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Dies:
-        def __init__(self, *args: Any) -> None: ...
-
-        async def ready(self) -> None:
-            raise Fault("learner_died", "its process ended during update")
-
-        def end(self) -> None: ...
-
-    monkeypatch.setattr(learners, "LearnerCrew", Dies)
-    cfg = load("quickstart", [f"warmup.data={lessons.write(tmp_path / 't.jsonl', 4)}", *warmup.UNUSED])
-    course = warmup.prepare(cfg, "solver", tmp_path / "start")
-    with pytest.raises(SspError, match="Next: the same command with resume=auto") as ended:
-        warmup.teach(course, Console(), "the same command with resume=auto")
-    assert not isinstance(ended.value, Fault)
 
 
 TYPED = [

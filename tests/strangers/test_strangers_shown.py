@@ -52,7 +52,7 @@ def table(cfg: Config, folder: Path, valid: list[float | None], scores: dict[int
     text = out.getvalue()
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
     found = {cell[0]: cell[1:] for cell in cells}
-    return {**found, "note": [line.strip() for line in text.splitlines() if "win rate: " in line], "said": [text]}
+    return {**found, "note": [line.strip() for line in text.splitlines() if "of the others: " in line], "said": [text]}
 
 
 VALID = "proposer: share of valid questions"
