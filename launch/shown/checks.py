@@ -117,7 +117,8 @@ def run_folder(cfg: Config) -> Iterator[Check]:
     place = next(path for path in (wanted, *wanted.parents) if path.exists())
     blocks = [cfg.block(name) for name in learners(cfg)]
     owned = [block for block in blocks if block.policy != "frozen"]
-    saved = _sized(lambda: sum(3 * find(block.model).parameters * width("float32") for block in owned))
+    each = 3 * width("float32")
+    saved = _sized(lambda: sum(each * find(block.model).parameters for block in owned))
     needed = START_BYTES + saved * (cfg.save.keep + 2)
     next_step = "free some space, lower save.keep, or set run.dir"
     yield _room(f"disk at {place}", place, needed, FAIL, next_step)
@@ -129,7 +130,7 @@ def run_folder(cfg: Config) -> Iterator[Check]:
 
 
 def _sized(bytes_of: Callable[[], int]) -> int:
-    """Bytes that follow from a model's size; 0 where a model is refused, which the row of the models says."""
+    """Bytes that follow from a model's size; 0 where a model is refused, as its own row says."""
     try:
         return bytes_of()
     except InputError:

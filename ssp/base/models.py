@@ -16,7 +16,9 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-"""Files of a model in the Hugging Face layout. The index names the files of weights where they are cut into several."""
+"""Files of a model in the Hugging Face layout.
+
+The index names the files of weights where these are cut into several."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -85,34 +87,39 @@ def weight_files(folder: Path) -> list[Path]:
             _refuse_other_weights(folder)
         return [single]
     named = read_json(index).get("weight_map")
-    rule, step = f"{INDEX} names the file of each tensor in its folder", "copy or save the model again"
+    rule = f"{INDEX} names the file of each tensor in its folder"
+    step = "copy or save the model again"
     hold(isinstance(named, dict) and named, rule, f"{index} has no weight_map", step)
     names = sorted(set(map(str, named.values())))
     outside = [name for name in names if Path(name).name != name]
     hold(not outside, rule, f"{index} names {outside[:1]}", step)
     with holding((OSError, ValueError), rule, index, step):  # a name that no file can have
         missing = [name for name in names if not (folder / name).is_file()]
-    hold(not missing, f"every file that {INDEX} names is there", f"no {missing[:1]} in {folder}", step)
+    rule = f"every file that {INDEX} names is there"
+    hold(not missing, rule, f"no {missing[:1]} in {folder}", step)
     # transformers would read the one, vLLM the other.
-    rule, found = "a model folder holds its weights once", f"{folder} has {WEIGHTS} and an index that does not name it"
-    hold(not single.is_file() or WEIGHTS in names, rule, found, f"remove the older of {WEIGHTS} and {INDEX}")
+    once = not single.is_file() or WEIGHTS in names
+    there, step = f"{WEIGHTS} and an index of others", f"remove the older of {WEIGHTS} and {INDEX}"
+    hold(once, "a model folder holds its weights once", f"{folder} has {there}", step)
     return [folder / name for name in names]
 
 
 def _refuse_other_weights(folder: Path) -> None:
     """InputError that says what lies in a folder without weights that can be read."""
-    rule, others = f"a model folder holds {WEIGHTS} or {INDEX}", ("*.safetensors", "*.bin", "*.pth", "*.gguf")
+    rule = f"a model folder holds {WEIGHTS} or {INDEX}"
+    others = ("*.safetensors", "*.bin", "*.pth", "*.gguf")
     there = sorted(path.name for pattern in others for path in folder.glob(pattern))
     step = "give the folder of a whole model, saved in safetensors form"
     if (folder / "adapter_config.json").is_file():
-        step = "merge the adapter into its model (merge_and_unload of peft), and give the folder of what that saved"
+        step = "merge the adapter into its model (merge_and_unload of peft), and give the new folder"
     raise InputError(rule, f"{folder} has {', '.join(there[:3]) or 'no weights'}", step)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """File name → SHA-256 of each file that decides what the model in `folder` is: configuration, weights, tokenizer.
+    """File name → SHA-256 of each file that decides what the model in `folder` is.
 
-    Two folders with equal digests are one model to every engine and learner. InputError as `weight_files`."""
+    These are its configuration, weights and tokenizer. Two folders with equal digests are one model
+    to every engine and learner. InputError as `weight_files`."""
     files = [folder / name for name in (CONFIG, *TOKENIZER_FILES)]
     there = [file for file in files if file.is_file()]
     return {file.name: digest(file) for file in [*there, *weight_files(folder)]}

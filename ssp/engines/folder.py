@@ -1,4 +1,4 @@
-"""The one reader of a model's folder, for engines, learners, verifiers and every command that takes a policy."""
+"""The one reader of a model's folder: for engines, learners, verifiers and every command."""
 
 import json
 from collections.abc import Iterator
@@ -16,8 +16,11 @@ from ssp.base.shape import FAMILIES, Shape, context
 
 ADAPTER, TIE = "adapter_config.json", "tie_word_embeddings"
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-COMPUTED = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".attn.bias", ".attn.masked_bias")
-"""Ends of names of what a model computes from its configuration. Older tools saved it among the weights."""
+_ROTARY = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
+COMPUTED = (*_ROTARY, ".attn.bias", ".attn.masked_bias")
+"""Ends of names of what a model computes from its configuration.
+
+Older tools saved it among the weights."""
 FLOATS = ("F64", "F32", "F16", "BF16")
 NARROW = ("F16", "BF16")
 _AGAIN = "save the model again, with its configuration"
@@ -25,7 +28,7 @@ _AGAIN = "save the model again, with its configuration"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a parameter lies: its file, the name that it has there, its shape, and its type as safetensors calls it."""
+    """Where a parameter lies: its file, and its name, shape and type there, as safetensors has them."""
 
     file: Path
     name: str
@@ -36,25 +39,29 @@ class StoredTensor:
 class ModelFolder:
     """What the model in the folder `path` is.
 
-    Owns the configuration, the files of weights, the parameters, whether the output head is that of the embeddings
-    (`tied`), and the length of the context.
-    Promises that embedded engine, vLLM and learner compute the same model from it. A head in the file counts, unless it
-    repeats the embeddings. Buffers, and files that are no part of the model, are not read. `config` says what the weights
-    are. Only headers are read until somebody asks for weights.
-    Refuses what it cannot reconcile (InputError with the folder and the cause): adapters beside the weights, a tensor in
-    two files, parameters that are missing, unknown, of another shape or no plain numbers."""
+    Owns the configuration, the files of weights, the parameters, whether the output head is that of
+    the embeddings (`tied`), and the length of the context.
+    Promises that embedded engine, vLLM and learner compute the same model from it. A head in the
+    file counts, unless it repeats the embeddings. Buffers, and files that are no part of the model,
+    are not read. `config` says what the weights are. Only headers are read until somebody asks for
+    weights.
+    Refuses what it cannot reconcile (InputError with the folder and the cause): adapters beside the
+    weights, a tensor in two files, and parameters that are missing, unknown, of another shape or no
+    plain numbers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config: dict[str, Any] = dict(read_json(path / CONFIG))
         self.files = weight_files(path)
         step = f"merge the adapter (merge_and_unload of peft), or remove {ADAPTER} where that is done"
-        hold(not (path / ADAPTER).exists(), "a model folder holds no adapter", f"{ADAPTER} in {path}", step)
+        alone = not (path / ADAPTER).exists()
+        hold(alone, "a model folder holds no adapter", f"{ADAPTER} in {path}", step)
         self.places = self._read_headers()
         """Parameter by its Hugging Face name → where it lies. A tied head is not among them."""
         declared = self.config.get(TIE)
+        known = declared is None or isinstance(declared, bool)
         rule = f"{CONFIG} says true or false for {TIE}"
-        hold(declared is None or isinstance(declared, bool), rule, f"{declared!r} in {path}", _AGAIN)
+        hold(known, rule, f"{declared!r} in {path}", _AGAIN)
         self.tied = self._tie(declared)
         self._as_declared = self.tied == bool(declared)
         self.config[TIE] = self.tied
@@ -78,15 +85,16 @@ class ModelFolder:
         arrays: dict[str, np.ndarray] = {}
         for name, place in self.places.items():
             arrays[name] = self._tensor(place).float().numpy()
-            finite = bool(np.isfinite(arrays[name]).all())
-            hold(finite, "weights must be finite numbers", f"{name} in {self.path} is not", "use another checkpoint")
+            rule, step = "weights must be finite numbers", "use another checkpoint"
+            hold(np.isfinite(arrays[name]).all(), rule, f"{name} in {self.path} is not", step)
         return arrays
 
     @contextmanager
     def plain(self) -> Iterator[Path]:
-        """A folder in which vLLM and transformers find this model too, as long as the context lives.
+        """A folder in which vLLM and transformers find this model too, while the context lives.
 
-        It is `path` itself where nothing in it misleads them, else a temporary one with links to the files that count."""
+        It is `path` itself where nothing in it misleads them, else a temporary one, with links to the
+        files that count."""
         lying = {file.name for file in self.path.glob("*.safetensors")}
         renamed = [name for name, place in self.places.items() if place.name != name]
         if self._as_declared and not renamed and lying == {file.name for file in self.files}:
@@ -101,8 +109,9 @@ class ModelFolder:
                 else:
                     (folder / file.name).symlink_to(file.resolve())
             if self.files[0].name != WEIGHTS:
-                index = {"metadata": {}, "weight_map": {name: place.file.name for name, place in self.places.items()}}
-                (folder / INDEX).write_text(json.dumps(index), encoding="utf-8")
+                placed = {name: place.file.name for name, place in self.places.items()}
+                index = json.dumps({"metadata": {}, "weight_map": placed})
+                (folder / INDEX).write_text(index, encoding="utf-8")
             yield folder
 
     def _read_headers(self) -> dict[str, StoredTensor]:
@@ -112,7 +121,8 @@ class ModelFolder:
         places: dict[str, StoredTensor] = {}
         for file in self.files:
             rule, step = f"{file} must be a readable safetensors file", "copy or save the model again"
-            with holding(SafetensorError, rule, str, step), safe_open(file, framework="np") as opened:
+            torn = holding(SafetensorError, rule, str, step)
+            with torn, safe_open(file, framework="np") as opened:
                 for name in opened.keys():  # noqa: SIM118
                     told = opened.get_slice(name)
                     place = StoredTensor(file, name, tuple(told.get_shape()), told.get_dtype())
@@ -121,12 +131,15 @@ class ModelFolder:
                     places[name] = place
         kept = {name: place for name, place in places.items() if not name.endswith(COMPUTED)}
         for name, place in kept.items():
-            rule, step = "weights are plain floating-point numbers", "give the model without quantisation"
+            rule = "weights are plain floating-point numbers"
+            step = "give the model without quantisation"
             hold(place.kind in FLOATS, rule, f"{name} in {self.path} is {place.kind}", step)
         return kept
 
     def _tie(self, declared: bool | None) -> bool:
-        """Whether one matrix is embeddings and head, which then lies under the name of the embeddings."""
+        """Whether one matrix is embeddings and head.
+
+        It then lies under the name of the embeddings."""
         head, embeddings = self.places.get(HEAD), self.places.get(EMBEDDINGS)
         known = str(self.config.get("model_type")) in FAMILIES
         if declared is None and not known:
@@ -147,7 +160,8 @@ class ModelFolder:
         for name, shape in (table or {}).items():
             place = self.places.get(name)
             if place is None:
-                raise InputError("weights must hold every parameter", f"{self.path} lacks {name}", _AGAIN)
+                rule = "weights must hold every parameter"
+                raise InputError(rule, f"{self.path} lacks {name}", _AGAIN)
             rule = f"weights must hold {name} of shape {shape}, as {CONFIG} has it"
             hold(place.shape == shape, rule, f"{place.shape} in {self.path}", _AGAIN)
         unknown = [] if table is None else sorted(self.places.keys() - table.keys())

@@ -19,8 +19,8 @@ _PREFILL = {"cpu": (512, 128), "cuda": (4096, 1024)}
 
 
 class Rows:
-    """`config`: a model's configuration; `device`: where all tensors are, the books are the host's. InputError for another
-    architecture."""
+    """`config`: a model's configuration; `device`: where all tensors are, the books are the host's.
+    InputError for another architecture."""
 
     def __init__(self, config: Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU) -> None:
         self.shape = Architecture.of(config)

@@ -48,7 +48,7 @@ def load_model(folder: Path) -> PreTrainedModel:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise InputError("weights must be finite numbers", f"{name} in {folder} is not", "use another checkpoint")
-    # The folder's own may be one that transformers reads and refuses to save: `write_policy` keeps that file as it is.
+    # The folder's own may be one that transformers refuses to save. `write_policy` copies the file.
     model.generation_config = GenerationConfig.from_model_config(model.config)
     return model.eval()
 
@@ -91,8 +91,10 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
 
 
 def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:
-    """Write `weights`, by the names of `model`, in the Hugging Face layout. What is not learned is copied from `source`:
-    the tokenizer's files, and the settings for generation."""
+    """Write `weights`, by the names of `model`, in the Hugging Face layout.
+
+    What is not learned is copied from `source`: the tokenizer's files, and the settings for
+    generation."""
     folder.mkdir(exist_ok=True)
     model.save_pretrained(folder, state_dict=dict(weights))
     for name in (*TOKENIZER_FILES, EXACT, GENERATION):

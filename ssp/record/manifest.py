@@ -38,8 +38,9 @@ def check_files(folder: Path, whole: bool = False) -> None:
 
 
 def seal(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the folder's `ssp.json`: `record`, and the SHA-256 of every file that is there. All get the mode that a new
-    file has here, because safetensors makes its own for their owner alone."""
+    """Write the folder's `ssp.json`: `record`, and the SHA-256 of every file that is there.
+
+    All get the mode that a new file has here: safetensors makes its own for their owner alone."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     digests = {str(path.relative_to(folder)): digest(path) for path in files}
     text = json.dumps({**record, "sha256": digests}, indent=1, sort_keys=True)

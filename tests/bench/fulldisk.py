@@ -1,7 +1,7 @@
 """A disk that is full for a moment, under a run that plays on real Ray: it goes on, or ends with a paragraph, and Ctrl-C works.
 
-`python tests/bench/fulldisk.py --kinds tensorboard run ledger --runs 7` needs root, for it mounts disks of 1 MB (tmpfs): one
-for TensorBoard's files, one that the run folder has left, one for the ledger. Each is filled while the run plays, and freed
+`python tests/bench/fulldisk.py --kinds tensorboard run ledger --runs 7` needs root, for it mounts disks (tmpfs): one of
+1 MB for TensorBoard's files, one of which the run folder has 1 MB left, and one for the ledger. Each is filled while the run plays, and freed
 after some seconds; then, or in every second run before it is freed, comes Ctrl-C, and where nothing ends, a second one.
 """
 
@@ -24,6 +24,8 @@ from trainruns import FEW, LONG, Left, Run, run, until  # noqa: E402
 MB = 2**20
 START_MB = 230
 """What a run asks of its disk before it starts, and a little more."""
+LEDGER_MB = 12
+"""What a ledger and the log beside it need to begin with; on 1 MB a run ends with the paragraph before its first step."""
 FULL_SECONDS, END_SECONDS = 4.0, 120.0
 SETTINGS = ["save.every=1", "eval.every=0", "eval.final_questions_per_hop=4", "resume=auto", *FEW]
 
@@ -61,7 +63,7 @@ def prepared(kind: str, begun: Path, folder: Path) -> Iterator[Path]:
         return
     shutil.copytree(begun, folder)
     place = folder / "tensorboard" if kind == "tensorboard" else folder.with_name(f"{folder.name}-disk")
-    with disk(place, 1):
+    with disk(place, LEDGER_MB if kind == "ledger" else 1):
         if kind == "ledger":
             shutil.move(folder / "ledger.db", place / "ledger.db")
             (folder / "ledger.db").symlink_to(place / "ledger.db")

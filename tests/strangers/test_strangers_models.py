@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from launch.main import main
+from launch.shown.checks import examine
 from ssp import engines
 from ssp.base import models
 from ssp.base.errors import InputError
@@ -169,6 +170,13 @@ def test_so_do_the_commands_that_take_a_policy(
     asked = ["--per-hop", "1"] if command == "eval" else ["who is mayor of vene ?"]
     assert main([command, *asked, "--policy", str(folder), "--config", "quickstart"]) == 2
     assert says in capfd.readouterr().err
+
+
+def test_doctor_has_a_row_for_a_model_that_is_refused(tmp_path: Path) -> None:
+    folder = make(oddfolders.left_adapter, tmp_path / "model").folder
+    checks = {one.what: one for one in examine(load("quickstart", [f"solver.model={folder}"]))}
+    assert checks["models"].status == "fail" and str(folder) in checks["models"].found
+    assert "data" in checks and "stale sessions" in checks
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o002])

@@ -128,33 +128,38 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     else:
         folder = models.folder(block.model, f"{role}.model")
         rule = f"{role}.model is not what an unfinished warm start is still writing"
-        step = "let it end first (the same ssp warmup or ssp train command goes on with it), or name another folder"
+        step = "let it end first (the command that began it goes on with it), or name another folder"
         hold(WARMUP not in read_record(folder), rule, folder, step)
     check_protocol(folder, cfg.protocol)
     return folder
 
 
 def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> None:
-    """InputError when the model in `folder` cannot be read as one model, when what `role` plays is longer than its context,
-    or when its tokenizer has ids without an embedding. `in_run`: there the solver's model may also be the verifier."""
+    """InputError when the model in `folder` cannot be read as one model, when what `role` plays is
+    longer than its context, or when its tokenizer has ids without an embedding.
+
+    `in_run`: there the solver's model may also be the verifier."""
     block = cfg.block(role)
     if block.engine.kind in (*ACTED, "endpoint"):  # which compute with another model, or with none
         return
     model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
     played, context = block.limits.longest, model.context
     rule = f"{role}.limits.total_tokens is at most the context of the model"
-    step = f"set it to {context} or less (with fewer searches, or shorter turns), or take a model with a longer context"
+    longer = "or take a model with a longer context"
+    step = f"set it to {context} or less (with fewer searches, or shorter turns), {longer}"
     hold(not context or played <= context, rule, f"{played} against {context} in {folder}", step)
-    verifies = in_run and role == SOLVER and PROPOSER in cfg.roles and cfg.referee.verifier in OWN_VERIFIERS
+    verifier = cfg.referee.verifier if in_run and role == SOLVER and PROPOSER in cfg.roles else ""
     proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
-    rule = "referee.prompt_tokens and a twelfth of it are at most the context of the model that verifies"
-    step = f"set referee.prompt_tokens={context * 12 // 13}, or take a solver.model with a longer context"
-    hold(not (verifies and context) or proof <= context, rule, f"{proof} against {context} in {folder}", step)
+    fits = not context or verifier not in OWN_VERIFIERS or proof <= context
+    rule = "referee.prompt_tokens and a twelfth of it are at most the context of the verifier's model"
+    step = f"set referee.prompt_tokens={context * 12 // 13}, {longer}"
+    hold(fits, rule, f"{proof} against {context} in {folder}", step)
     highest = max(words, key=lambda word: words[word], default="")
+    fits = not model.rows or words.get(highest, -1) < model.rows
     rule = "every id of a model's tokenizer has a row in its embeddings"
-    found = f"id {words.get(highest)} ({highest!r}) against {model.rows} rows in {folder}"
-    step = "take the tokenizer that belongs to the model, or resize its embeddings (resize_token_embeddings)"
-    hold(not model.rows or words.get(highest, -1) < model.rows, rule, found, step)
+    told = f"id {words.get(highest)} ({highest!r}) against {model.rows} rows in {folder}"
+    step = "take the model's own tokenizer, or resize its embeddings (resize_token_embeddings)"
+    hold(fits, rule, told, step)
 
 
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
