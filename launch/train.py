@@ -117,7 +117,7 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     wandb_log.check(cfg.telemetry.wandb)
     if nothing_left(place, cfg):
         say(f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last evaluation")
-        say(f"next: steps={2 * cfg.steps} {_again(place)} plays on; ssp compare {place.path} shows it")
+        say(f"next: ssp compare {place.path}; where the rate is constant, more steps={2 * cfg.steps} {_again(place)}")
         return None
     cluster.environment(cfg.ray)
     cluster.check_sockets()

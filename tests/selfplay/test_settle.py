@@ -86,6 +86,14 @@ def test_who_does_not_learn_now_is_given_no_credit_and_its_estimator_hears_nothi
     assert settled.samples[SOLVER][0].credit == (1.0,) and credits.state()["solver"]["baseline"] > 0
 
 
+def test_the_share_that_a_fault_took_is_a_figure() -> None:
+    made = game("g1", [T, F, T, T])
+    made.attempts[3] = void("sg1a3")
+    settled = settle(config(), [made], 7)
+    assert settled.batch(SOLVER, {}).figures["voided"] == 0.25
+    assert "voided" not in settled.batch(PROPOSER, {}).figures
+
+
 def test_a_replayed_question_names_the_version_that_wrote_it() -> None:
     made = game("g1", [T, F, T, T])
     made.proposal, made.asked_by = None, 2
