@@ -181,8 +181,9 @@ def _settle_attempts(
     ends = [_ended(cfg, game, played) for played in game.attempts]
     scored = _scored_attempts(cfg, game, group, ends, baseline)
     known = [one for one, played in zip(scored, game.attempts, strict=True) if one is not None]
-    left = "" if known and credits.teaches(SOLVER, known) else "no_signal"
-    if game.frozen != SOLVER:
+    left = ""
+    if game.frozen != SOLVER:  # nobody learns from what a past solver played
+        left = "" if known and credits.teaches(SOLVER, known) else "no_signal"
         if cfg.game.refill > 1 and not left and settled.counts["groups"] >= cfg.solver.batch:
             left = "surplus"
         settled.counts["groups"] += credits.differ(SOLVER, known)
