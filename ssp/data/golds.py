@@ -37,7 +37,7 @@ _ENCLOSED = re.compile(r"[\[{][^\[\]{}]*[\]}]|\w+\([\[{].*\)", re.DOTALL)
 _SEPARATORS = (
     r"<\|[^<>|]*\|>",  # <|sep|>
     r"[<\[]/?(?i:sep|or|br|s)\s*/?[>\]]",  # [SEP], <OR>, <br/>
-    r"#{3}|@@|\s&&\s|\w\s*(;;|¦|%%|##)\s*\w|\w\s//\s\w",  # GSM8K's reasoning and answer, too
+    r"#{3}|@@|\s&&\s|\w\w\s*(;;|¦|%%|##)\s*\w\w|\w\s//\s\w",  # GSM8K's reasoning and answer, too
     r"[a-z)]\sOR\s\(?[A-Z]|\\n(?=[A-Z])",  # Talvik OR Belu, a line break as two signs
 )
 _PIPES = (
@@ -97,13 +97,14 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
 def _in_words(row: Row, place: Row, name: str, golds: list[str]) -> None:
     """Refuse an answer that is the letter or the number of an option: a policy is not shown the options."""
     columns = [column for column in ("options", "choices") if row.fields.get(column)]
-    given = row.fields[columns[0]] if columns else [row.fields.get(letter) for letter in "AB"]
+    letters = [row.fields[letter] for letter in "AB" if row.has(letter)]
+    given = row.fields[columns[0]] if columns else letters if len(letters) == 2 else []
     if isinstance(given, dict):
         given = given.get("text", list(given.values()))
     options = given if isinstance(given, list) else [given]
     texts = [option.get("text") if isinstance(option, dict) else option for option in options]
     for gold in golds:
-        if all(texts) and _LABEL.fullmatch(gold.strip()) and gold not in map(str, texts):
+        if any(texts) and _LABEL.fullmatch(gold.strip()) and gold not in map(str, texts):
             rule = "a right answer is in words, not the letter of an option that the question does not show"
             step = f"write the option's words as {name}; remove the columns of options where the question shows them"
             place.fail(name, rule, f"{show(gold)} of {show(texts)}", step)

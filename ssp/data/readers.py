@@ -141,8 +141,8 @@ def document_of(row: Row) -> Document:
 
 
 def read_targets(path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None) -> list[Target]:
-    """Targets of a file: SSP's source rows (`ground_truth`, where known `search_turns`, `sys_question_example`) or its processed
-    rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
+    """Targets of a file: SSP's source rows (`ground_truth`, where known `search_turns`, `sys_question_example`) or its
+    processed rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
     `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`. A row of several
     answers is refused, or with a list `several` named there, and the first one is its target."""
     seen: dict[str, str] = {}
