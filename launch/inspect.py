@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,7 +66,8 @@ def find(text: str) -> Found:
     from ssp.views.replay import record
 
     run, _, id = text.partition(":")
-    hold(id, "an episode is RUN:EPISODE", text, f"`ssp bank {run or 'RUN'} --episodes` lists the ids")
+    typed = shlex.quote(run) if run else "RUN"
+    hold(id, "an episode is RUN:EPISODE", text, f"`ssp bank {typed} --episodes` lists the ids")
     return record.named(RunFolder(existing(run)), id)
 
 

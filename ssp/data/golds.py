@@ -24,8 +24,11 @@ _TRUTHS = dict.fromkeys(("true", "yes", "1", "1.0"), True) | dict.fromkeys(("fal
 COLUMNS = ("golden_answers", "answers", "answer")
 """Columns of a row's right answers, the first that is there; before them comes what stands in `reward_model`."""
 
-_MORE = re.compile(r"(?!pred|model|wrong|incorrect|s_aliases).*(answers|alias|aliases|answer_list|synonyms)$")
+_MORE = re.compile(r"(?!pred|model|wrong|incorrect|s_aliases)(.*(answers|alias|aliases|answer_list|synonyms)|answer)$")
 """Names of columns that sound like right answers; `s_aliases` are those of PopQA's subject."""
+
+_LABEL = re.compile(r"\(?[A-Za-z0-9][.)]?")
+"""How an option is called."""
 
 _QUOTED = re.compile(r"\"?[\[{]+\s*\\?['\"]")
 _TUPLE = re.compile(r"\(\s*['\"]")
@@ -33,8 +36,9 @@ _ENCLOSED = re.compile(r"[\[{][^\[\]{}]*[\]}]|\w+\([\[{].*\)", re.DOTALL)
 
 _SEPARATORS = (
     r"<\|[^<>|]*\|>",  # <|sep|>
-    r"[<\[]/?(sep|or|br|s)\s*/?[>\]]",  # [SEP], <OR>, <br/>
-    r"#{3}|@@|\s&&\s",  # GSM8K's reasoning and answer, too
+    r"[<\[]/?(?i:sep|or|br|s)\s*/?[>\]]",  # [SEP], <OR>, <br/>
+    r"#{3}|@@|\s&&\s|\w\w\s*(;;|¦|%%|##)\s*\w\w|\w\s//\s\w",  # GSM8K's reasoning and answer, too
+    r"[a-z)]\sOR\s\(?[A-Z]|\\n(?=[A-Z])",  # Talvik OR Belu, a line break as two signs
 )
 _PIPES = (
     r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w",  # Talvik || Belu
@@ -50,7 +54,7 @@ _PATTERNS = (
     r"\[(a-z|A-Z|0-9)|\w\w\((\w*\|)+\w*\)",  # [A-Z]alvik, Norr(mark|land)
 )
 _SEVERAL = (
-    ("a separator", re.compile("|".join(_SEPARATORS), re.IGNORECASE)),
+    ("a separator", re.compile("|".join(_SEPARATORS))),
     ("pipes", re.compile("|".join(_PIPES))),
     ("a regular expression", re.compile("|".join(_PATTERNS))),
 )
@@ -75,6 +79,7 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
     for holder in holders:
         read = (name,) if holder is place else COLUMNS if holder is row else ()
         _nothing_more(holder, (*_further(holder), *read), golds)
+    _in_words(row, place, name, golds)
     kept = list(filter(normalise, golds))
     left = [show(gold) for gold in golds if gold not in kept] if golds else ["[]"]
     unanswerable = list(filter(None, map(_unanswerable, beside)))
@@ -87,6 +92,22 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
     if dropped is not None:
         dropped += [f"{row.path}, {row.place}: {what}" for what in left]
     return kept
+
+
+def _in_words(row: Row, place: Row, name: str, golds: list[str]) -> None:
+    """Refuse an answer that is the letter or the number of an option: a policy is not shown the options."""
+    columns = [column for column in ("options", "choices") if row.fields.get(column)]
+    letters = [row.fields[letter] for letter in "AB" if row.has(letter)]
+    given = row.fields[columns[0]] if columns else letters if len(letters) == 2 else []
+    if isinstance(given, dict):
+        given = given.get("text", list(given.values()))
+    options = given if isinstance(given, list) else [given]
+    texts = [option.get("text") if isinstance(option, dict) else option for option in options]
+    for gold in golds:
+        if any(texts) and _LABEL.fullmatch(gold.strip()) and gold not in map(str, texts):
+            rule = "a right answer is in words, not the letter of an option that the question does not show"
+            step = f"write the option's words as {name}; remove the columns of options where the question shows them"
+            place.fail(name, rule, f"{show(gold)} of {show(texts)}", step)
 
 
 def _object(row: Row, name: str) -> Row | None:

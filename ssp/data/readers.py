@@ -141,8 +141,8 @@ def document_of(row: Row) -> Document:
 
 
 def read_targets(path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None) -> list[Target]:
-    """Targets of a file: SSP's source rows (`ground_truth`, `search_turns`, `sys_question_example`) or its processed
-    rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
+    """Targets of a file: SSP's source rows (`ground_truth`, where known `search_turns`, `sys_question_example`) or its
+    processed rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
     `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`. A row of several
     answers is refused, or with a list `several` named there, and the first one is its target."""
     seen: dict[str, str] = {}
@@ -204,9 +204,9 @@ def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, several: 
             step = "take the first of each row alone: ssp data convert FILE --to ssp --out NEW"
             place.fail(name, "a target row names exactly one answer", show(answers), step)
         several.append(f"{row.path}, {row.place}")
-    if extra is row or extra.has("search_turns"):
+    if extra.has("search_turns"):
         searches = extra.count("search_turns", least)
-    examples = row.text("sys_question_example", empty=True) if extra is row else extra.label("sys_question_example")
+    examples = extra.label("sys_question_example")
     return Target(row.claim(row.key("id") if row.has("id") else key, seen), answers[0], searches, examples)
 
 

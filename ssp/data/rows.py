@@ -27,6 +27,18 @@ PACKED = (*_OPENERS, ".zst")
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"(\xb5/\xfd": ".zst", b"PAR1": ".parquet"}
 """How the files of an ending begin."""
 
+_UNPACK = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc"}
+"""What unpacks a file of an ending in a shell."""
+
+_OTHERS = {
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"PK\x03\x04": "a zip archive",
+    b"ARROW1": "an arrow file",
+    b"\xff\xff\xff\xff": "an arrow stream",
+}
+"""How files begin that are no rows, but hold some."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -155,7 +167,9 @@ def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
-        raise InputError("a data file is UTF-8", f"{where}, byte {error.start}", "save it as UTF-8") from error
+        source, made = shlex.quote(str(path)), shlex.quote(str(_made(path)))
+        step = f"save it as UTF-8: iconv -f ITS-ENCODING -t UTF-8 {source} > {made}"
+        raise InputError("a data file is UTF-8", f"{where}, byte {error.start}", step) from error
     except (ValueError, RecursionError) as error:
         raise InputError(rule, f"{where}: {error}", step) from error
     if not isinstance(value, dict):
@@ -165,19 +179,60 @@ def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
 
 def _lined(path: Path, raw: bytes) -> str:
     """What makes lines of JSON of a file that begins with `raw` and is none."""
-    source, made = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".jsonl")))
+    bare, source, given = path, shlex.quote(str(path)), ""
+    before, made = f" < {source}", shlex.quote(str(_made(path)))
+    if path.suffix in PACKED:
+        bare, given, before = path.with_suffix(""), f"{_UNPACK[path.suffix]} {source} | ", ""
     if raw.lstrip().startswith(b"["):
-        return f"make lines of its array: jq -c '.[]' {source} > {made}"
+        return f"make lines of its array: {given}jq -c '.[]'{before} > {made}"
+    if raw.rstrip().endswith(b"},"):
+        return f"remove the commas between its lines: {given}sed 's/,[[:space:]]*$//'{before} > {made}"
     if raw.lstrip().startswith(b"{"):
         tables = "of columns, pandas: to_json(orient='records', lines=True)"
-        return f"correct that line; make one line of an object: jq -c . {source} > {made}; {tables}"
-    if path.suffix in (".csv", ".tsv"):
-        reader = "csv.DictReader(sys.stdin" + (", delimiter='\\t'" if path.suffix == ".tsv" else "") + ")"
-        program = f"import csv, json, sys; [print(json.dumps(row)) for row in {reader}]"
-        return f'make lines of its table: python3 -c "{program}" < {source} > {made}'
+        return f"correct that line; make one line of an object: {given}jq -c .{before} > {made}; {tables}"
+    if bare.suffix in (".csv", ".tsv"):
+        # Excel begins a table with a byte order mark.
+        reader = "csv.DictReader(open(0, encoding='utf-8-sig', newline='')"
+        reader += ", delimiter='\\t')" if bare.suffix == ".tsv" else ")"
+        program = f"import csv, json; [print(json.dumps(row)) for row in {reader}]"
+        named = "its first line names the columns, or put such a line before it"
+        return f'make lines of its table ({named}): {given}python3 -c "{program}"{before} > {made}'
+    if bare.suffix == ".txt":
+        return f"make a target of each line: {given}jq -cR '{{ground_truth: .}}'{before} > {made}"
     if raw.startswith(b"version https://git-lfs"):
         return "it stands for a file that was not fetched: git lfs pull"
     return "correct that line, or give a file of JSON lines or parquet"
+
+
+def _made(path: Path) -> Path:
+    """A name beside `path` for its rows, which no file has: a shell empties what it writes to before it reads."""
+    bare = path.with_suffix("") if path.suffix in PACKED else path
+    made = bare.with_suffix(".jsonl")
+    number = 2
+    while made.exists():
+        made = bare.with_suffix(f".{number}.jsonl")
+        number += 1
+    return made
+
+
+def _refuse_other(path: Path, raw: bytes) -> None:
+    """InputError for a file of another kind, which begins with `raw`, with what makes rows of it."""
+    source, rows_of = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".parquet")))
+    kind = next((name for magic, name in _OTHERS.items() if raw.startswith(magic)), "")
+    if raw[257:262] == b"ustar":
+        kind, step = "a tar archive", "take the file out: tar -xf, or ssp download --unpack"
+    elif kind == "UTF-16":
+        step = f"save it as UTF-8: iconv -f UTF-16 -t UTF-8 {source} > {shlex.quote(str(_made(path)))}"
+    elif kind == "a zip archive":
+        step = f"take the file out: unzip {source}"
+    elif kind:
+        read = "feather.read_table(a)" if kind == "an arrow file" else "ipc.open_stream(memory_map(a)).read_all()"
+        program = "import sys; from pyarrow import feather, ipc, memory_map, parquet; _, a, b = sys.argv; "
+        program += f"parquet.write_table({read}, b)"
+        step = f'make parquet of it: python3 -c "{program}" {source} {rows_of}'
+    else:
+        return
+    raise InputError("a data file is rows in UTF-8, packed or not, or parquet", f"{path} is {kind}", step)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -197,15 +252,14 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
         with _open(path) as stream:
             while raw := stream.readline(ROW_BYTES + 1):
                 number += 1
+                if number == 1:
+                    _refuse_other(path, raw)
                 if number == 1 and len(raw) > ROW_BYTES and raw.lstrip().startswith(b"["):
                     begins = show(raw[:40].decode(errors="replace"))
                     raise InputError("every line is one JSON object", f"{path}, line 1: {begins}", _lined(path, raw))
                 if len(raw) > ROW_BYTES:
                     rule = f"a line of a data file has at most {ROW_BYTES:,} bytes"
                     raise InputError(rule, f"{path}, line {number}", "cut that row, documents into passages")
-                if number == 1 and raw[257:262] == b"ustar":
-                    step = "take the file out: tar -xf, or ssp download --unpack"
-                    raise InputError("a data file is rows, packed or not", f"{path} holds a tar archive", step)
                 end = start + len(raw)
                 raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if raw.strip():

@@ -22,6 +22,7 @@ from ssp.base.shape import FAMILIES, Shape, context
 from ssp.engines.attention import STEP, Attend, Piece, even, fused, one_by_one, side_by_side, starts, unseen_by
 
 CPU = torch.device("cpu")
+_SAVE = "save the model again"
 _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
 
 
@@ -66,7 +67,7 @@ class Architecture(Shape):
         return cls(
             **vars(Shape.of(config)),
             context=context(config),
-            eps=float(config.get("rms_norm_eps", 1e-6)),
+            eps=_number(config, "rms_norm_eps", 1e-6),
             rope=_rope(config, FAMILIES[family]),
         )
 
@@ -88,15 +89,18 @@ def _check(config: Mapping[str, Any], family: str) -> None:
     needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
     for name in needed:
         if not isinstance(config.get(name), int):
-            raise InputError(f"a model's configuration gives {name}", config.get(name), "save the model again")
+            raise InputError(f"a model's configuration gives {name}", config.get(name), _SAVE)
 
 
 def _rope(config: Mapping[str, Any], family: str) -> Rope:
     """From `rope_parameters`, or from `rope_theta` and `rope_scaling` as older tools write them."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    hold(isinstance(given, dict), "a model's configuration gives rope_parameters as an object", given, _SAVE)
     kind = given.get("rope_type", given.get("type", "default"))
-    theta = float(given.get("rope_theta", config.get("rope_theta", 10000.0)))
-    partial = float(given.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)))
+    theta, partial = (
+        _number(given if name in given else config, name, default)
+        for name, default in (("rope_theta", 10000.0), ("partial_rotary_factor", 1.0))
+    )
     if kind not in ("default", "llama3") or partial != 1.0:
         rule = f"the torch engine computes {family} models with rope type default or llama3 over whole heads"
         raise InputError(rule, f"rope type = {kind}, partial_rotary_factor = {partial}", _NEXT)
@@ -106,7 +110,16 @@ def _rope(config: Mapping[str, Any], family: str) -> Rope:
         factor, low, high = (float(given[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
         return Rope(theta, factor, low, high, int(given["original_max_position_embeddings"]))
     except KeyError as error:
-        raise InputError(f"rope type llama3 gives {error.args[0]}", dict(given), "save the model again") from error
+        raise InputError(f"rope type llama3 gives {error.args[0]}", dict(given), _SAVE) from error
+    except (TypeError, ValueError) as error:
+        raise InputError("rope type llama3 gives numbers", dict(given), _SAVE) from error
+
+
+def _number(config: Mapping[str, Any], name: str, default: float) -> float:
+    value = config.get(name, default)
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    hold(fits, f"a model's configuration gives {name} as a number", value, _SAVE)
+    return float(value)
 
 
 @dataclass

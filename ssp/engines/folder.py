@@ -66,6 +66,9 @@ class ModelFolder:
         self._as_declared = self.tied == bool(declared)
         self.config[TIE] = self.tied
         self._check()
+        length = self.config.get("max_position_embeddings")
+        rule = f"{CONFIG} gives max_position_embeddings as a whole number"
+        hold(length is None or type(length) is int, rule, f"{length!r} in {path}", _AGAIN)
         self.context = context(self.config)
         """Tokens that the model was made for; 0: the configuration does not say."""
 

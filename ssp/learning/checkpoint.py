@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
@@ -23,6 +24,8 @@ from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.record.manifest import EXACT, check_files, seal
 
 GENERATION = "generation_config.json"
+_OF_CONFIGURATIONS = (ValueError, OSError, RecursionError, TypeError, LookupError, AttributeError, ImportError)
+"""What the model library raises of a configuration with values of other kinds, or for a package that is not here."""
 
 
 def load_model(folder: Path) -> PreTrainedModel:
@@ -37,7 +40,7 @@ def load_model(folder: Path) -> PreTrainedModel:
             told: Any = AutoModelForCausalLM.from_pretrained(
                 plain, dtype=torch.float32, trust_remote_code=False, **here
             )
-    except (SafetensorError, ValueError, OSError, RecursionError) as error:
+    except (SafetensorError, StrictDataclassError, *_OF_CONFIGURATIONS) as error:
         found = f"{folder if not isinstance(error, SafetensorError) else folder / WEIGHTS}: {error}"
         raise InputError("a model folder must load", found, "use another checkpoint") from error
     model, info = told

@@ -117,6 +117,7 @@ Endless.__module__, Endless.__qualname__ = "langgraph.errors", "GraphRecursionEr
         (answering(KeyError("serch")), ("fault", Outcome.VOID, "agent_failed", None)),
         (answering({"answer": "Paris"}), ("fault", Outcome.VOID, "agent_result", None)),
         (answering(True), ("fault", Outcome.VOID, "agent_result", None)),
+        (answering(float("nan")), ("fault", Outcome.VOID, "agent_result", None)),
     ],
 )
 def test_what_an_agent_returns_or_raises(solve: Any, ended: tuple[Any, ...], tmp_path: Path) -> None:

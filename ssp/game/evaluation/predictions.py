@@ -14,7 +14,7 @@ from ssp.game.evaluation.rows import Row, row_of
 
 _SUFFIXES = (".jsonl", ".parquet", *data.PACKED)
 _FIELDS = ("prediction", "pred")
-_FORM = re.compile(r"</think>|<answer>.*</answer>|\\boxed\{", re.DOTALL)
+_FORM = re.compile(r"</think>|</?answer>|\\boxed\{|<\|\w+\|>|</s>")
 """What stands in a whole response and in no answer."""
 
 
@@ -74,6 +74,9 @@ def _matched(path: Path, questions: Sequence[Question]) -> list[Row]:
     seen: dict[str, str] = {}
     found: dict[str, list[Row]] = {question.id: [] for question in questions}
     for row in data.rows(path):
+        if "id" not in row.fields:
+            step = "name it so; of one object of ids and answers: jq -c 'to_entries[] | {id: .key, prediction: .value}'"
+            row.fail("id", "a prediction's id is that of a question", row.lacks(), step)
         name = row.key("id")
         if name not in known:
             row.fail("id", "a prediction's id is that of a question", data.show(name))

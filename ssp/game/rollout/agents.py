@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import inspect
+import math
 import numbers
 import os
 import signal
@@ -54,7 +55,7 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
         words = programs.words(named.removeprefix(COMMAND), rule)
         return Agent(lambda player: _run(words, player), seconds)
     made = place(named)
-    fits = inspect.iscoroutinefunction(made) and len(inspect.signature(made).parameters) == 4
+    fits = inspect.iscoroutinefunction(made) and _takes_four(made)
     rule = "an agent is an async function of (question, client, model, tools)"
     hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
     mistakes = exceptions(getattr(made, "mistakes", ()), "an agent", named)
@@ -75,6 +76,14 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
         return answer
 
     return Agent(solve, seconds, mistakes)
+
+
+def _takes_four(made: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(made).bind("question", "client", "model", "tools")
+    except TypeError:
+        return False
+    return True
 
 
 async def _run(words: Sequence[str], player: Player) -> str:
@@ -168,6 +177,8 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
 
 def _answers(answer: object) -> bool:
     """Whether it is a text, a number that a policy handed in where a framework asked it for one, or none."""
+    if isinstance(answer, numbers.Real) and math.isnan(answer):
+        return False
     return answer is None or isinstance(answer, str | numbers.Real) and not isinstance(answer, bool)
 
 

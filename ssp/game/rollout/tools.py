@@ -249,7 +249,9 @@ def _described(made: Any) -> str:
 def _taken(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """Name → type and default, of each that a policy gives."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    if unnamed := [str(p) for p in parameters.values() if p.kind not in kinds or p.name.startswith("_")]:
+    no_names = ("self", "cls", "model_config")  # of a method without its object; what pydantic keeps to itself
+    odd = [p for p in parameters.values() if p.kind not in kinds or p.name.startswith("_") or p.name in no_names]
+    if unnamed := [str(p) for p in odd]:
         raise TypeError(f"{', '.join(unnamed)} cannot be given by name")
     return {
         name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
