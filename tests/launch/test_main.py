@@ -57,7 +57,9 @@ def test_failures_become_one_paragraph_and_an_exit_code(
     assert capsys.readouterr().err == said + "\n"
 
 
-@pytest.mark.parametrize("error", [InvariantError("created != sum"), ZeroDivisionError("a\nb\x1b[2J"), OSError(71, "x")])
+@pytest.mark.parametrize(
+    "error", [InvariantError("created != sum"), ZeroDivisionError("a\nb\x1b[2J"), OSError(71, "x")]
+)
 def test_a_bug_is_exit_1_and_its_traceback(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     assert console.run(raising(error), []) == 1
     shown = capsys.readouterr().err
