@@ -175,12 +175,12 @@ class Told:
         if self.at == (name, self.calls[name]):
             raise self.error
 
-    async def learn(self, plan: object, block: object) -> dict[str, float]:
+    async def learn(self, samples: object, names: object, block: object) -> dict[str, float]:
         self.step += 1
         self._done("learn")
         return {"nll": 0.0}
 
-    async def measure(self, plan: object, block: object) -> dict[str, float]:
+    async def measure(self, samples: object, names: object, block: object) -> dict[str, float]:
         self._done("measure")
         return {"nll": self.nats[self.step], "tokens": 7.0}
 
