@@ -82,6 +82,6 @@ def test_every_cause_that_is_raised_has_an_entry_and_every_entry_is_raised() -> 
 
 
 def test_faults_of_crews_are_known_by_their_ending_and_an_unknown_cause_is_a_bug() -> None:
-    for cause in ("solver_died", "learner-proposer_deadline", "queue-solver_died"):
+    for cause in ("solver_died", "learner-proposer_deadline", "ledger_died"):
         assert causes.find(cause) in causes.FAMILIES.values()
     assert causes.find("no_such_word") is causes.UNKNOWN

@@ -179,6 +179,6 @@ def test_own_files_reach_the_workers(newcomer: Path) -> None:
     state = json.loads((started.folder / "checkpoints" / "state.json").read_text())
     record = json.loads((started.folder / state["folders"]["solver"] / "ssp.json").read_text())
     assert (record["protocol"], record["algorithm"]["solver"]["name"]) == ("my-calls", "my_algorithm.py:Median")
-    assert set(record["own"]) == {text.partition("=")[0] for text in code}
+    assert set(record["own"]) == {"protocol", *(text.partition("=")[0] for text in code)}
     rewards = {reward for (reward,) in started.sql("SELECT reward FROM episodes WHERE outcome = 'scored'")}
     assert len(rewards) > 2

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PATIENT = 10
 """Seconds that a call may take."""
-KILLED = ["learner-proposer-0", "ledger-0", "queue-solver-0"]
+KILLED = ["learner-proposer-0", "ledger-0", "proposer-0"]
 FAULTS = [
     *[Fault(1 + i, "kill", who) for i, who in enumerate(KILLED)],
     Fault(2, "stall", "solver-1", 600.0),  # after the learner's death, which takes all that is under way back
@@ -32,7 +32,7 @@ FAULTS = [
 
 
 def test_what_dies_in_a_run_comes_back(ray_cluster, tmp_path):
-    """A learner, the ledger and a queue, one after the other."""
+    """A learner, the ledger and a player, one after the other."""
     made = Soak(tmp_path, ray_cluster, seed=0, rate=1.5)
     with run(made.made.folder, *made.settings, env=ray_cluster.env, config="simulated") as first:
         faults = made.faults(first, FAULTS[: len(KILLED)])
