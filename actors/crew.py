@@ -1,4 +1,5 @@
-"""A crew of Ray actors: calls with deadlines, Ray's exceptions as the game's `Fault`, restarts waited for."""
+"""A crew of Ray actors: calls with deadlines, Ray's exceptions as the game's `Fault`, restarts
+waited for."""
 
 import asyncio
 import re
@@ -17,7 +18,8 @@ from ssp.base.errors import Fault, SspError
 W = TypeVar("W")
 
 ENDED = (exceptions.RayActorError, exceptions.ActorUnschedulableError, exceptions.OutOfMemoryError)
-"""Ray's words for an actor whose process has ended; the last one, for want of memory, is none of the first's kind."""
+"""Ray's words for an actor whose process has ended; the last one, for want of memory, is none of
+the first's kind."""
 
 REPEATS = 3
 """How often a lost call that may be repeated is made again before it counts as a fault."""
@@ -28,7 +30,8 @@ LOOK = 10.0
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds one call may take, from when the actor answered the call before it; seconds an actor gets to (re)start."""
+    """Seconds one call may take, from when the actor answered the call before it; seconds an actor
+    gets to (re)start."""
 
     call: float
     start: float
@@ -36,7 +39,8 @@ class Patience:
 
 @dataclass
 class Asked:
-    """The last call to an actor: since when and until when (Unix seconds; 0 = under way), how it was lost ("" = was not)."""
+    """The last call to an actor: since when and until when (Unix seconds; 0 = under way), how it
+    was lost ("" = was not)."""
 
     method: str
     since: float = field(default_factory=time.time)
@@ -51,7 +55,8 @@ class Asked:
 
 @dataclass(eq=False)
 class Member:
-    """One actor of a crew. `down`: its process ended, and it has not answered since. `open`: deadlines of its calls."""
+    """One actor of a crew. `down`: its process ended, and it has not answered since. `open`:
+    deadlines of its calls."""
 
     name: str
     handle: Any
@@ -63,7 +68,12 @@ class RayCrew(Crew[W]):
     """A crew of actors without a state, which Ray restarts (those with one: `actors.learners`)."""
 
     def __init__(
-        self, kind: type[W], name: str, handles: Sequence[Any], patience: Patience, say: Callable[[str], None]
+        self,
+        kind: type[W],
+        name: str,
+        handles: Sequence[Any],
+        patience: Patience,
+        say: Callable[[str], None],
     ) -> None:
         super().__init__(kind, name)
         self._patience, self._say = patience, say
@@ -81,7 +91,8 @@ class RayCrew(Crew[W]):
         return [member.handle for member in self.members]
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """See `Crew.perform`; payloads stay, and come back as references. A lost call is made again only where it may be."""
+        """See `Crew.perform`; payloads stay, and come back as references. A lost call is made again
+        only where it may be."""
         for _ in range(REPEATS if call.repeats else 0):
             with suppress(Fault):  # said already
                 return await self._once(self.members[worker], call, *args)
@@ -91,7 +102,8 @@ class RayCrew(Crew[W]):
         if member.down:
             await self._revived(member)
         handle = member.handle
-        # Ray packs the items of a list one by one, and a tuple at once: much smaller, and as much faster.
+        # Ray packs the items of a list one by one, and a tuple at once: much smaller, and as much
+        # faster.
         args = tuple(tuple(arg) if type(arg) is list else arg for arg in args)
         asked = self.last[member.name] = Asked(call.name)
         try:
@@ -102,20 +114,24 @@ class RayCrew(Crew[W]):
             return payload, await self._patiently(member, report)
         except (exceptions.ObjectLostError, exceptions.OwnerDiedError) as error:
             raise Fault("payload_lost", str(error).splitlines()[0]) from error
-        except exceptions.RayTaskError as error:  # before the two below: of its cause's class too, e.g. a TimeoutError
+        except exceptions.RayTaskError as error:
+            # before the two below: of its cause's class too, e.g. a TimeoutError
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TimeoutError:
             ray.kill(handle, no_restart=False)
             detail = f"{call.name} took longer than {self._patience.call:g} s"
             raise self._fault(member, asked, "deadline", detail) from None
         except ENDED as error:
-            raise self._fault(member, asked, "died", f"its process ended during {call.name}") from error
+            raise self._fault(
+                member, asked, "died", f"its process ended during {call.name}"
+            ) from error
         finally:
             asked.until = time.time()
 
     async def _patiently(self, member: Member, answer: Any) -> Any:
-        """TimeoutError. Calls of several rounds wait behind each other at one actor: each answer gives the others their
-        time anew, or the last in line would get an actor killed that works."""
+        """TimeoutError. Calls of several rounds wait behind each other at one actor: each answer
+        gives the others their time anew, or the last in line would get an actor killed that
+        works."""
         async with asyncio.timeout(self._patience.call) as deadline:
             member.open.add(deadline)
             try:
@@ -145,11 +161,13 @@ class RayCrew(Crew[W]):
         deadline = time.monotonic() + self._patience.start
         while time.monotonic() < deadline:
             try:
-                # Not wait_for: Python 3.11's swallows a cancellation that comes with the answer, and the caller lives on.
+                # Not wait_for: Python 3.11's swallows a cancellation that comes with the answer,
+                # and the caller lives on.
                 async with asyncio.timeout(min(LOOK, deadline - time.monotonic())):
                     await member.handle.ping.remote()
             except (*ENDED, TimeoutError) as error:
-                if isinstance(error, exceptions.ActorDiedError) and not error.preempted:  # else Ray starts it elsewhere
+                # else Ray starts it elsewhere
+                if isinstance(error, exceptions.ActorDiedError) and not error.preempted:
                     why = f"placement.restarts is used up, or it cannot start ({last_line(error)})"
                     raise SspError(f"{member.name} died for good: {why}") from error
                 await asyncio.sleep(0.2)
@@ -158,7 +176,9 @@ class RayCrew(Crew[W]):
                     member.down = False
                     self._say(f"{member.name} is back")
                 return
-        raise SspError(f"{member.name} did not come back within {self._patience.start:g} s: see its log in Ray")
+        raise SspError(
+            f"{member.name} did not come back within {self._patience.start:g} s: see its log in Ray"
+        )
 
 
 @asynccontextmanager
@@ -167,14 +187,16 @@ async def starting(name: str, seconds: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
-    except exceptions.RayTaskError as error:  # before the two below: it is also of its cause's class
+    except exceptions.RayTaskError as error:
+        # before the two below: it is also of its cause's class
         raise (error.cause if isinstance(error.cause, Exception) else error) from error
     except ENDED as error:
         raise SspError(f"{name} could not start: {last_line(error)}") from error
     except TimeoutError:
         raise SspError(
-            f"{name} did not start within placement.call_timeout={seconds:g} s. Next: see whether the cluster has the CPUs "
-            f"({ray.available_resources().get('CPU', 0):.1f} are free), or raise it"
+            f"{name} did not start within placement.call_timeout={seconds:g} s. Next: see whether"
+            f" the cluster has the CPUs ({ray.available_resources().get('CPU', 0):.1f} are free),"
+            " or raise it"
         ) from None
 
 
@@ -183,4 +205,6 @@ def last_line(error: Exception) -> str:
     text = str(error)
     if found := re.search(r"was ([\d.]+)GB used / ([\d.]+)GB limit", text):
         return f"the node's memory ran out: {found[1]} of {found[2]} GB used"
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in reversed(text.splitlines()) if line.strip()), type(error).__name__
+    )

@@ -1,4 +1,5 @@
-"""What is said when an actor's process ends: one paragraph, and a line of deaths.jsonl in the run folder."""
+"""What is said when an actor's process ends: one paragraph, and a line of deaths.jsonl in the run
+folder."""
 
 import asyncio
 import json
@@ -25,10 +26,12 @@ EVERY, PATIENCE = 2.0, 1.0
 
 
 class Deaths:
-    """Asks the actors of one run who they are, in turns: one that is another process than before, or none, has died.
-    `restarts`: how often each may; `say`: a line for the user."""
+    """Asks the actors of one run who they are, in turns: one that is another process than before,
+    or none, has died. `restarts`: how often each may; `say`: a line for the user."""
 
-    def __init__(self, file: Path, restarts: int, program: Program, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, file: Path, restarts: int, program: Program, say: Callable[[str], None]
+    ) -> None:
         self._file, self._restarts, self._program, self._say = file, restarts, program, say
         self._actors: dict[Any, tuple[str, Asked | None]] = {}
         self._seen: dict[Any, About] = {}
@@ -44,7 +47,8 @@ class Deaths:
     async def look(self) -> None:
         """Tell who has died since the last look; who is busy answers later."""
         there = {handle: (name, last) for name, handle, last in self._program.actors}
-        self._actors |= there  # an actor that its crew has replaced since stays until its end is told
+        # an actor that its crew has replaced since stays until its end is told
+        self._actors |= there
         for handle in self._actors:
             if handle not in self._asked:
                 self._asked[handle] = asyncio.ensure_future(handle.about.remote())
@@ -69,10 +73,18 @@ class Deaths:
         for answer in self._asked.values():
             answer.cancel()
 
-    def _tell(self, name: str, was: About, last: Asked | None, error: RayError | None = None) -> None:
+    def _tell(
+        self, name: str, was: About, last: Asked | None, error: RayError | None = None
+    ) -> None:
         self._times[name] += 1
-        node: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == was.node), {})
-        end = "Ray does not say how (raylet.out does, of memory)" if node.get("Alive") else "its node is gone"
+        node: dict[str, Any] = next(
+            (node for node in ray.nodes() if node["NodeID"] == was.node), {}
+        )
+        end = (
+            "Ray does not say how (raylet.out does, of memory)"
+            if node.get("Alive")
+            else "its node is gone"
+        )
         if isinstance(error, (ActorDiedError, OutOfMemoryError)):
             end = last_line(error).split(" Some common causes")[0].rstrip(".")
         for_good = isinstance(error, ActorDiedError) and not error.preempted
@@ -80,16 +92,26 @@ class Deaths:
         place = str(node.get("NodeManagerAddress", was.node))
         asked = "nothing" if last is None else str(last)
         self._say(
-            f"{name}: process {was.pid} on {place} ended: {end}. Last asked for: {asked}. {then[0].upper()}{then[1:]}. "
-            f"Its log: logs/worker-*-{was.pid}.err of Ray's session folder there."
+            f"{name}: process {was.pid} on {place} ended: {end}. Last asked for: {asked}."
+            f" {then[0].upper()}{then[1:]}. Its log: logs/worker-*-{was.pid}.err of Ray's session"
+            " folder there."
         )
-        death = {"actor": name, "kind": was.kind, "node": place, "pid": was.pid, "end": end, "last_call": asked}
+        death = {
+            "actor": name,
+            "kind": was.kind,
+            "node": place,
+            "pid": was.pid,
+            "end": end,
+            "last_call": asked,
+        }
         with self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**death, "then": then, "time": time.time()}) + "\n")
 
 
 @asynccontextmanager
-async def watched(file: Path, restarts: int, program: Program, say: Callable[[str], None]) -> AsyncIterator[None]:
+async def watched(
+    file: Path, restarts: int, program: Program, say: Callable[[str], None]
+) -> AsyncIterator[None]:
     """`Deaths.watch` around a run's play."""
     deaths = Deaths(file, restarts, program, say)
     task = asyncio.create_task(surely("death reports", deaths.watch(), say))

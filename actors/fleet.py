@@ -1,7 +1,8 @@
-"""Search from inside a player, over the retriever actors of its run, and the start, joining and leaving of these.
+"""Search from inside a player, over the retriever actors of its run, and the start, joining and
+leaving of these.
 
-A search gives the answer of the whole index, or one that says which share of it was searched, or a Fault (law 2). Players
-find replicas by their names (`actors.members`)."""
+A search gives the answer of the whole index, or one that says which share of it was searched, or a
+Fault (law 2). Players find replicas by their names (`actors.members`)."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,8 @@ INLINE = 100_000
 
 
 class RayFleet:
-    """`ssp.search.router.Fleet`: one corpus over shard actors, which have their members' patience for a call."""
+    """`ssp.search.router.Fleet`: one corpus over shard actors, which have their members' patience
+    for a call."""
 
     def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]]) -> None:
         self._members, self._corpus, self.spans = members, corpus, list(spans)
@@ -40,16 +42,22 @@ class RayFleet:
     def search(
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> dict[int, list[Hits]]:
-        """The rankings of every shard that answered in time. Raises what a shard's own code raised."""
+        """The rankings of every shard that answered in time. Raises what a shard's own code
+        raised."""
         large = vectors is not None and vectors.nbytes > INLINE
         order = (self._corpus, list(texts), ray.put(vectors) if large else vectors, k, knobs, kind)
-        return self._members.ask("search", dict.fromkeys(range(len(self.spans)), order), self._members.deadline)
+        return self._members.ask(
+            "search", dict.fromkeys(range(len(self.spans)), order), self._members.deadline
+        )
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, of every shard that answered in time."""
         orders = {part: (self._corpus, some) for part, some in rows.items()}
         found = self._members.ask("fetch", orders, self._members.deadline)
-        return {part: [Document(*pair) for pair in zip(*both, strict=True)] for part, both in found.items()}
+        return {
+            part: [Document(*pair) for pair in zip(*both, strict=True)]
+            for part, both in found.items()
+        }
 
 
 class RayModels:
@@ -59,11 +67,14 @@ class RayModels:
         self._members, self._corpus = members, corpus
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
-        """`[n, d] float32`, and the actor's seconds by stage. Fault(retriever_down) when none answers in time."""
+        """`[n, d] float32`, and the actor's seconds by stage. Fault(retriever_down) when none
+        answers in time."""
         vectors, seconds = self._ask("encode_queries", self._corpus, list(texts))
         return vectors, seconds
 
-    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+    def scores(
+        self, queries: Sequence[str], documents: Sequence[Sequence[Document]]
+    ) -> list[list[float]]:
         """One score a document. Fault(retriever_down) when none answers in time."""
         return self._ask("scores", list(queries), documents)
 
@@ -76,8 +87,8 @@ class RayModels:
 
 @dataclass(frozen=True)
 class Part:
-    """Retriever actors that hold the same: what their names begin with, class and arguments, and the seats in a plan
-    (process and number) of those that a run starts with."""
+    """Retriever actors that hold the same: what their names begin with, class and arguments, and
+    the seats in a plan (process and number) of those that a run starts with."""
 
     name: str
     actor: Any
@@ -89,7 +100,8 @@ def parts(cfg: Config) -> list[Part]:
     """The shards and encoders of a run."""
     n, replicas = cfg.retriever.shards, range(cfg.retriever.replicas)
     shards = [
-        Part(f"{SHARD}-{k}", ShardActor, (cfg, k), [("retriever", i * n + k) for i in replicas]) for k in range(n)
+        Part(f"{SHARD}-{k}", ShardActor, (cfg, k), [("retriever", i * n + k) for i in replicas])
+        for k in range(n)
     ]
     encoders = [("encoder", i) for i in range(corpora.encoders(cfg))]
     return [*shards, Part(f"{ENCODER}-0", EncoderActor, (cfg,), encoders)]
@@ -101,13 +113,17 @@ def size(cfg: Config) -> int:
 
 
 def start(cfg: Config, run: str) -> list[Any]:
-    """Start the shards and encoders of `run`, and give their handles; who searches finds them by name."""
-    named = [(f"{run}-{part.name}-{i}", part) for part in parts(cfg) for i in range(len(part.seats))]
+    """Start the shards and encoders of `run`, and give their handles; who searches finds them by
+    name."""
+    named = [
+        (f"{run}-{part.name}-{i}", part) for part in parts(cfg) for i in range(len(part.seats))
+    ]
     return [part.actor.options(name=name, **placed(cfg)).remote(*part.args) for name, part in named]
 
 
 def ready(actors: Sequence[Any], seconds: float) -> None:
-    """Wait until they all answer. SspError with what one of them says that it cannot start for, or after `seconds`."""
+    """Wait until they all answer. SspError with what one of them says that it cannot start for, or
+    after `seconds`."""
     try:
         ray.get([actor.ping.remote() for actor in actors], timeout=seconds)
     except RayError as error:
@@ -127,8 +143,9 @@ def stop(run: str, actors: Sequence[Any]) -> None:
 
 
 def connect_search(cfg: Config, run: str) -> Search:
-    """The search that a player uses: the retriever actors of `run`, behind what is searched elsewhere. Waits until every
-    shard has said what it holds, and for an encoder; SspError when one does not within placement.call_timeout."""
+    """The search that a player uses: the retriever actors of `run`, behind what is searched
+    elsewhere. Waits until every shard has said what it holds, and for an encoder; SspError when one
+    does not within placement.call_timeout."""
     return corpora.with_remote(cfg, connect_router(cfg, run))
 
 
@@ -155,13 +172,20 @@ def connect_router(cfg: Config, run: str) -> Router:
 
 
 def join(cfg: Config, run: str, shard: int) -> str:
-    """Add a replica of `shard` to a run that is under way, wait until it is ready, and return its name. `cfg`: the
-    run's own, with absolute paths. InputError when there is no such run or shard; SspError when it does not start, and
-    then it is gone. Whoever calls this may end: the replica stays until it leaves or the run ends."""
+    """Add a replica of `shard` to a run that is under way, wait until it is ready, and return its
+    name. `cfg`: the run's own, with absolute paths. InputError when there is no such run or shard;
+    SspError when it does not start, and then it is gone. Whoever calls this may end: the replica
+    stays until it leaves or the run ends."""
     space, there = _replicas(run, shard)
-    name = next(name for i in range(len(there) + 1) if (name := actor_name(run, SHARD, shard, i)) not in there)
+    name = next(
+        name
+        for i in range(len(there) + 1)
+        if (name := actor_name(run, SHARD, shard, i)) not in there
+    )
     start: Any = ShardActor
-    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(cfg, shard)
+    actor = start.options(name=name, namespace=space, lifetime="detached", **placed(cfg)).remote(
+        cfg, shard
+    )
     try:
         ready([actor], cfg.ray.start_timeout)
     except SspError:
@@ -171,12 +195,14 @@ def join(cfg: Config, run: str, shard: int) -> str:
 
 
 def leave(run: str, shard: int, replica: int) -> None:
-    """Take a replica out of a run: it ends, and another one is asked what it has not answered. InputError when it is not
-    there, or the only one of its shard."""
+    """Take a replica out of a run: it ends, and another one is asked what it has not answered.
+    InputError when it is not there, or the only one of its shard."""
     space, there = _replicas(run, shard)
     name = actor_name(run, SHARD, shard, replica)
     rule, found = "a replica leaves a shard that has another one", f"{name}, of {', '.join(there)}"
-    hold(name in there and len(there) >= 2, rule, found, "add one first (join), or name one of these")
+    hold(
+        name in there and len(there) >= 2, rule, found, "add one first (join), or name one of these"
+    )
     ray.kill(ray.get_actor(name, namespace=space), no_restart=True)
 
 
@@ -185,7 +211,9 @@ def _replicas(run: str, shard: int) -> tuple[str, list[str]]:
     there = [(space, name) for space, name, part in living(run, SHARD) if part == shard]
     if len({space for space, _ in there}) != 1:
         found = f"{run}, shard {shard}: {', '.join(name for _, name in there) or 'none'}"
-        raise InputError("a replica belongs to a shard of one running run", found, "see ray list actors")
+        raise InputError(
+            "a replica belongs to a shard of one running run", found, "see ray list actors"
+        )
     return there[0][0], [name for _, name in there]
 
 
@@ -194,6 +222,8 @@ def _first(members: Members, method: str, parts: int, seconds: float) -> list[An
     found = members.ask(method, {part: () for part in range(parts)}, time.monotonic() + seconds)
     if len(found) < parts:
         missing = ", ".join(str(part) for part in range(parts) if part not in found)
-        said = f"{members.kind} {missing} did not answer within placement.call_timeout={seconds:g} s"
+        said = (
+            f"{members.kind} {missing} did not answer within placement.call_timeout={seconds:g} s"
+        )
         raise SspError(f"{said}. Next: see its log in Ray's dashboard, or raise it")
     return list(found.values())

@@ -1,4 +1,5 @@
-"""A process that ends what this one started once this one is gone, however it ended: by process id, never by name."""
+"""A process that ends what this one started once this one is gone, however it ended: by process id,
+never by name."""
 
 import os
 import subprocess
@@ -29,12 +30,14 @@ for _ in range(50):
         break
     time.sleep(0.2)
 """
-"""A pidfd names this very process, so that a number used again is no mistake; it is readable when the process is over."""
+"""A pidfd names this very process, so that a number used again is no mistake; it is readable when
+the process is over."""
 
 
 def keep(group: int, mark: str = "") -> subprocess.Popen[bytes]:
-    """Start the keeper of a process group or session, and of what carries `mark` (NAME=VALUE) in its environment. It kills
-    them once this process is gone, or its own stdin is closed; so hold what this returns. SspError when it cannot start."""
+    """Start the keeper of a process group or session, and of what carries `mark` (NAME=VALUE) in
+    its environment. It kills them once this process is gone, or its own stdin is closed; so hold
+    what this returns. SspError when it cannot start."""
     environment = {name: value for name, value in os.environ.items() if f"{name}={value}" != mark}
     # A session of its own: else a Ctrl-C would end it first.
     keeper = subprocess.Popen(
@@ -45,5 +48,7 @@ def keep(group: int, mark: str = "") -> subprocess.Popen[bytes]:
     assert keeper.stdout is not None
     with keeper.stdout as said:
         if said.readline().strip() != b"watching":
-            raise SspError("no keeper for the processes of this one could start (it needs Linux 5.3 or newer)")
+            raise SspError(
+                "no keeper for the processes of this one could start (it needs Linux 5.3 or newer)"
+            )
     return keeper

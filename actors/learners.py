@@ -1,7 +1,8 @@
 """The crew of a learner: one actor, or with DeepSpeed one a rank, called together.
 
-A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or fails where the others do not, all are ended
-and made anew at the next call, without state, which the caller hears as a `Fault`."""
+A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or fails where the
+others do not, all are ended and made anew at the next call, without state, which the caller hears
+as a `Fault`."""
 
 import asyncio
 import time
@@ -28,7 +29,8 @@ Options = Callable[[int], dict[str, Any]]
 
 
 class LearnerCrew(RayCrew[Learners]):
-    """A crew of one worker, the learner called after `role`, which is one actor or `ranks` of them; started."""
+    """A crew of one worker, the learner called after `role`, which is one actor or `ranks` of them;
+    started."""
 
     def __init__(
         self,
@@ -57,12 +59,17 @@ class LearnerCrew(RayCrew[Learners]):
 
     def _start(self) -> None:
         usual = restarts.options(self._cfg, self._actor)
-        actors = (self._actor.options(**usual, **self._options(rank)) for rank in range(len(self._args)))
+        actors = (
+            self._actor.options(**usual, **self._options(rank)) for rank in range(len(self._args))
+        )
         handles = [actor.remote(*args) for actor, args in zip(actors, self._args, strict=True)]
-        self.members = [Member(f"{self.name}-{rank}", handle) for rank, handle in enumerate(handles)]
+        self.members = [
+            Member(f"{self.name}-{rank}", handle) for rank, handle in enumerate(handles)
+        ]
 
     async def ready(self) -> None:
-        """Wait until all have their model, ranks once they have met; what one of them cannot start for is raised here."""
+        """Wait until all have their model, ranks once they have met; what one of them cannot start
+        for is raised here."""
         async with starting(self.name, self._patience.start):
             await self.pids()
             if self._actor is RankActor:
@@ -72,11 +79,14 @@ class LearnerCrew(RayCrew[Learners]):
 
                 host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
                 address, seconds = await self.handles[0].open.remote(host), self._patience.call
-                await asyncio.gather(*[handle.form.remote(address, seconds) for handle in self.handles])
+                await asyncio.gather(
+                    *[handle.form.remote(address, seconds) for handle in self.handles]
+                )
             self._formed = True
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """One call to all ranks, or to rank 0 alone, whose answer it is; one after the other, each with its own deadline."""
+        """One call to all ranks, or to rank 0 alone, whose answer it is; one after the other, each
+        with its own deadline."""
         async with self._turn:
             if not self._formed:
                 await self._again()
@@ -99,19 +109,27 @@ class LearnerCrew(RayCrew[Learners]):
         answer = waits[0].result()
         return (payloads[0], answer) if payloads else answer
 
-    async def _failed(self, asked: Asked, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]) -> None:
-        """Raise what a call ended with. The group stays where all ranks raised the same, which they did together."""
+    async def _failed(
+        self, asked: Asked, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]
+    ) -> None:
+        """Raise what a call ended with. The group stays where all ranks raised the same, which they
+        did together."""
         late = not any(wait.done() and wait.exception() for wait in waits)
         if not late:
             await asyncio.wait(waits, timeout=GRACE)
         errors = [wait.exception() if wait.done() else None for wait in waits]
         for wait in waits:
             wait.cancel()
-        # A payload has the error of its call, and Ray prints the stack of one that nobody has asked for.
-        heard = [payload for payload, error in zip(payloads, errors, strict=False) if error is not None]
+        # A payload has the error of its call, and Ray prints the stack of one that nobody has asked
+        # for.
+        heard = [
+            payload for payload, error in zip(payloads, errors, strict=False) if error is not None
+        ]
         await asyncio.gather(*heard, return_exceptions=True)
         if late:
-            raise self._lost(asked, "deadline", f"{asked.method} took longer than {self._patience.call:g} s")
+            raise self._lost(
+                asked, "deadline", f"{asked.method} took longer than {self._patience.call:g} s"
+            )
         if any(isinstance(error, ENDED) for error in errors):
             raise self._lost(asked, "died", f"its process ended during {asked.method}")
         if all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
@@ -124,7 +142,9 @@ class LearnerCrew(RayCrew[Learners]):
         known = [cause for cause in causes if isinstance(cause, SspError)]
         if known or together:
             raise known[0] if known else causes[0]
-        raise self._lost(asked, "died", f"{asked.method} failed on one rank: {next(filter(None, errors))}")
+        raise self._lost(
+            asked, "died", f"{asked.method} failed on one rank: {next(filter(None, errors))}"
+        )
 
     def _lost(self, asked: Asked, kind: str, detail: str) -> Fault:
         asked.lost = detail

@@ -1,7 +1,9 @@
-"""The replicas of retriever actors as one process sees them: found by name, asked, hedged, waited for.
+"""The replicas of retriever actors as one process sees them: found by name, asked, hedged, waited
+for.
 
-Replicas may join and leave while a run lasts; whoever asks looks now and then who is there. A lost call is made again,
-elsewhere if it can be, until its deadline; an actor that hangs is killed, so that it restarts."""
+Replicas may join and leave while a run lasts; whoever asks looks now and then who is there. A lost
+call is made again, elsewhere if it can be, until its deadline; an actor that hangs is killed, so
+that it restarts."""
 
 import random
 import re
@@ -31,7 +33,9 @@ def living(run: str, kind: str) -> list[tuple[str, str, int]]:
     """Namespace, name and part of every living actor of that kind, of any run with this name."""
     pattern = re.compile(re.escape(f"{run}-{kind}-") + r"(\d+)-\d+")
     actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)
-    found = [(actor["namespace"], actor["name"], pattern.fullmatch(actor["name"])) for actor in actors]
+    found = [
+        (actor["namespace"], actor["name"], pattern.fullmatch(actor["name"])) for actor in actors
+    ]
     return [(space, name, int(match[1])) for space, name, match in found if match]
 
 
@@ -44,7 +48,8 @@ def names(run: str, kind: str) -> dict[str, int]:
 @dataclass(eq=False)
 class _Replica:
     """One actor. `up`: it takes calls. `started`: it has answered a probe since its start,
-    so one that it leaves unanswered means that it hangs. `busy`: calls under way, those that nobody waits for included."""
+    so one that it leaves unanswered means that it hangs. `busy`: calls under way, those that nobody
+    waits for included."""
 
     part: int
     handle: Any
@@ -57,15 +62,17 @@ class _Replica:
 
 @dataclass
 class _Call:
-    """What is under way for one part: references by replica, and when the next replica is asked too."""
+    """What is under way for one part: references by replica, and when the next replica is asked
+    too."""
 
     flying: dict[Any, _Replica] = field(default_factory=dict)
     hedge_at: float = float("inf")
 
 
 class Members:
-    """The replicas of `parts` parts of one kind. Safe in several threads. `patience`: seconds of a call, and those after
-    which a replica that does not answer a probe either is killed; after a quarter of them another one is asked too."""
+    """The replicas of `parts` parts of one kind. Safe in several threads. `patience`: seconds of a
+    call, and those after which a replica that does not answer a probe either is killed; after a
+    quarter of them another one is asked too."""
 
     def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
         self.kind, self._run, self._parts, self._patience = kind, run, range(parts), patience
@@ -73,9 +80,12 @@ class Members:
         self._listed = float("-inf")
         self._lock, self._looking = threading.Lock(), threading.Lock()
 
-    def ask(self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float) -> dict[int, Any]:
-        """What `method` of one replica of each part gives, by part, of those that answered before `deadline`
-        (monotonic). Parts without a living replica are waited for. Raises what the actors' own code raised."""
+    def ask(
+        self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float
+    ) -> dict[int, Any]:
+        """What `method` of one replica of each part gives, by part, of those that answered before
+        `deadline` (monotonic). Parts without a living replica are waited for. Raises what the
+        actors' own code raised."""
         answers: dict[int, Any] = {}
         calls = {part: _Call() for part in orders}
         while len(answers) < len(orders) and (now := time.monotonic()) < deadline:
@@ -85,8 +95,11 @@ class Members:
                 if not call.flying or now >= call.hedge_at:
                     self._send(part, call, method, orders[part], now)
             flying = {ref: part for part, call in open_.items() for ref in call.flying}
-            look = REFRESH if all(call.flying for call in open_.values()) else PROBE  # somebody may be back
-            soon = max(0.0, min(deadline, now + look, *(call.hedge_at for call in open_.values())) - now)
+            # somebody may be back
+            look = REFRESH if all(call.flying for call in open_.values()) else PROBE
+            soon = max(
+                0.0, min(deadline, now + look, *(call.hedge_at for call in open_.values())) - now
+            )
             if not flying:
                 time.sleep(soon)
                 continue
@@ -119,7 +132,9 @@ class Members:
         asked = list(call.flying.values())
         call.hedge_at = now + max(self._patience / 4, PROBE)
         with self._lock:
-            there = [r for r in self._replicas.values() if r.part == part and r.up and r not in asked]
+            there = [
+                r for r in self._replicas.values() if r.part == part and r.up and r not in asked
+            ]
             if not there:
                 return
             replica = min(there, key=lambda r: (r.busy, random.random()))
@@ -174,7 +189,8 @@ class Members:
                 self._found(name, there[name])
 
     def _found(self, name: str, part: int) -> None:
-        with suppress(ValueError, RayError):  # it left meanwhile, or the cluster's head is away: the next look tells
+        # it left meanwhile, or the cluster's head is away: the next look tells
+        with suppress(ValueError, RayError):
             replica = _Replica(part, ray.get_actor(name))
             self._probe(name, replica, time.monotonic())
             with self._lock:
@@ -192,7 +208,8 @@ class Members:
                 return
             ray.kill(replica.handle, no_restart=False)
             replica.started = False
-        except RayError as error:  # it restarts, or it is gone for good: then its name goes too, or is another one's
+        except RayError as error:
+            # it restarts, or it is gone for good: then its name goes too, or is another one's
             replica.started = False
             if isinstance(error, ActorDiedError):
                 self._found(name, replica.part)

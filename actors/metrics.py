@@ -1,6 +1,8 @@
-"""The run's figures as Ray metrics: series `ssp_...`, named and tagged as `ssp.telemetry.figures` says.
+"""The run's figures as Ray metrics: series `ssp_...`, named and tagged as `ssp.telemetry.figures`
+says.
 
-Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket midpoints)."""
+Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket
+midpoints)."""
 
 import asyncio
 import threading
@@ -31,7 +33,8 @@ class RayMetrics:
         self._run = run
         self._made: dict[str, Gauge | Counter] = {}
         self._seen: dict[tuple[str, str], float] = {}
-        self._lock = threading.Lock()  # rows come on a thread of their own, what is live from the loop's
+        # rows come on a thread of their own, what is live from the loop's
+        self._lock = threading.Lock()
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
         """One row of metrics.jsonl."""
@@ -39,7 +42,8 @@ class RayMetrics:
             self.add(name, role, value)
 
     def add(self, name: str, role: str, value: float, shown: str = "") -> None:
-        """One value of a listed figure; of a counter, what is added. `shown`: the role tag, where it is not `role`."""
+        """One value of a listed figure; of a counter, what is added. `shown`: the role tag, where
+        it is not `role`."""
         figure, parts = find(name, role)
         with self._lock:
             metric = self._made.get(figure.series)
@@ -59,14 +63,19 @@ class RayMetrics:
         self._seen[name, source] = total
 
 
-async def watch(metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]) -> None:
-    """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever is."""
+async def watch(
+    metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]
+) -> None:
+    """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever
+    is."""
     while True:
         await look(metrics, activity, program, queues)
         await asyncio.sleep(EVERY)
 
 
-async def look(metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]) -> None:
+async def look(
+    metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]
+) -> None:
     """Tell once."""
     busy = activity.busy()
     for kind, names in activity.kinds().items():
@@ -81,14 +90,20 @@ async def look(metrics: RayMetrics, activity: Activity, program: Program, queues
     for crew in program.retriever:
         states = await asyncio.gather(*[_asked(handle.state) for handle in crew.handles])
         there = {i: state for i, state in enumerate(states) if state}
-        metrics.add("retriever/under_way", "live", sum(state["under_way"] for state in there.values()), crew.name)
+        metrics.add(
+            "retriever/under_way",
+            "live",
+            sum(state["under_way"] for state in there.values()),
+            crew.name,
+        )
         for i, state in there.items():
             metrics.grown("retriever/queries", crew.name, f"{crew.name}-{i}", state["items"])
             metrics.grown("retriever/busy_seconds", crew.name, f"{crew.name}-{i}", state["seconds"])
 
 
 async def _asked(method: Any) -> dict[str, float] | None:
-    """What an actor says of itself; None of one that is down, hangs or does not come to it in time."""
+    """What an actor says of itself; None of one that is down, hangs or does not come to it in
+    time."""
     with suppress(RayError, TimeoutError):
         async with asyncio.timeout(PATIENCE):  # not wait_for: see actors/crew.py
             return await method.remote()

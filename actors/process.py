@@ -42,28 +42,33 @@ class Alive:
         return About(os.getpid(), type(self).__name__, str(ray.get_runtime_context().get_node_id()))
 
     def __repr__(self) -> str:
-        """The actor's name. Ray asks once, at its start, and shows it in the dashboard and before log lines."""
+        """The actor's name. Ray asks once, at its start, and shows it in the dashboard and before
+        log lines."""
         return ray.get_runtime_context().get_actor_name() or type(self).__name__
 
 
 @cache  # to count what is frozen would take milliseconds, and each probe comes here
 def started() -> None:
-    """What a process has once it has started (modules above all) it keeps: the garbage collector need not look through it
-    each time that games come and go, and may come less often, for a block of episodes is thousands of objects."""
+    """What a process has once it has started (modules above all) it keeps: the garbage collector
+    need not look through it each time that games come and go, and may come less often, for a block
+    of episodes is thousands of objects."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
 
 
 class Calm(Alive):
-    """Mix-in before a worker that computes: its share of the cores, and the GPUs that it was given. Two OpenMP pools on one
-    core make each other many times slower; one without a GPU would see, and use, everybody's."""
+    """Mix-in before a worker that computes: its share of the cores, and the GPUs that it was given.
+    Two OpenMP pools on one core make each other many times slower; one without a GPU would see, and
+    use, everybody's."""
 
     share: Callable[..., int] = staticmethod(lambda *args: 1)
     """Torch threads of a worker that is made with these arguments."""
 
     def __init__(self, *args: Any) -> None:
-        if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
+        if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get(
+            "GPU"
+        ):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         devices.frugal()
         self._threads = self.share(*args)
@@ -72,8 +77,9 @@ class Calm(Alive):
 
 
 class Guarded(Calm):
-    """Mix-in before a worker with engines: the processes that vLLM starts end with the actor, however it ends; and it ends
-    with an engine that an error has ended, since nothing but a new process gives it another one."""
+    """Mix-in before a worker with engines: the processes that vLLM starts end with the actor,
+    however it ends; and it ends with an engine that an error has ended, since nothing but a new
+    process gives it another one."""
 
     def __init__(self, cfg: Config, *args: Any) -> None:
         orders.on_error = _end
@@ -90,8 +96,8 @@ def _end(error: BaseException) -> None:
 
 
 def guard() -> None:
-    """Make this process the leader of a group of its own, which its keeper kills after it. Call before anything is
-    started. SspError when the keeper does not start."""
+    """Make this process the leader of a group of its own, which its keeper kills after it. Call
+    before anything is started. SspError when the keeper does not start."""
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     _keepers.append(keeper.keep(os.getpid()))

@@ -1,4 +1,5 @@
-"""The program on a cluster: every actor of a run, named, wired and started. It ends exactly these."""
+"""The program on a cluster: every actor of a run, named, wired and started. It ends exactly
+these."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +37,11 @@ def needed_cpus(cfg: Config) -> float:
 def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
     place = cfg.placement
-    playing = place.solvers if place.layout == "shared-base" else sum(players(cfg, role) for role in cfg.roles)
+    playing = (
+        place.solvers
+        if place.layout == "shared-base"
+        else sum(players(cfg, role) for role in cfg.roles)
+    )
     return playing + place.judges + sum(ranks(cfg, name) for name in learners_of(cfg))
 
 
@@ -44,10 +49,15 @@ class Program:
     """All actors of one run."""
 
     def __init__(
-        self, cfg: Config, folder: RunFolder, models: dict[str, Path], say: Callable[[str], None], plan: Plan
+        self,
+        cfg: Config,
+        folder: RunFolder,
+        models: dict[str, Path],
+        say: Callable[[str], None],
+        plan: Plan,
     ) -> None:
-        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs goes. InputError
-        when the cluster does not give what the plan asks for."""
+        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs
+        goes. InputError when the cluster does not give what the plan asks for."""
         self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
         self._groups = Groups(plan, cfg, folder.name)
         self._crews: list[RayCrew[Any]] = []
@@ -57,7 +67,8 @@ class Program:
             self._crew(Retriever, part.name, part.actor, part.seats, part.args, **placed(cfg))
             for part in fleet.parts(cfg)
         ]
-        # On this node, whose disk has the run folder; it asks for no CPU, which a head may not have.
+        # On this node, whose disk has the run folder; it asks for no CPU, which a head may not
+        # have.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
         judged = models[cfg.roles[-1]]
@@ -71,11 +82,15 @@ class Program:
     @property
     def actors(self) -> list[tuple[str, Any, Asked | None]]:
         """Name, handle and last call of every actor of the run."""
-        return [(one.name, one.handle, crew.last.get(one.name)) for crew in self._crews for one in crew.members]
+        return [
+            (one.name, one.handle, crew.last.get(one.name))
+            for crew in self._crews
+            for one in crew.members
+        ]
 
     async def ready(self) -> None:
-        """Wait until every actor answers. Engines that take turns with learners on GPUs start before these, find their share
-        of the memory free, and sleep."""
+        """Wait until every actor answers. Engines that take turns with learners on GPUs start
+        before these, find their share of the memory free, and sleep."""
         if self._later:
             await asyncio.gather(*[crew.ready() for crew in self._crews])
             for role in [role for gpus in shared_gpus(self._cfg) for role in gpus.sleepers]:
@@ -95,14 +110,17 @@ class Program:
     def _players(self, episodes: Path) -> dict[str, Crew[Players]]:
         """The players of each role, on engines of their own or on one base."""
         cfg, place, found = self._cfg, self._cfg.placement, dict[str, Crew[Players]]()
-        # The run's name: a handle among the arguments of an actor is an object that its restart would need again.
+        # The run's name: a handle among the arguments of an actor is an object that its restart
+        # would need again.
         rest = (self._run, episodes)
         if place.layout == "shared-base":
             pairs = self._crew(Players, FLEET, PairActor, place.solvers, (cfg, self._models, *rest))
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
         for role in cfg.roles:
             args, threads = (cfg, role, self._models[role], *rest), at_once(cfg, role)
-            found[role] = self._crew(Players, role, PLAYERS[role], players(cfg, role), args, max_concurrency=threads)
+            found[role] = self._crew(
+                Players, role, PLAYERS[role], players(cfg, role), args, max_concurrency=threads
+            )
         return found
 
     def _learners(self) -> dict[str, Crew[Learners]]:
@@ -112,9 +130,15 @@ class Program:
             name = f"learner-{role}"
 
             def options(rank: int, name: str = name) -> dict[str, Any]:
-                return {"name": f"{self._run}-{name}-{rank}", "num_cpus": place.cpus, **self._groups.where(name, rank)}
+                return {
+                    "name": f"{self._run}-{name}-{rank}",
+                    "num_cpus": place.cpus,
+                    **self._groups.where(name, rank),
+                }
 
-            crew = learners.LearnerCrew(self._cfg, role, self._models[role], name, options, self._patience, self._say)
+            crew = learners.LearnerCrew(
+                self._cfg, role, self._models[role], name, options, self._patience, self._say
+            )
             self._crews.append(crew)
             found |= dict.fromkeys(trained, crew)
         return found
@@ -128,12 +152,16 @@ class Program:
         args: tuple[Any, ...],
         **own: Any,
     ) -> RayCrew[W]:
-        """`seats`: process and number of each in the plan, or how many of process `name`. `own`: options of Ray for these
-        actors in place of the usual ones."""
+        """`seats`: process and number of each in the plan, or how many of process `name`. `own`:
+        options of Ray for these actors in place of the usual ones."""
         usual = {"num_cpus": self._cfg.placement.cpus, **restarts.options(self._cfg, actor), **own}
         handles = [
-            actor.options(name=f"{self._run}-{name}-{i}", **usual | self._groups.where(*seat)).remote(*args)
-            for i, seat in enumerate([(name, i) for i in range(seats)] if isinstance(seats, int) else seats)
+            actor.options(
+                name=f"{self._run}-{name}-{i}", **usual | self._groups.where(*seat)
+            ).remote(*args)
+            for i, seat in enumerate(
+                [(name, i) for i in range(seats)] if isinstance(seats, int) else seats
+            )
         ]
         crew = RayCrew(kind, name, handles, self._patience, self._say)
         self._crews.append(crew)

@@ -1,4 +1,5 @@
-"""Retriever shards and encoders as Ray actors: one part of every corpus of the run, and the models over queries.
+"""Retriever shards and encoders as Ray actors: one part of every corpus of the run, and the models
+over queries.
 
 Requests that many players and lanes send at once are merged."""
 
@@ -23,9 +24,11 @@ from ssp.search.hits import Hits, Knobs, Rows, Vectors
 from ssp.search.known import Known
 
 CALLS = 128
-"""Calls that one actor works on at once; almost all of them wait for their batch. More wait outside."""
+"""Calls that one actor works on at once; almost all of them wait for their batch. More wait
+outside."""
 PROBES = 2
-"""Threads of an actor that answer probes alone, so that a busy one is never taken for a hung one."""
+"""Threads of an actor that answer probes alone, so that a busy one is never taken for a hung
+one."""
 RERANK = ""
 """The key of the cross-encoder's batches; a corpus has a name."""
 
@@ -36,7 +39,8 @@ _probe: Any = ray.method(concurrency_group="probe")
 
 @dataclass(frozen=True)
 class Described:
-    """One part of a corpus: what decides its answers, rows of the whole corpus, its own [first, last), and its kind."""
+    """One part of a corpus: what decides its answers, rows of the whole corpus, its own [first,
+    last), and its kind."""
 
     retriever: str
     total: int
@@ -45,8 +49,13 @@ class Described:
 
 
 def placed(cfg: Config) -> dict[str, Any]:
-    """What Ray is asked for one shard or encoder. Lost calls are made again by `actors.fleet`, elsewhere if it can."""
-    asked = {"num_cpus": cfg.placement.cpus, "num_gpus": cfg.retriever.gpus, "scheduling_strategy": "SPREAD"}
+    """What Ray is asked for one shard or encoder. Lost calls are made again by `actors.fleet`,
+    elsewhere if it can."""
+    asked = {
+        "num_cpus": cfg.placement.cpus,
+        "num_gpus": cfg.retriever.gpus,
+        "scheduling_strategy": "SPREAD",
+    }
     return asked | restarts.options(cfg, ShardActor)
 
 
@@ -55,7 +64,9 @@ class _Served(Alive):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(("calls", "items", "batches", "computed", "under_way", "seconds"), 0.0)
+        self._counts = dict.fromkeys(
+            ("calls", "items", "batches", "computed", "under_way", "seconds"), 0.0
+        )
 
     @_probe
     def ping(self) -> int:
@@ -64,7 +75,8 @@ class _Served(Alive):
 
     @_probe
     def state(self) -> dict[str, float]:
-        """Calls, their items, batches made of them, different items computed, seconds of that, calls under way."""
+        """Calls, their items, batches made of them, different items computed, seconds of that,
+        calls under way."""
         return dict(self._counts)
 
     def _count(self, **more: float) -> None:
@@ -86,7 +98,8 @@ class _Served(Alive):
 class ShardActor(_Served):
     """Shard `index` of every corpus of the run."""
 
-    _shards: Mapping[str, Any] = {}  # for the name of an actor that cannot start: else nobody learns why
+    # for the name of an actor that cannot start: else nobody learns why
+    _shards: Mapping[str, Any] = {}
 
     def __init__(self, cfg: Config, index: int) -> None:
         super().__init__()
@@ -95,20 +108,33 @@ class ShardActor(_Served):
         self._batcher: Batcher[Any, Any, None] = Batcher(self._work, block.max_batch, block.window)
 
     def __repr__(self) -> str:
-        parts = (f"{name} {s.span[0]}..{s.span[1] - 1} of {s.total}" for name, s in self._shards.items())
+        parts = (
+            f"{name} {s.span[0]}..{s.span[1] - 1} of {s.total}" for name, s in self._shards.items()
+        )
         return f"shard {self._index}: {', '.join(parts)}"
 
     @_probe
     def describe(self) -> dict[str, Described]:
         """What is here, by corpus."""
-        return {name: Described(s.retriever, s.total, s.span, s.kind) for name, s in self._shards.items()}
+        return {
+            name: Described(s.retriever, s.total, s.span, s.kind)
+            for name, s in self._shards.items()
+        }
 
     def search(
-        self, corpus: str, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
+        self,
+        corpus: str,
+        texts: Sequence[str],
+        vectors: Vectors | None,
+        k: int,
+        knobs: Knobs,
+        kind: str,
     ) -> list[Hits]:
         """The rankings of this shard (`ssp.search.shard.Shard.search`)."""
         with self._call(len(texts)):
-            items = list(zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True))
+            items = list(
+                zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True)
+            )
             found, _ = self._batcher.submit((corpus, k, knobs, kind), items).result()
             rankings = [zip(*ranking, strict=True) for ranking in zip(*found, strict=True)]
             return [Hits(*map(np.stack, ranking)) for ranking in rankings]
@@ -125,12 +151,19 @@ class ShardActor(_Served):
         keys = [(text, None if vector is None else vector.tobytes()) for text, vector in items]
 
         def work(different: list[tuple[str, Any]]) -> list[Any]:
-            given = [None if vector is None else np.frombuffer(vector, np.float32) for _, vector in different]
+            given = [
+                None if vector is None else np.frombuffer(vector, np.float32)
+                for _, vector in different
+            ]
             vectors = None if given[0] is None else np.stack(given)  # type: ignore[arg-type]
             started = time.perf_counter()
-            rankings = self._shards[corpus].search([text for text, _ in different], vectors, k, knobs, kind)
+            rankings = self._shards[corpus].search(
+                [text for text, _ in different], vectors, k, knobs, kind
+            )
             self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
-            return [tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))]
+            return [
+                tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))
+            ]
 
         found, _ = Known[Any, Any]().ask(keys, work)
         return [found[key] for key in keys], None
@@ -138,7 +171,8 @@ class ShardActor(_Served):
 
 @_actor
 class EncoderActor(Calm, _Served):
-    """What encodes queries for the dense corpora of the run, and the cross-encoder, if there is one."""
+    """What encodes queries for the dense corpora of the run, and the cross-encoder, if there is
+    one."""
 
     _encoders: Mapping[str, Any] = {}
     _reranker: Any = None
@@ -148,7 +182,9 @@ class EncoderActor(Calm, _Served):
         block = cfg.retriever
         self._encoders = _by_corpus(cfg, lambda path: corpora.encoder(path, block))
         self._reranker = corpora.reranker(block)
-        self._batcher: Batcher[Any, Any, dict[str, float]] = Batcher(self._work, block.max_batch, block.window)
+        self._batcher: Batcher[Any, Any, dict[str, float]] = Batcher(
+            self._work, block.max_batch, block.window
+        )
 
     def __repr__(self) -> str:
         names = [name for name, encoder in self._encoders.items() if encoder is not None]
@@ -160,7 +196,9 @@ class EncoderActor(Calm, _Served):
             rows, infos = self._batcher.submit(corpus, list(texts)).result()
             return np.stack(rows), {stage: sum(info[stage] for info in infos) for stage in infos[0]}
 
-    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+    def scores(
+        self, queries: Sequence[str], documents: Sequence[Sequence[Document]]
+    ) -> list[list[float]]:
         """The cross-encoder's scores, one a document."""
         items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
         with self._call(len(queries)):

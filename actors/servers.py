@@ -1,7 +1,8 @@
-"""Ray's own servers, seen from a process that uses them: one that ends, and a start that nobody answers.
+"""Ray's own servers, seen from a process that uses them: one that ends, and a start that nobody
+answers.
 
-A call into Ray waits for minutes then, deaf to exceptions and to Ctrl-C, so this process is ended: one paragraph within
-seconds, exit code 1. Looks at processes of this machine and asks nobody."""
+A call into Ray waits for minutes then, deaf to exceptions and to Ctrl-C, so this process is ended:
+one paragraph within seconds, exit code 1. Looks at processes of this machine and asks nobody."""
 
 import os
 import sys
@@ -24,7 +25,8 @@ MARKS = {"gcs_server": "session_dir", "raylet": "raylet_socket_name"}
 
 
 class Watch:
-    """A thread that ends this process once `look` finds something to say; `last` is called before, and adds what to do."""
+    """A thread that ends this process once `look` finds something to say; `last` is called before,
+    and adds what to do."""
 
     def __init__(self, look: Callable[[], str], last: Callable[[], str]) -> None:
         self._look, self._last, self._over = look, last, threading.Event()
@@ -44,14 +46,19 @@ class Watch:
 
 
 def starting(seconds: float, late: str) -> Callable[[], str]:
-    """A look while Ray starts: at servers that this process starts from now on, and at the clock; `late` is what there is
-    to say after `seconds`."""
-    before, deadline, there = set(psutil.Process().children()), time.monotonic() + seconds, dict[psutil.Process, str]()
+    """A look while Ray starts: at servers that this process starts from now on, and at the clock;
+    `late` is what there is to say after `seconds`."""
+    before, deadline, there = (
+        set(psutil.Process().children()),
+        time.monotonic() + seconds,
+        dict[psutil.Process, str](),
+    )
 
     def look() -> str:
         for child in set(psutil.Process().children()) - before - there.keys():
             with suppress(psutil.Error):
-                if child.name() in MARKS:  # also of one that is dead already, until Ray asks how it ended
+                # also of one that is dead already, until Ray asks how it ended
+                if child.name() in MARKS:
                     there[child] = child.name()
         return _ended(there) or (late if time.monotonic() > deadline else "")
 
@@ -59,12 +66,16 @@ def starting(seconds: float, late: str) -> Callable[[], str]:
 
 
 def playing(addresses: Mapping[str, Any]) -> Callable[[], str]:
-    """A look at the servers of this machine that a connection rests on; `addresses`: Ray's, by its own names."""
+    """A look at the servers of this machine that a connection rests on; `addresses`: Ray's, by its
+    own names."""
     there = dict[psutil.Process, str]()
     for process in psutil.process_iter(["name", "cmdline"]):
         name, words = process.info["name"], process.info["cmdline"] or ()
-        # The whole address: that of a second node on this machine has the first one's at its beginning.
-        if name in MARKS and any(word.partition("=")[2] == addresses[MARKS[name]] for word in words):
+        # The whole address: that of a second node on this machine has the first one's at its
+        # beginning.
+        if name in MARKS and any(
+            word.partition("=")[2] == addresses[MARKS[name]] for word in words
+        ):
             there[process] = name
     return lambda: _ended(there)
 
@@ -75,5 +86,7 @@ def _ended(there: Mapping[psutil.Process, str]) -> str:
         with suppress(psutil.Error):
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                 continue
-        return f"Ray's {name} (process {process.pid}) has ended, and nothing here goes on without it."
+        return (
+            f"Ray's {name} (process {process.pid}) has ended, and nothing here goes on without it."
+        )
     return ""

@@ -1,7 +1,7 @@
 """The ledger as a Ray actor, whose process stays small.
 
-It is the one writer of the run's SQLite file and runs where the coordinator runs, whose disk has it; its calls are
-idempotent."""
+It is the one writer of the run's SQLite file and runs where the coordinator runs, whose disk has
+it; its calls are idempotent."""
 
 import ray
 

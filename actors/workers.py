@@ -1,7 +1,7 @@
 """What computes, as Ray actors: players, judges, learners.
 
-A player and a judge hold no state between calls. A learner's state is lost with its process, so its death takes the run
-back to the last checkpoint."""
+A player and a judge hold no state between calls. A learner's state is lost with its process, so its
+death takes the run back to the last checkpoint."""
 
 import socket
 from dataclasses import replace
@@ -34,19 +34,25 @@ class Hosted:
 
 
 class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
-    """It searches over the retriever actors of `run`, and takes weights in a thread beside the one of `play`."""
+    """It searches over the retriever actors of `run`, and takes weights in a thread beside the one
+    of `play`."""
 
     share = staticmethod(lambda cfg, role, *rest: threads.player(cfg, role))
 
-    def __init__(self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path) -> None:
+    def __init__(
+        self, cfg: Config, role: str, model_dir: Path, run: str, episodes_dir: Path
+    ) -> None:
         super().__init__(cfg, role, model_dir, connect_search(cfg, run), episodes_dir)
 
     def play(self, *args: Any) -> Any:
-        threads.use(self._threads)  # with OpenMP the number belongs to the thread, which is not the constructor's
+        # with OpenMP the number belongs to the thread, which is not the constructor's
+        threads.use(self._threads)
         block, report = super().play(*args)
         return tuple(block), report  # which Ray packs at once (`actors.crew`)
 
-    refresh, join, receive, leave = map(_beside, (Player.refresh, Player.join, Player.receive, Player.leave))
+    refresh, join, receive, leave = map(
+        _beside, (Player.refresh, Player.join, Player.receive, Player.leave)
+    )
 
 
 @ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
@@ -69,7 +75,8 @@ class _Half(Hosted, Player):
 
 @ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
 class PairActor(Guarded, PlayerPair):
-    """A proposer and a solver on one engine: a thread for each role in which it plays, and one in which it takes weights."""
+    """A proposer and a solver on one engine: a thread for each role in which it plays, and one in
+    which it takes weights."""
 
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Half)
@@ -88,7 +95,8 @@ class PairActor(Guarded, PlayerPair):
 
 
 class RoleCrew(Crew[Players]):
-    """The players of one role, over a crew of pairs. A fault is named after the engine, which both roles lose with it."""
+    """The players of one role, over a crew of pairs. A fault is named after the engine, which both
+    roles lose with it."""
 
     def __init__(self, pairs: Crew[Any], role: str) -> None:
         super().__init__(Players, role)
@@ -103,12 +111,15 @@ class RoleCrew(Crew[Players]):
         """See `Crew.perform`."""
         if call.name == "play":
             return await self._pairs.perform(worker, call, self._role, *args)
-        return await self._pairs.perform(worker, replace(call, name="as_role"), self._role, call.name, *args)
+        return await self._pairs.perform(
+            worker, replace(call, name="as_role"), self._role, call.name, *args
+        )
 
 
 @ray.remote
 class JudgeActor(Guarded, Judge):
-    """The referee's verifier and the answer judge. Its calls are pure: they may be made again anywhere."""
+    """The referee's verifier and the answer judge. Its calls are pure: they may be made again
+    anywhere."""
 
     share = staticmethod(lambda cfg, *rest: threads.judge(cfg))
 
@@ -154,8 +165,11 @@ class RankActor(_Learning, _Waiting):
         return str(address), int(port)
 
     def form(self, address: tuple[str, int], seconds: float) -> None:
-        """Meet the other ranks at `address` and make the learner; a collective may take `seconds`."""
+        """Meet the other ranks at `address` and make the learner; a collective may take
+        `seconds`."""
         from ssp.learning.backends.ranks import join
 
-        group = join(self._rank, self._cfg.block(self._role).learner.ranks, address, seconds, self._opened)
+        group = join(
+            self._rank, self._cfg.block(self._role).learner.ranks, address, seconds, self._opened
+        )
         Learner.__init__(self, self._cfg, self._role, self._model_dir, group)

@@ -19,7 +19,9 @@ from ssp.game.protocols.renderer import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
-_SETTING = re.compile(rf"[\w.]+=\S*|({'|'.join(field.name for field in fields(Config))})(\.\w+)*=.*", re.DOTALL)
+_SETTING = re.compile(
+    rf"[\w.]+=\S*|({'|'.join(field.name for field in fields(Config))})(\.\w+)*=.*", re.DOTALL
+)
 """A question may hold an equals sign; a setting is one word, or begins with a setting's name."""
 
 
@@ -27,19 +29,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Returns 0, or 1 when the episode of the question that was typed is void."""
     parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", _flags)
     args, typed = parsed.flags, [word for word in parsed.overrides if not _SETTING.fullmatch(word)]
-    hold(len(typed) <= 1, "ssp ask takes one question", " ".join(typed), "put it in quotation marks")
+    hold(
+        len(typed) <= 1, "ssp ask takes one question", " ".join(typed), "put it in quotation marks"
+    )
     named = policy.parse(args)
     cfg = named.config(args.config, [word for word in parsed.overrides if _SETTING.fullmatch(word)])
     threads.use(threads.alone(cfg))
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
-    folder, protocol, console = named.folder(cfg), build.protocol(cfg, SOLVER), Terminal(soft_wrap=True)
+    folder, protocol, console = (
+        named.folder(cfg),
+        build.protocol(cfg, SOLVER),
+        Terminal(soft_wrap=True),
+    )
     tokenizer = build.tokenizer(folder)
     play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), args.temperature)
 
     def ask(question: str) -> Episode:
         hold(question.split(), "a question has at least one word", "none", "type one")
         # Of half of a surrogate pair: the terminal sent bytes that are no text.
-        with holding(TypeError, "a question is valid Unicode", lambda _: repr(question), "type it in UTF-8"):
+        with holding(
+            TypeError, "a question is valid Unicode", lambda _: repr(question), "type it in UTF-8"
+        ):
             build.check_words(tokenizer, [question])
         seed = derive(cfg.seed, "ask", question)
         (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": question}, corpus)])
@@ -63,8 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _flags(parser: Parser) -> None:
     policy.add_flags(parser)
-    parser.add_argument("--corpus", help="to search in; default: that of the first evaluation set, else data.corpus")
-    parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
+    parser.add_argument(
+        "--corpus", help="to search in; default: that of the first evaluation set, else data.corpus"
+    )
+    parser.add_argument(
+        "--temperature", type=temperature, default=0.0, help="0 is greedy (default)"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""`ssp bank RUN`: the questions of a run, searched, shown with all that came of them, exported. The run is only read."""
+"""`ssp bank RUN`: the questions of a run, searched, shown with all that came of them, exported. The
+run is only read."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = reader.Reading(files.read_bank(place)) if folder is None else reader.read(folder)
     if args.show:
         record = _named(found.records, args.show)
-        return questions.show(console, record if folder is None else reader.told(folder, [record])[0])
+        return questions.show(
+            console, record if folder is None else reader.told(folder, [record])[0]
+        )
     names = ("valid", "rule", "min_difficulty", "max_difficulty", "contains")
     wanted = Filter(**{name: getattr(args, name) for name in names})
     records = [record for record in found.records if wanted(record)]
@@ -56,9 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _named(records: Sequence[Record], name: str) -> Record:
-    """The record with this id, the one whose id begins so, or the one of this game. InputError when there is none."""
-    exact = [record for record in records if record.id == name or any(play.game == name for play in record.plays)]
-    found = exact or [record for record in records if len(name) >= SHORTEST_ID and record.id.startswith(name)]
+    """The record with this id, the one whose id begins so, or the one of this game. InputError when
+    there is none."""
+    exact = [
+        record
+        for record in records
+        if record.id == name or any(play.game == name for play in record.plays)
+    ]
+    found = exact or [
+        record for record in records if len(name) >= SHORTEST_ID and record.id.startswith(name)
+    ]
     rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
     hold(len(found) == 1, rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
     return found[0]
@@ -75,7 +85,9 @@ def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
     threads.use(threads.alone(cfg))
     start = build.model_dir(cfg, SOLVER, folder)
     found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick)
-    rows = [(str(one.step), str(one.questions), _share(one.own), _share(one.yardstick)) for one in found]
+    rows = [
+        (str(one.step), str(one.questions), _share(one.own), _share(one.yardstick)) for one in found
+    ]
     console.print(f"yardstick: {start}")
     console.print(table(("round", "questions", "the run's solver", "yardstick"), rows))
     console.print(f"{folder.path / yardstick.FILE}: shown by ssp board")
@@ -88,23 +100,59 @@ def _share(one: Estimate) -> str:
 
 def _parser() -> Parser:
     parser = Parser("bank", "Search, show and export the questions of a run.")
-    parser.add_argument("bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one")
+    parser.add_argument(
+        "bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one"
+    )
     only = parser.add_argument_group("which questions, in the table and the export")
     only.add_argument("--valid", action="store_true", help="only those that the referee accepted")
-    only.add_argument("--rule", default="", metavar="RULE", help="only those that this rule rejected")
-    only.add_argument("--min-difficulty", type=number(0, 1), default=0.0, metavar="X", help="1 - solve rate, at least")
-    only.add_argument("--max-difficulty", type=number(0, 1), default=1.0, metavar="X", help="1 - solve rate, at most")
-    only.add_argument("--contains", default="", metavar="TEXT", help="in the question or the target, in any case")
-    only.add_argument("--limit", type=whole(0), default=20, metavar="N", help="lines of a table (default 20)")
-    tasks = parser.add_argument_group("what to do with them, in place of a table").add_mutually_exclusive_group()
-    tasks.add_argument("--show", default="", metavar="QUESTION", help="one question, all attempts and transcripts")
-    tasks.add_argument("--episodes", action="store_true", help="ids of all episodes, newest first, evaluations last")
-    tasks.add_argument("--yardstick", type=whole(1), metavar="K", help="ask the solver's start of every K-th round")
+    only.add_argument(
+        "--rule", default="", metavar="RULE", help="only those that this rule rejected"
+    )
+    only.add_argument(
+        "--min-difficulty",
+        type=number(0, 1),
+        default=0.0,
+        metavar="X",
+        help="1 - solve rate, at least",
+    )
+    only.add_argument(
+        "--max-difficulty",
+        type=number(0, 1),
+        default=1.0,
+        metavar="X",
+        help="1 - solve rate, at most",
+    )
+    only.add_argument(
+        "--contains", default="", metavar="TEXT", help="in the question or the target, in any case"
+    )
+    only.add_argument(
+        "--limit", type=whole(0), default=20, metavar="N", help="lines of a table (default 20)"
+    )
+    tasks = parser.add_argument_group(
+        "what to do with them, in place of a table"
+    ).add_mutually_exclusive_group()
+    tasks.add_argument(
+        "--show", default="", metavar="QUESTION", help="one question, all attempts and transcripts"
+    )
+    tasks.add_argument(
+        "--episodes",
+        action="store_true",
+        help="ids of all episodes, newest first, evaluations last",
+    )
+    tasks.add_argument(
+        "--yardstick", type=whole(1), metavar="K", help="ask the solver's start of every K-th round"
+    )
     tasks.add_argument("--export", type=Path, metavar="FILE", help="a parquet file")
     policy.trust_flag(parser)
-    parser.add_argument("--source", default="", metavar="NAME", help="export: their data_source, such as nq")
-    parser.add_argument("--license", default="", metavar="TEXT", help="export: the licence of the questions")
-    parser.add_argument("--transcripts", action="store_true", help="export: with the text of every episode")
+    parser.add_argument(
+        "--source", default="", metavar="NAME", help="export: their data_source, such as nq"
+    )
+    parser.add_argument(
+        "--license", default="", metavar="TEXT", help="export: the licence of the questions"
+    )
+    parser.add_argument(
+        "--transcripts", action="store_true", help="export: with the text of every episode"
+    )
     return parser
 
 

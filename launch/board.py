@@ -1,4 +1,5 @@
-"""`ssp board RUN`: a run as a page in the browser, which only this machine is shown, or as one file; Grafana's dashboard."""
+"""`ssp board RUN`: a run as a page in the browser, which only this machine is shown, or as one
+file; Grafana's dashboard."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,18 +15,36 @@ HOST, PORT = "127.0.0.1", 8600
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C, or write the file. Raises InputError for what is no run, and for a taken port."""
-    parser = Parser("board", "Show a run in the browser: curves, versions, duels, questions, who waits for whom.")
-    parser.add_argument("run", metavar="RUN", nargs="?", default="", help="a run's folder, or its name below runs/")
-    parser.add_argument("--save", type=Path, metavar="FILE.html", help="write one file that needs nothing else")
-    parser.add_argument("--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana")
-    parser.add_argument("--port", type=whole(0, 65535), default=PORT, help=f"0 takes a free one (default {PORT})")
+    """Serve until Ctrl-C, or write the file. Raises InputError for what is no run, and for a taken
+    port."""
+    parser = Parser(
+        "board",
+        "Show a run in the browser: curves, versions, duels, questions, who waits for whom.",
+    )
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", default="", help="a run's folder, or its name below runs/"
+    )
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE.html", help="write one file that needs nothing else"
+    )
+    parser.add_argument(
+        "--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana"
+    )
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=PORT, help=f"0 takes a free one (default {PORT})"
+    )
     args = parser.parse_args(argv)
     if not args.run and args.grafana is None:
-        raise InputError("ssp board shows a run", "no RUN", "name a run's folder, or write --grafana FILE.json")
+        raise InputError(
+            "ssp board shows a run", "no RUN", "name a run's folder, or write --grafana FILE.json"
+        )
     if args.save is not None and args.save.suffix not in (".html", ".htm"):
         raise InputError("--save names an HTML file", args.save, "let the name end in .html")
-    return _written(args.run, args.save, args.grafana) if args.save or args.grafana else _served(args.run, args.port)
+    return (
+        _written(args.run, args.save, args.grafana)
+        if args.save or args.grafana
+        else _served(args.run, args.port)
+    )
 
 
 def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
@@ -39,7 +58,10 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
         if dashboard is not None:
             with dashboard.open("x", encoding="utf-8") as made:
                 made.write(grafana())
-            say(f"{dashboard}: import it in Grafana (Dashboards, New, Import), then choose the Prometheus source")
+            say(
+                f"{dashboard}: import it in Grafana (Dashboards, New, Import), then choose the"
+                " Prometheus source"
+            )
         if save is not None:
             board = Board(RunFolder(existing(run)))
             board.look()
@@ -55,7 +77,9 @@ def _served(run: str, port: int) -> int:
     board.look()
     end_politely()
     with bind(HOST, port) as listener, suppress(KeyboardInterrupt):
-        say(f"board of {board.run.name}: http://{HOST}:{listener.getsockname()[1]} (Ctrl-C ends it)")
+        say(
+            f"board of {board.run.name}: http://{HOST}:{listener.getsockname()[1]} (Ctrl-C ends it)"
+        )
         server(board).run(sockets=[listener])
     return 0
 

@@ -1,4 +1,5 @@
-"""The command line that commands share: `--config NAME|FILE`, `key=value` settings, flags; and what becomes of a failure."""
+"""The command line that commands share: `--config NAME|FILE`, `key=value` settings, flags; and what
+becomes of a failure."""
 
 from __future__ import annotations
 
@@ -34,13 +35,14 @@ INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BROKEN = (errno.EIO, errno.ESTALE)
 _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of the operating system: of a disk, or a server of files, that fails; and those that only another path, or other
-rights to it, can mend."""
+"""Errors of the operating system: of a disk, or a server of files, that fails; and those that only
+another path, or other rights to it, can mend."""
 
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
-    """Call `command(argv)` (None: the process's own); a failure is one paragraph on stderr and an exit code. 0 done, 2 bad
-    input, 1 a failure of ours, 130 interrupted. An exception that nobody typed is a bug: 1, and its traceback."""
+    """Call `command(argv)` (None: the process's own); a failure is one paragraph on stderr and an
+    exit code. 0 done, 2 bad input, 1 a failure of ours, 130 interrupted. An exception that nobody
+    typed is a bug: 1, and its traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):  # what is no text is refused where it is read
@@ -56,9 +58,17 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = No
         say("ssp: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (nobody expected it: a failure of ours)
-        known = error if isinstance(error, SspError) and not isinstance(error, InvariantError) else _mended(error)
+        known = (
+            error
+            if isinstance(error, SspError) and not isinstance(error, InvariantError)
+            else _mended(error)
+        )
         if known is None:
-            say(f"ssp: a bug in ssp, or in what it runs on\n{''.join(traceback.format_exception(error))}", sys.stderr)
+            say(
+                "ssp: a bug in ssp, or in what it runs"
+                f" on\n{''.join(traceback.format_exception(error))}",
+                sys.stderr,
+            )
             return 1
         kind = "" if isinstance(known, InputError) else f"{type(known).__name__}: "
         say(f"ssp: {kind}{known}", file=sys.stderr)
@@ -66,39 +76,56 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = No
 
 
 def _mended(error: Exception) -> InputError | None:
-    """What a user can do about an error of the surroundings: a full disk, a path without rights, a ledger that somebody
-    holds, a Python without the packages."""
+    """What a user can do about an error of the surroundings: a full disk, a path without rights, a
+    ledger that somebody holds, a Python without the packages."""
     if isinstance(error, ModuleNotFoundError) and _is_missing(error.name or ""):
         found = f"no module {error.name} in {sys.executable} (Python {platform.python_version()})"
-        step = "activate that environment (source .venv/bin/activate), or make it: bash launch/setup.sh"
-        return InputError("ssp runs in the environment that its packages are installed in", found, step)
+        step = (
+            "activate that environment (source .venv/bin/activate), or make it: bash"
+            " launch/setup.sh"
+        )
+        return InputError(
+            "ssp runs in the environment that its packages are installed in", found, step
+        )
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
     if any(isinstance(one, sqlite3.OperationalError) and "is locked" in str(one) for one in chain):
         step = "end the program that holds it (lsof ledger.db); a run goes on with resume=auto"
-        return InputError("nobody else writes into a run's ledger", f"{error}, for longer than it is waited for", step)
+        return InputError(
+            "nobody else writes into a run's ledger",
+            f"{error}, for longer than it is waited for",
+            step,
+        )
     if any(
-        getattr(one, "errno", 0) in _FULL or re.search(r"disk is full|os error (28|122)\b", str(one)) for one in chain
+        getattr(one, "errno", 0) in _FULL
+        or re.search(r"disk is full|os error (28|122)\b", str(one))
+        for one in chain
     ):
-        return InputError("what is written needs space", error, "free some; a run goes on with resume=auto")
+        return InputError(
+            "what is written needs space", error, "free some; a run goes on with resume=auto"
+        )
     if any(getattr(one, "errno", 0) in _BROKEN or "disk I/O error" in str(one) for one in chain):
         step = "see what the system says of it (dmesg); a run goes on with resume=auto"
         return InputError("what a run lies on can be read and written", error, step)
     if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
-        return InputError("a path that is typed can be used", error, "give another path, or the rights to it")
+        return InputError(
+            "a path that is typed can be used", error, "give another path, or the rights to it"
+        )
     return None
 
 
 def _is_missing(module: str) -> bool:
-    """Whether a module belongs to a package that this Python has not got; those of this project are always there."""
+    """Whether a module belongs to a package that this Python has not got; those of this project are
+    always there."""
     top = module.partition(".")[0]
     return top not in ("", "ssp", "actors", "launch") and importlib.util.find_spec(top) is None
 
 
 @contextmanager
 def writable(rule: str, what: object) -> Iterator[None]:
-    """Around the writing of a file that was typed: InputError with `rule` where that path will not do."""
+    """Around the writing of a file that was typed: InputError with `rule` where that path will not
+    do."""
     try:
         yield
     except OSError as error:
@@ -108,7 +135,8 @@ def writable(rule: str, what: object) -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are `InputError`; flags are never abbreviated, so a new one breaks nobody's script."""
+    """argparse whose complaints are `InputError`; flags are never abbreviated, so a new one breaks
+    nobody's script."""
 
     def __init__(self, command: str, summary: str) -> None:
         super().__init__(prog=f"ssp {command}", description=summary, allow_abbrev=False)
@@ -117,40 +145,53 @@ class Parser(argparse.ArgumentParser):
         """Raise, where argparse would print the usage and leave."""
         from ssp.config.migration import advice
 
-        hint = advice([word.partition("=")[0] for word in message.split()]) or f"see {self.prog} --help"
-        if message.startswith("unrecognized"):  # what was typed for an option that nobody knows may be a secret
+        hint = (
+            advice([word.partition("=")[0] for word in message.split()])
+            or f"see {self.prog} --help"
+        )
+        # what was typed for an option that nobody knows may be a secret
+        if message.startswith("unrecognized"):
             message = re.sub(r"( --?[^\s=]+)[= ](?!-)\S+", r"\1", message)
         raise InputError(f"{self.prog} takes only the arguments that it knows", message, hint)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was typed: the config's name or file, `key=value` settings in order, and the command's own flags.
-    `flags.config` is None when no config was typed, and `config` the default's name."""
+    """What was typed: the config's name or file, `key=value` settings in order, and the command's
+    own flags. `flags.config` is None when no config was typed, and `config` the default's name."""
 
     config: str
     overrides: list[str]
     flags: argparse.Namespace
 
     def load(self) -> Config:
-        """The checked configuration (InputError when it is wrong). What variables of SSP's set is said on stderr."""
+        """The checked configuration (InputError when it is wrong). What variables of SSP's set is
+        said on stderr."""
         return load(self.config, self.overrides)
 
 
-def parse(argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None]) -> Parsed:
-    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's options. Options
-    and settings may stand in any order."""
+def parse(
+    argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None]
+) -> Parsed:
+    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's
+    options. Options and settings may stand in any order."""
     parser = Parser(command, summary)
-    said = f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)"
+    said = (
+        f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's"
+        " own)"
+    )
     parser.add_argument("--config", metavar="NAME|FILE", help=said)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings typed over the config's")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings typed over the config's"
+    )
     flags(parser)
     found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
     return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
 
 
 def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
-    """As `ssp.selfplay.settings.load`; what SSP's environment variables set, below what is typed, is said on stderr."""
+    """As `ssp.selfplay.settings.load`; what SSP's environment variables set, below what is typed,
+    is said on stderr."""
     from ssp.config import migration
     from ssp.config.load import stated
     from ssp.selfplay import settings
@@ -164,7 +205,8 @@ def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
 
 
 def end_politely() -> None:
-    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C, which interrupts the main thread."""
+    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C, which interrupts the main
+    thread."""
     if threading.current_thread() is threading.main_thread():
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -174,8 +216,8 @@ def end_politely() -> None:
 
 
 def hear(numbers: Collection[signal.Signals], then: Callable[[], object]) -> None:
-    """Call `then` at each of these signals, on a thread of its own: also while the main thread is stuck somewhere.
-    `end_politely` takes them back."""
+    """Call `then` at each of these signals, on a thread of its own: also while the main thread is
+    stuck somewhere. `end_politely` takes them back."""
     told, tell = socket.socketpair()
     tell.setblocking(False)
     for number in numbers:
@@ -192,7 +234,8 @@ def hear(numbers: Collection[signal.Signals], then: Callable[[], object]) -> Non
 
 
 def on_hangup(then: Callable[[], object]) -> None:
-    """Call `then` once the terminal is closed; what is printed on it from then on goes nowhere. Under `nohup`, never."""
+    """Call `then` once the terminal is closed; what is printed on it from then on goes nowhere.
+    Under `nohup`, never."""
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return
     shown = [number for number in (1, 2) if os.isatty(number)]
@@ -208,12 +251,19 @@ def on_hangup(then: Callable[[], object]) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. InputError when the address is taken or not ours."""
+    """A listening socket; port 0 takes a free one. InputError when the address is taken or not
+    ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     rule, step = "the server's port must be free", "choose another --port, or 0 for a free one"
-    with holding(OSError, rule, lambda error: f"{host}:{port}: {getattr(error, 'strerror', None) or error}", step):
+    with holding(
+        OSError,
+        rule,
+        lambda error: f"{host}:{port}: {getattr(error, 'strerror', None) or error}",
+        step,
+    ):
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits 40 ms for an ACK.
+    # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits
+    # 40 ms for an ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

@@ -1,9 +1,11 @@
-"""`ssp cluster`, or `NNODES=N RANK=i MASTER_ADDR=host python -m launch.cluster`, on each node: one run over all of them.
+"""`ssp cluster`, or `NNODES=N RANK=i MASTER_ADDR=host python -m launch.cluster`, on each node: one
+run over all of them.
 
-Owns a node's part from its start to its end. Rank 0 starts Ray's head, waits for the others, trains as `ssp train` does
-and ends the cluster; every other rank joins and stays until then. Reads top to bottom. Promises that the nodes may start
-in any order, that the head lets in only nodes with its token, code and settings, and that nothing which a node started
-outlives it. Refuses to bring code, tokens or data to a node."""
+Owns a node's part from its start to its end. Rank 0 starts Ray's head, waits for the others, trains
+as `ssp train` does and ends the cluster; every other rank joins and stays until then. Reads top to
+bottom. Promises that the nodes may start in any order, that the head lets in only nodes with its
+token, code and settings, and that nothing which a node started outlives it. Refuses to bring code,
+tokens or data to a node."""
 
 import math
 import os
@@ -43,7 +45,8 @@ HEALTH = {
 
 @dataclass(frozen=True)
 class Seat:
-    """What the environment says: this node's rank among `nodes`, and where the head is (rank 0 knows its IP address)."""
+    """What the environment says: this node's rank among `nodes`, and where the head is (rank 0
+    knows its IP address)."""
 
     nodes: int
     rank: int
@@ -62,8 +65,14 @@ class Seat:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """This node's part of a run. Returns its exit code: rank 0's is the run's, another's 0 when the run has ended."""
-    parsed = parse(argv, "cluster", "Train over several nodes: NNODES, RANK and MASTER_ADDR say which.", train.flags)
+    """This node's part of a run. Returns its exit code: rank 0's is the run's, another's 0 when the
+    run has ended."""
+    parsed = parse(
+        argv,
+        "cluster",
+        "Train over several nodes: NNODES, RANK and MASTER_ADDR say which.",
+        train.flags,
+    )
     cfg = train.configured(parsed)
     if parsed.flags.dry_run:
         return train.dry_run(cfg, parsed.config)
@@ -79,7 +88,11 @@ def read_seat(env: Mapping[str, str]) -> Seat:
     """The environment's say. InputError for what is missing or contradicts itself."""
     if env.get("RAY_ADDRESS"):
         rule = "launch.cluster starts a cluster of its own"
-        raise InputError(rule, f"RAY_ADDRESS={env['RAY_ADDRESS']}", "unset it, or join that cluster with ssp train")
+        raise InputError(
+            rule,
+            f"RAY_ADDRESS={env['RAY_ADDRESS']}",
+            "unset it, or join that cluster with ssp train",
+        )
     nodes = _number(env, "NNODES", None, 1, 100_000)
     rank = _number(env, "RANK", 0 if nodes == 1 else None, 0, nodes - 1)
     port = _number(env, "MASTER_PORT", MASTER_PORT, 1024, 65534)
@@ -88,17 +101,29 @@ def read_seat(env: Mapping[str, str]) -> Seat:
     rule = "MASTER_ADDR is set where NNODES is above 1"
     hold(head, rule, "no MASTER_ADDR", "set it to rank 0's address on every node")
     if rank > 0:
-        return Seat(nodes, rank, head, port)  # a name that a name server learns only in a moment is one more wait
+        # a name that a name server learns only in a moment is one more wait
+        return Seat(nodes, rank, head, port)
     address = _resolved(head)
     if not cluster.free(address, 0):
         cards = psutil.net_if_addrs().values()
-        listed = ", ".join(sorted({one.address for card in cards for one in card if one.family == socket.AF_INET}))
+        listed = ", ".join(
+            sorted({one.address for card in cards for one in card if one.family == socket.AF_INET})
+        )
         is_ = head if head == address else f"{head} ({address})"
-        raise InputError("rank 0 runs where MASTER_ADDR is", f"{is_}; this machine is {listed}", "correct one of them")
+        raise InputError(
+            "rank 0 runs where MASTER_ADDR is",
+            f"{is_}; this machine is {listed}",
+            "correct one of them",
+        )
     if nodes > 1 and address.startswith("127.") and head not in (address, "localhost"):
-        # Some systems give a machine's own name a loopback address, which the other nodes cannot mean.
+        # Some systems give a machine's own name a loopback address, which the other nodes cannot
+        # mean.
         rule = "MASTER_ADDR is the address at which other nodes reach rank 0"
-        raise InputError(rule, f"{head} is {address} on this machine", "give rank 0's IP address instead of its name")
+        raise InputError(
+            rule,
+            f"{head} is {address} on this machine",
+            "give rank 0's IP address instead of its name",
+        )
     return Seat(nodes, rank, address, port)
 
 
@@ -106,8 +131,16 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
     """Start the head, wait for the others, train, say goodbye."""
     runfolder.check(cfg, parsed.config)  # before anybody waits
     for port in (seat.port, seat.port + 1):
-        next_step = "set MASTER_PORT to another one on every node (it and the next one are used), or end that process"
-        ports.check_free(seat.address, port, "MASTER_PORT" if port == seat.port else "the port above it", next_step)
+        next_step = (
+            "set MASTER_PORT to another one on every node (it and the next one are used), or end"
+            " that process"
+        )
+        ports.check_free(
+            seat.address,
+            port,
+            "MASTER_PORT" if port == seat.port else "the port above it",
+            next_step,
+        )
     if seat.nodes > 1:
         secret = token.make()
         _say(f"Ray's token: {token.path()} (every node needs it)")
@@ -141,16 +174,24 @@ def _member(seat: Seat, cfg: Config) -> int:
     member = Member.meet(seat.meeting, seat.rank, _printed(seat, cfg), cfg.ray.nodes_timeout, _say)
     node, well = None, False
     try:
-        node = _start(cfg, [f"--address={member.ray}", f"--node-ip-address={member.own}", *_node_options(cfg)])
+        node = _start(
+            cfg, [f"--address={member.ray}", f"--node-ip-address={member.own}", *_node_options(cfg)]
+        )
         member.tell(JOINED)
-        _say(f"rank {seat.rank} of {seat.nodes} is in the cluster of {member.ray}; logs in {node.folder}")
+        _say(
+            f"rank {seat.rank} of {seat.nodes} is in the cluster of {member.ray}; logs in"
+            f" {node.folder}"
+        )
         ended = member.stay(node.check)
         _say(f"the run has ended (exit code {ended} on rank 0)")
         well = True
         return 0
     except KeyboardInterrupt:
         well = True
-        _say(f"rank {seat.rank} leaves within {raynode.LEAVING:g} s: nothing new starts here (again: at once)")
+        _say(
+            f"rank {seat.rank} leaves within {raynode.LEAVING:g} s: nothing new starts here (again:"
+            " at once)"
+        )
         member.tell(LEAVING)
         if node is not None:
             node.end(keep=False, seconds=raynode.LEAVING)
@@ -196,25 +237,39 @@ def _head_options(seat: Seat, cfg: Config) -> list[str]:
     found += [f"--include-dashboard={str(cfg.ray.dashboard >= 0).lower()}"]
     if cfg.ray.dashboard >= 0:
         port = cluster.dashboard_port(cfg.ray, seat.address)
-        found += [f"--dashboard-host={seat.address}", *([f"--dashboard-port={port}"] if port else [])]
+        found += [
+            f"--dashboard-host={seat.address}",
+            *([f"--dashboard-port={port}"] if port else []),
+        ]
     return [*found, *_node_options(cfg, seat.nodes)]
 
 
 def _node_options(cfg: Config, nodes: int = 0) -> list[str]:
-    """Options of every node. With `nodes`, this one has at least its share of what all actors ask for."""
+    """Options of every node. With `nodes`, this one has at least its share of what all actors ask
+    for."""
     from actors.program import needed_cpus
 
     cpus = max(cores(), math.ceil(needed_cpus(cfg) / nodes) if nodes else 0)
     store = f"--object-store-memory={object_store(cfg)}"
-    return [f"--num-cpus={cpus}", store, *ports.options(os.environ.get(ports.NODE_PORTS, ""), nodes > 0)]
+    return [
+        f"--num-cpus={cpus}",
+        store,
+        *ports.options(os.environ.get(ports.NODE_PORTS, ""), nodes > 0),
+    ]
 
 
 def _number(env: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:
     text = env.get(name, "") or ("" if default is None else str(default))
     if text.isdecimal() and low <= int(text) <= high:
         return int(text)
-    rule = f"{name} is a whole number from {low} to {high}" + (", below NNODES" if name == "RANK" else "")
-    raise InputError(rule, text or f"no {name}", "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ...")
+    rule = f"{name} is a whole number from {low} to {high}" + (
+        ", below NNODES" if name == "RANK" else ""
+    )
+    raise InputError(
+        rule,
+        text or f"no {name}",
+        "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ...",
+    )
 
 
 def _resolved(host: str) -> str:
@@ -222,7 +277,10 @@ def _resolved(host: str) -> str:
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        rule, next_step = "MASTER_ADDR is a host that rank 0 can look up", "correct it, or give the IP address"
+        rule, next_step = (
+            "MASTER_ADDR is a host that rank 0 can look up",
+            "correct it, or give the IP address",
+        )
         raise InputError(rule, f"{host}: {error.strerror}", next_step) from error
 
 

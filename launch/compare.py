@@ -1,4 +1,5 @@
-"""`ssp compare RUN...`: runs beside each other, differences of pairs, each run's best checkpoint; --json says the same."""
+"""`ssp compare RUN...`: runs beside each other, differences of pairs, each run's best checkpoint;
+--json says the same."""
 
 import json
 from collections.abc import Sequence
@@ -21,9 +22,13 @@ Data = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when it has shown what was asked for. Raises InputError."""
     parser = Parser("compare", "Show runs beside each other.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders, or their names below runs/")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="runs' folders, or their names below runs/"
+    )
     usually = f"default {METRIC}, or {PLAIN} where a run has none"
-    parser.add_argument("--metric", default="", metavar="NAME", help=f"a figure that is evaluated ({usually})")
+    parser.add_argument(
+        "--metric", default="", metavar="NAME", help=f"a figure that is evaluated ({usually})"
+    )
     parser.add_argument("--json", action="store_true", help="everything as JSON")
     args = parser.parse_args(argv)
     # Here, because --help needs none of it.
@@ -31,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     folders = [existing(text).absolute() for text in args.runs]
     if len(set(folders)) < len(folders):
-        raise InputError("a run is compared with others", f"{' '.join(args.runs)}: one twice", "name each run once")
+        raise InputError(
+            "a run is compared with others",
+            f"{' '.join(args.runs)}: one twice",
+            "name each run once",
+        )
     found = [RunFolder(folder) for folder in folders]
     metric = args.metric or usual(found)
     told = figures([Run(folder, metric) for folder in found])
@@ -50,7 +59,9 @@ def show(console: Console, found: Data) -> None:
         values = [_value(one[name]) for name in ("start", "end", "best")]
         cost = f"{one['seconds']:,.0f}", f"{sum(one['voids'].values()):,}"
         rows.append((one["name"], str(one["steps"]), *values, *cost, one["ended"]))
-    console.print(table(("run", "steps", "start", "end", "best", "seconds", "voids", "ended"), rows))
+    console.print(
+        table(("run", "steps", "start", "end", "best", "seconds", "voids", "ended"), rows)
+    )
     names = [one["name"] for one in found["runs"]]
     for key, values in found["settings"].items():
         said = ", ".join(f"{value!r} ({name})" for name, value in zip(names, values, strict=True))
@@ -64,24 +75,33 @@ def show(console: Console, found: Data) -> None:
             said = f"{known} pairs: {_shift(versus['mean'])} on average, the interval over pairs"
             console.print(Text(said, style="bold"))
     if len(names) > 1 and not found["differences"]:
-        console.print("no pairs: no two of these runs differ in a setting at the same seed and start")
+        console.print(
+            "no pairs: no two of these runs differ in a setting at the same seed and start"
+        )
     for one in found["runs"]:
         console.print(_best(one))
 
 
 def _value(point: Data) -> str:
     interval = point["interval"]
-    return f"{point['value']:.3f}" + (f"\n{interval['low']:.2f}-{interval['high']:.2f}" if interval else "")
+    return f"{point['value']:.3f}" + (
+        f"\n{interval['low']:.2f}-{interval['high']:.2f}" if interval else ""
+    )
 
 
 def _difference(pair: Data) -> str:
     """A pair's difference, with the step that it was taken at; or why there is none."""
     if pair["step"] == 0:
         ours, theirs = pair["ends"]
-        return f"no step after the start at which both were evaluated (last steps {ours} and {theirs})"
+        return (
+            f"no step after the start at which both were evaluated (last steps {ours} and {theirs})"
+        )
     if pair["difference"] is None:
         return f"no interval after step {pair['step']} (no question in common, or no accuracy)"
-    said = f"{_shift(pair['difference'])} over {pair['questions']:,} questions that both answered after step {pair['step']}"
+    said = (
+        f"{_shift(pair['difference'])} over {pair['questions']:,} questions that both answered"
+        f" after step {pair['step']}"
+    )
     if pair["ends"] == [pair["step"]] * 2:
         return said
     return f"{said}, the last one at which both were evaluated"
@@ -100,7 +120,10 @@ def _best(run: Data) -> Text:
         where = "its checkpoint is not there (save.every, save.keep)"
     else:
         where = f"its checkpoint is v{kept['version']}, {kept['folder']}"
-    said = f"best of {run['evaluations']} evaluations {best['value']:.3f} at step {best['step']}; {where}"
+    said = (
+        f"best of {run['evaluations']} evaluations {best['value']:.3f} at step {best['step']};"
+        f" {where}"
+    )
     return Text(f"{run['name']}: ", style="bold").append(said, style="none")
 
 

@@ -1,4 +1,5 @@
-"""`ssp data convert`: question files of any format, one or several, become one file of another format, or traces."""
+"""`ssp data convert`: question files of any format, one or several, become one file of another
+format, or traces."""
 
 import sys
 from argparse import Namespace
@@ -16,7 +17,9 @@ from ssp.learning.warmup import rag
 
 TRACES = "traces"
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
-    "search-r1": lambda path, rows: writers.write_search_r1(path, rows, protocols.training_prompt()),
+    "search-r1": lambda path, rows: writers.write_search_r1(
+        path, rows, protocols.training_prompt()
+    ),
     "flashrag": writers.write_flashrag,
     "plain": writers.write_plain,
     "ssp": writers.write_ssp,
@@ -25,17 +28,32 @@ WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when the file is written. Raises InputError for a bad row, name or path."""
+    """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
+    path."""
     args = _parser().parse_args(argv)
-    hold(not args.out.exists(), "--out is a file that does not exist yet", args.out, "remove it or choose another")
+    hold(
+        not args.out.exists(),
+        "--out is a file that does not exist yet",
+        args.out,
+        "remove it or choose another",
+    )
     rule = "--to traces, and it alone, takes --found and --protocol"
-    hold({bool(args.found), bool(args.protocol)} == {args.to == TRACES}, rule, f"--to {args.to}", "see ssp data --help")
+    hold(
+        {bool(args.found), bool(args.protocol)} == {args.to == TRACES},
+        rule,
+        f"--to {args.to}",
+        "see ssp data --help",
+    )
     parts = readers.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
     ssp = args.to == "ssp"
     read: Sequence[Sequence[Any]]
     several: list[str] = []
-    read = [readers.targets(part, dropped, several) for part in parts] if ssp else readers.merge(parts, dropped)
+    read = (
+        [readers.targets(part, dropped, several) for part in parts]
+        if ssp
+        else readers.merge(parts, dropped)
+    )
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
@@ -48,7 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for place in dropped or ():
         say(f"left out: {place}", file=sys.stderr)
     if several:
-        say(f"{len(several):,} rows have several right answers: the first alone is the target", file=sys.stderr)
+        say(
+            f"{len(several):,} rows have several right answers: the first alone is the target",
+            file=sys.stderr,
+        )
     say(f"{args.out}: {len(written):,} rows, {args.to}{each}")
     return 0
 
@@ -69,11 +90,29 @@ def _parser() -> Parser:
     parser = Parser("data", "Convert and merge question files; formats are recognised row by row.")
     add = parser.add_argument
     add("action", choices=["convert"])
-    add("src", nargs="+", type=Path, help="jsonl, packed or not, parquet, or a folder NAME/{train,dev,test}.jsonl")
+    add(
+        "src",
+        nargs="+",
+        type=Path,
+        help="jsonl, packed or not, parquet, or a folder NAME/{train,dev,test}.jsonl",
+    )
     add("--to", required=True, choices=list(WRITERS), help="format; ssp keeps the answers only")
-    add("--found", nargs="+", type=Path, default=[], metavar="FILE", help="traces: answers of POST /retrieve, in order")
+    add(
+        "--found",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="traces: answers of POST /retrieve, in order",
+    )
     add("--protocol", default="", metavar="ID", help="traces: whose prompt and answer they are")
-    add("--topk", type=whole(1), default=rag.TOPK, metavar="K", help=f"traces: documents in a prompt ({rag.TOPK})")
+    add(
+        "--topk",
+        type=whole(1),
+        default=rag.TOPK,
+        metavar="K",
+        help=f"traces: documents in a prompt ({rag.TOPK})",
+    )
     add("--out", required=True, type=Path, help="file to make: .jsonl, .jsonl.gz or .parquet")
     add(
         "--source",
@@ -81,7 +120,12 @@ def _parser() -> Parser:
         metavar="A,B",
         help="one name a SRC, for rows without data_source, and in the ids of all",
     )
-    add("--split", default="", metavar="A,B", help="of rows without one; of a folder the first of test, dev, train")
+    add(
+        "--split",
+        default="",
+        metavar="A,B",
+        help="of rows without one; of a folder the first of test, dev, train",
+    )
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
     return parser
 

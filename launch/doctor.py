@@ -1,4 +1,5 @@
-"""`ssp doctor`: is this machine fit for a run, and do a run's accounts add up? It looks only; exit code 1: no."""
+"""`ssp doctor`: is this machine fit for a run, and do a run's accounts add up? It looks only; exit
+code 1: no."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -41,10 +42,16 @@ def _machine(cfg: Config) -> int:
     from ssp.capacity.placement.machine import nodes
 
     found = list(checks.examine(cfg))
-    rows = [(check.what, Text(check.status, COLOURS[check.status]), check.found, check.next_step) for check in found]
+    rows = [
+        (check.what, Text(check.status, COLOURS[check.status]), check.found, check.next_step)
+        for check in found
+    ]
     Terminal().print(table(("check", "", "found", "next step"), rows))
     if all(check.status != checks.FAIL for check in found if check.what == "memory"):
-        say(f"\nMemory of the hosts, estimated\n{tables.host_memory(make(cfg, nodes(cfg)), beside(cfg))}")
+        say(
+            "\nMemory of the hosts,"
+            f" estimated\n{tables.host_memory(make(cfg, nodes(cfg)), beside(cfg))}"
+        )
     return int(any(check.status == checks.FAIL for check in found))
 
 
@@ -55,13 +62,18 @@ def _prove(ledger: Ledger) -> int:
 
     console, issued, tally = Terminal(), ledger.issued(), ledger.tally()
     roles = sorted(set(issued) | set(tally))
-    rows = [(state.value, *(str(tally.get(role, {}).get(state.value, 0)) for role in roles)) for state in State]
+    rows = [
+        (state.value, *(str(tally.get(role, {}).get(state.value, 0)) for role in roles))
+        for state in State
+    ]
     rows.append(("sum", *(str(sum(tally.get(role, {}).values())) for role in roles)))
     rows.append(("ever issued", *(str(issued.get(role, 0)) for role in roles)))
     say(ledger.path)
     console.print(table(("state", *roles), rows))
     if causes := ledger.outcomes():
-        console.print(table(("cause", "episodes"), [(name, str(number)) for name, number in causes.items()]))
+        console.print(
+            table(("cause", "episodes"), [(name, str(number)) for name, number in causes.items()])
+        )
     say(f"digest: {ledger.digest()}")
     place, proofs = RunFolder(ledger.path.parent), dict[str, list[str]]()
     try:  # what a resume asks
@@ -72,7 +84,9 @@ def _prove(ledger: Ledger) -> int:
         proofs["checkpoint"] = [f"{error.rule} ({error.found})"]
     if place.config.is_file() or place.episodes.is_dir():
         damaged = episodes.damaged(place.episodes, ledger.placed())
-        proofs["transcripts"] = [f"{place.episodes / file} is {what}" for file, what in damaged.items()]
+        proofs["transcripts"] = [
+            f"{place.episodes / file} is {what}" for file, what in damaged.items()
+        ]
     try:
         ledger.check()
         proofs["conservation"] = []
@@ -84,8 +98,12 @@ def _prove(ledger: Ledger) -> int:
 
 
 def _flags(parser: Parser) -> None:
-    parser.add_argument("--ledger", metavar="RUN|FILE", help="prove a run's ledger, checkpoint and transcripts")
-    parser.add_argument("--digest", action="store_true", help="with --ledger: print only the hash of its rows")
+    parser.add_argument(
+        "--ledger", metavar="RUN|FILE", help="prove a run's ledger, checkpoint and transcripts"
+    )
+    parser.add_argument(
+        "--digest", action="store_true", help="with --ledger: print only the hash of its rows"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets; each question once, in one process."""
+"""`ssp eval`: scores of a policy, or of a file of predictions, on evaluation sets; each question
+once, in one process."""
 
 import argparse
 import os
@@ -31,7 +32,8 @@ from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal, followed
 
 BATCH, CACHE_SHARE = 256, 0.5
-"""Questions at once, at most: as many as keep their cache in this share of the free memory. No result depends on it."""
+"""Questions at once, at most: as many as keep their cache in this share of the free memory. No
+result depends on it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,22 +73,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _play(
     cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
 ) -> tuple[dict[str, list[Row]], Kept]:
-    """Every set's rows, and where they are kept. All files are read, and all parts made, before the first question."""
+    """Every set's rows, and where they are kept. All files are read, and all parts made, before the
+    first question."""
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
-    hold(sets, "ssp eval needs an evaluation set", "data.eval=[]", "give --data FILE, or a set in data.eval")
+    hold(
+        sets,
+        "ssp eval needs an evaluation set",
+        "data.eval=[]",
+        "give --data FILE, or a set in data.eval",
+    )
     questions = {item.name: _questions(cfg, item, bool(args.data), args.per_hop) for item in sets}
     folder, corpus_names = named.folder(cfg), [item.corpus for item in sets]
-    options = args.method, args.temperature, args.samples, args.replay, named.url, named.model, own.prints(cfg)
+    options = (
+        args.method,
+        args.temperature,
+        args.samples,
+        args.replay,
+        named.url,
+        named.model,
+        own.prints(cfg),
+    )
     spoken = [path] if (path := Path(cfg.protocol).expanduser()).is_file() else []
     places = [folder, *spoken, *corpora.named(cfg, [corpora.TRAIN, *corpus_names]).values()]
     kept = Kept(args.out, evaluation.mark((to_yaml(cfg), options, questions), places))
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
-    search: Search
-    if record := args.record or args.replay:
-        search = corpora.recorded(cfg, corpus_names, record, args.cache_ttl, bool(args.replay))
-    else:
-        search = corpora.search(cfg, corpus_names)
+    search = _opened(cfg, args, corpus_names)
     said = f"method {args.method}, temperature {args.temperature:g}, seed {cfg.seed}"
     said += f", searched: {', '.join(dict.fromkeys(corpus_names))}"
     console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
@@ -100,38 +112,57 @@ def _play(
     try:
         for item in sets:
             found = questions[item.name]
-            tasks = evaluation.make_tasks(found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples)
+            tasks = evaluation.make_tasks(
+                found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples
+            )
             with followed(item.name, len(tasks)) as moved:
                 rows[item.name] = kept.played(item.name, found, tasks, play, batch, moved)
     except KeyboardInterrupt:
         if kept.path:
-            say(f"{len(kept.rows)} rows are kept in {kept.path}: the same command goes on from there", file=sys.stderr)
+            told = f"{len(kept.rows)} rows are kept in {kept.path}"
+            say(f"{told}: the same command goes on from there", file=sys.stderr)
         raise
     if isinstance(search, RecordedSearch):
         searches = search.hits + search.misses
-        console.print(f"searches: {searches}, from the record {search.hits} ({search.hits / max(searches, 1):.1%})")
+        console.print(
+            f"searches: {searches}, from the record {search.hits}"
+            f" ({search.hits / max(searches, 1):.1%})"
+        )
         search.close()
     return rows, kept
 
 
+def _opened(cfg: Config, args: argparse.Namespace, corpus_names: Sequence[str]) -> Search:
+    """The search of the sets' corpora; with --record or --replay by way of a record."""
+    record = args.record or args.replay
+    if not record:
+        return corpora.search(cfg, corpus_names)
+    return corpora.recorded(cfg, corpus_names, record, args.cache_ttl, bool(args.replay))
+
+
 def _averaged(configured: Sequence[EvalSet], lines: dict[str, list[Line]]) -> dict[str, Line]:
-    """The sets that a macro average is of: all but those of the configuration in which nothing can be found."""
+    """The sets that a macro average is of: all but those of the configuration in which nothing can
+    be found."""
     silent = {item.name for item in configured if item.corpus == NO_CORPUS}
     return {name: found[-1] for name, found in lines.items() if name not in silent}
 
 
 def _batch(cfg: Config, folder: Path) -> int:
-    """Questions at once, by the memory that is free now; on a GPU a power of two, as its cache has rows."""
+    """Questions at once, by the memory that is free now; on a GPU a power of two, as its cache has
+    rows."""
     import torch
 
-    gpu = cfg.solver.engine.kind == "torch" and devices.find(cfg.solver.engine.device).type == "cuda"
+    gpu = (
+        cfg.solver.engine.kind == "torch" and devices.find(cfg.solver.engine.device).type == "cuda"
+    )
     free = torch.cuda.mem_get_info()[0] if gpu else devices.available_mb() * MB
     most = min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * free)))
     return 1 << (most.bit_length() - 1) if gpu else most
 
 
 def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> list[Question]:
-    """A set's questions: of `--data` all, of a configured set those that training's last evaluation asks."""
+    """A set's questions: of `--data` all, of a configured set those that training's last evaluation
+    asks."""
     questions = read_questions(files.resolve(item.file, "eval"))
     if not own:
         questions = [q for q in questions if not q.hops or q.hops in cfg.eval.hops]
@@ -140,28 +171,48 @@ def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> li
 
 
 def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
-    """The rows with the judge's word, and its score where it gives `scores`; where it gave none, why."""
-    items = [Item(row.question, row.golden_answers, row.prediction, row.rubric) for row in rows if row.scored]
+    """The rows with the judge's word, and its score where it gives `scores`; where it gave none,
+    why."""
+    items = [
+        Item(row.question, row.golden_answers, row.prediction, row.rubric)
+        for row in rows
+        if row.scored
+    ]
     decisions = iter(judge.decide(items))
     for at, row in enumerate(rows):
         if row.scored:
             said = next(decisions)
-            word = None if said.right is None else float(said.right) if said.score is None else said.score
-            rows[at] = replace(row, judge=said.right, judge_failure=said.void_cause, score=word if scores else None)
+            word = (
+                None
+                if said.right is None
+                else float(said.right)
+                if said.score is None
+                else said.score
+            )
+            rows[at] = replace(
+                row, judge=said.right, judge_failure=said.void_cause, score=word if scores else None
+            )
     return rows
 
 
 def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSet]:
-    """One set a file, named by its stem. Without --corpus a generated world's questions are searched in that world."""
+    """One set a file, named by its stem. Without --corpus a generated world's questions are
+    searched in that world."""
     asked = ((path.startswith(files.PREFIX), path) for path in paths)
-    sets = [EvalSet(p if world else predictions.stem(p), p, corpus or (p if world else default)) for world, p in asked]
+    sets = [
+        EvalSet(p if world else predictions.stem(p), p, corpus or (p if world else default))
+        for world, p in asked
+    ]
     if len({item.name for item in sets}) < len(sets):
-        raise InputError("the files of --data have different names", ", ".join(paths), "rename one of them")
+        raise InputError(
+            "the files of --data have different names", ", ".join(paths), "rename one of them"
+        )
     return sets
 
 
 def _arguments(argv: Sequence[str] | None) -> Parsed:
-    """`--data` and `--predictions` take every word that follows: settings typed after their files are sorted out here."""
+    """`--data` and `--predictions` take every word that follows: settings typed after their files
+    are sorted out here."""
     parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", _flags)
     flags, settings = parsed.flags, []
     for name in ("data", "predictions"):
@@ -172,36 +223,88 @@ def _arguments(argv: Sequence[str] | None) -> Parsed:
         methods.get(flags.method)
     played = not flags.predictions
     if played and max(flags.k, default=0) > flags.samples:
-        raise InputError("--k goes up to --samples", f"--k {max(flags.k)}, --samples {flags.samples}", "sample more")
+        raise InputError(
+            "--k goes up to --samples",
+            f"--k {max(flags.k)}, --samples {flags.samples}",
+            "sample more",
+        )
     if played and flags.samples > 1 and flags.temperature == 0:
-        raise InputError("greedy samples are all the same", f"--samples {flags.samples}", "give --temperature 1")
+        raise InputError(
+            "greedy samples are all the same", f"--samples {flags.samples}", "give --temperature 1"
+        )
     if flags.corpus and not flags.data:
-        raise InputError("--corpus is of --data", f"--corpus {flags.corpus} alone", "give --data, or set data.eval")
+        raise InputError(
+            "--corpus is of --data",
+            f"--corpus {flags.corpus} alone",
+            "give --data, or set data.eval",
+        )
     wanted = [path.absolute() for path in (flags.out, flags.summary) if path]
     for path in wanted:
         if path.exists() or wanted.count(path) > 1 or not os.access(path.parent, os.W_OK):
             rule = "--out and --summary are new files, each in a folder that can be written"
-            raise InputError(rule, path, "give another name, remove what is there, or make the folder")
+            raise InputError(
+                rule, path, "give another name, remove what is there, or make the folder"
+            )
     return replace(parsed, overrides=[*parsed.overrides, *settings])
 
 
 def _flags(parser: Parser) -> None:
     policy.add_flags(parser)
-    parser.add_argument("--data", nargs="+", default=[], metavar="FILE", help="question files, or world:heldout")
-    parser.add_argument("--corpus", help="corpus of --data; default: its own world, else data.corpus; none: no search")
-    parser.add_argument("--per-hop", type=whole(1), help="questions a hop; default: the config's, or all of --data")
-    parser.add_argument("--method", default=methods.AGENT, help=f"{', '.join((methods.AGENT, *methods.METHODS))}")
-    parser.add_argument("--temperature", type=temperature, default=0.0, help="0 is greedy (default)")
-    parser.add_argument("--samples", type=whole(1), default=1, help="samples a question, for pass@k")
-    parser.add_argument("--k", type=wholes(), default=[], metavar="1,2,4", help="the k of pass@k; default: 1 and all")
-    parser.add_argument("--batch", type=whole(1), default=0, help="questions at once; default: by free memory")
+    parser.add_argument(
+        "--data", nargs="+", default=[], metavar="FILE", help="question files, or world:heldout"
+    )
+    parser.add_argument(
+        "--corpus",
+        help="corpus of --data; default: its own world, else data.corpus; none: no search",
+    )
+    parser.add_argument(
+        "--per-hop", type=whole(1), help="questions a hop; default: the config's, or all of --data"
+    )
+    parser.add_argument(
+        "--method", default=methods.AGENT, help=f"{', '.join((methods.AGENT, *methods.METHODS))}"
+    )
+    parser.add_argument(
+        "--temperature", type=temperature, default=0.0, help="0 is greedy (default)"
+    )
+    parser.add_argument(
+        "--samples", type=whole(1), default=1, help="samples a question, for pass@k"
+    )
+    parser.add_argument(
+        "--k",
+        type=wholes(),
+        default=[],
+        metavar="1,2,4",
+        help="the k of pass@k; default: 1 and all",
+    )
+    parser.add_argument(
+        "--batch", type=whole(1), default=0, help="questions at once; default: by free memory"
+    )
     records = parser.add_mutually_exclusive_group()
-    records.add_argument("--record", type=Path, metavar="FILE", help="keep every search's answer, ask nothing twice")
-    records.add_argument("--replay", type=Path, metavar="FILE", help="take every search's answer from here")
-    parser.add_argument("--cache-ttl", type=number(0), default=0.0, metavar="SECONDS", help="until one is too old")
-    parser.add_argument("--predictions", nargs="+", default=[], metavar="FILE", help="score these; nothing is played")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write one JSON line a question and sample here")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the table as JSON here, with its intervals")
+    records.add_argument(
+        "--record", type=Path, metavar="FILE", help="keep every search's answer, ask nothing twice"
+    )
+    records.add_argument(
+        "--replay", type=Path, metavar="FILE", help="take every search's answer from here"
+    )
+    parser.add_argument(
+        "--cache-ttl", type=number(0), default=0.0, metavar="SECONDS", help="until one is too old"
+    )
+    parser.add_argument(
+        "--predictions",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="score these; nothing is played",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write one JSON line a question and sample here"
+    )
+    parser.add_argument(
+        "--summary",
+        type=Path,
+        metavar="FILE",
+        help="write the table as JSON here, with its intervals",
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""`ssp index`: a corpus file becomes an index folder, which is complete or not there; or a folder is checked."""
+"""`ssp index`: a corpus file becomes an index folder, which is complete or not there; or a folder
+is checked."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +20,37 @@ from ssp.telemetry.terminal import bar
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when the folder is written, or right. Raises InputError for bad input of any kind."""
+    """Run the command; 0 when the folder is written, or right. Raises InputError for bad input of
+    any kind."""
     args = _parser().parse_args(argv)
     if args.check is not None:
         made = store.read_manifest(args.check)
         with _bar() as report:
-            store.verify(args.check, made, again=True, progress=lambda done, total: report("seal", done, total))
+            store.verify(
+                args.check,
+                made,
+                again=True,
+                progress=lambda done, total: report("seal", done, total),
+            )
         parts = [f"{args.check}: right", f"{made.rows:,} documents", made.kind]
     elif args.corpus is None or args.out is None:
-        raise InputError("an index is made of --corpus FILE as --out DIR", "not both of them", "see ssp index --help")
+        raise InputError(
+            "an index is made of --corpus FILE as --out DIR",
+            "not both of them",
+            "see ssp index --help",
+        )
     else:
         with _bar() as report:
             made = builder.build_index(args.corpus, args.out, _plan(args), report)
         parts = [f"{args.out}: {made.rows:,} documents"]
         parts += [f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g})"] if made.bm25 else []
         if made.dense:
-            parts.append(f"{made.dense.factory} of {made.dense.dim} numbers by {made.dense.encoder.model}")
-    say(", ".join([*parts, f"{sum(entry['bytes'] for entry in made.files.values()) / 1e6:,.1f} MB"]))
+            parts.append(
+                f"{made.dense.factory} of {made.dense.dim} numbers by {made.dense.encoder.model}"
+            )
+    say(
+        ", ".join([*parts, f"{sum(entry['bytes'] for entry in made.files.values()) / 1e6:,.1f} MB"])
+    )
     return 0
 
 
@@ -43,19 +58,49 @@ def _plan(args: Any) -> IndexPlan:
     kind = args.kind or (DENSE if args.encoder else BM25)
     plan = IndexPlan(kind, args.k1, args.b)
     if kind == BM25:
-        asked = ("encoder", "faiss", "faiss_file", "embedding", "save_embedding", "pooling", "max_length", "parts")
+        asked = (
+            "encoder",
+            "faiss",
+            "faiss_file",
+            "embedding",
+            "save_embedding",
+            "pooling",
+            "max_length",
+            "parts",
+        )
         if wrong := [name for name in asked if getattr(args, name)]:
             found = f"--{wrong[0].replace('_', '-')} with --kind bm25"
-            raise InputError("a BM25 index has no vectors", found, f"leave it out, or set --kind {DENSE} or {HYBRID}")
+            raise InputError(
+                "a BM25 index has no vectors",
+                found,
+                f"leave it out, or set --kind {DENSE} or {HYBRID}",
+            )
         return plan
-    hold(args.encoder, f"a {kind} index has an encoder", "no --encoder", "set --encoder to a model's name or folder")
+    hold(
+        args.encoder,
+        f"a {kind} index has an encoder",
+        "no --encoder",
+        "set --encoder to a model's name or folder",
+    )
     folder = models.folder(args.encoder, "--encoder")
     given = {"pooling": args.pooling, "passage_length": args.max_length}
     # A folder is noted as an absolute path: the index is used from elsewhere.
     name = str(folder.absolute()) if Path(args.encoder).is_dir() else args.encoder
     spec = detect(folder, name, {key: value for key, value in given.items() if value})
-    plan = replace(plan, encoder=spec, folder=folder, dtype=args.dtype, device=args.device, batch=args.batch_size)
-    plan = replace(plan, factory=args.faiss or store.FLAT, parts=args.parts or 1, save_embedding=args.save_embedding)
+    plan = replace(
+        plan,
+        encoder=spec,
+        folder=folder,
+        dtype=args.dtype,
+        device=args.device,
+        batch=args.batch_size,
+    )
+    plan = replace(
+        plan,
+        factory=args.faiss or store.FLAT,
+        parts=args.parts or 1,
+        save_embedding=args.save_embedding,
+    )
     return replace(plan, embedding=args.embedding, faiss_file=args.faiss_file)
 
 
@@ -73,26 +118,74 @@ def _bar() -> Iterator[builder.Progress]:
         yield report
 
 
+def _add_dense(add: Callable[..., Any]) -> None:
+    """The options of a dense index."""
+    add("--encoder", metavar="NAME|FOLDER", help="what makes vectors of passages and queries")
+    add(
+        "--pooling",
+        help="of the encoder: mean, cls, last, pooler, decoder (default: what its files say)",
+    )
+    add("--max-length", type=whole(8), help="tokens of a passage (default: what its files say)")
+    add(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        default="float32",
+        help="of the encoder's weights",
+    )
+    add("--device", default="cpu", help="where it runs: cpu (default), cuda, cuda:1")
+    add("--batch-size", type=whole(1), default=512, help="passages encoded at a time (default 512)")
+    add(
+        "--faiss",
+        metavar="FACTORY",
+        help="Flat (exact, default), or what faiss's index_factory takes (HNSW32)",
+    )
+    add(
+        "--parts",
+        type=whole(1, 9999),
+        help="files of an index other than Flat, for as many shards (default 1)",
+    )
+    add("--save-embedding", action="store_true", help="keep the vectors as DIR/dense/embedding.npy")
+    add(
+        "--embedding",
+        type=Path,
+        metavar="FILE",
+        help="vectors made before (.npy or plain float32), not encoded again",
+    )
+    add(
+        "--faiss-file",
+        type=Path,
+        metavar="FILE",
+        help="an index of this corpus that faiss wrote: taken over as it is",
+    )
+
+
 def _parser() -> Parser:
     parser = Parser("index", "Build an index folder from a corpus, or check one.")
     add = parser.add_argument
-    add("--corpus", type=Path, help="jsonl, packed or not, or parquet: {id, contents} or {id, title, text}")
-    add("--out", type=Path, help="index folder to make; the same command goes on with an unfinished one")
-    add("--check", type=Path, metavar="DIR", help="only read a folder and compare it with its checksums")
-    add("--kind", choices=KINDS, help="default: dense with --encoder, else bm25 (no stemming); hybrid is both")
+    add(
+        "--corpus",
+        type=Path,
+        help="jsonl, packed or not, or parquet: {id, contents} or {id, title, text}",
+    )
+    add(
+        "--out",
+        type=Path,
+        help="index folder to make; the same command goes on with an unfinished one",
+    )
+    add(
+        "--check",
+        type=Path,
+        metavar="DIR",
+        help="only read a folder and compare it with its checksums",
+    )
+    add(
+        "--kind",
+        choices=KINDS,
+        help="default: dense with --encoder, else bm25 (no stemming); hybrid is both",
+    )
     add("--k1", type=float, default=1.2, help="BM25: term saturation, at least 0 (default 1.2)")
     add("--b", type=float, default=0.25, help="BM25: length normalisation, 0 to 1 (default 0.25)")
-    add("--encoder", metavar="NAME|FOLDER", help="what makes vectors of passages and queries")
-    add("--pooling", help="of the encoder: mean, cls, last, pooler, decoder (default: what its files say)")
-    add("--max-length", type=whole(8), help="tokens of a passage (default: what its files say)")
-    add("--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="of the encoder's weights")
-    add("--device", default="cpu", help="where it runs: cpu (default), cuda, cuda:1")
-    add("--batch-size", type=whole(1), default=512, help="passages encoded at a time (default 512)")
-    add("--faiss", metavar="FACTORY", help="Flat (exact, default), or what faiss's index_factory takes (HNSW32)")
-    add("--parts", type=whole(1, 9999), help="files of an index other than Flat, for as many shards (default 1)")
-    add("--save-embedding", action="store_true", help="keep the vectors as DIR/dense/embedding.npy")
-    add("--embedding", type=Path, metavar="FILE", help="vectors made before (.npy or plain float32), not encoded again")
-    add("--faiss-file", type=Path, metavar="FILE", help="an index of this corpus that faiss wrote: taken over as it is")
+    _add_dense(add)
     return parser
 
 

@@ -1,4 +1,5 @@
-"""`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and its reward again."""
+"""`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and its reward
+again."""
 
 from __future__ import annotations
 
@@ -30,13 +31,22 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on record."""
+    """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on
+    record."""
     parser = Parser("inspect", "Show an episode of a run, with its mask.")
-    parser.add_argument("episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes")
-    parser.add_argument("--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version")
-    parser.add_argument("--check", action="store_true", help="parse and price it again, and compare with the record")
+    parser.add_argument(
+        "episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes"
+    )
+    parser.add_argument(
+        "--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="parse and price it again, and compare with the record"
+    )
     policy.trust_flag(parser)
-    parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint")
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint"
+    )
     args = parser.parse_args(argv)
     # Here, because --help needs none of it.
     from ssp.selfplay.workers import build
@@ -45,14 +55,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = find(args.episode)
     cfg, role = RunReader(found.run, args.trust_code).cfg, found.episode.role
     saved = (found.run.read_state() or {"folders": {}})["folders"]
-    start = args.tokenizer or (found.run.path / saved[role] if role in saved else build.model_dir(cfg, role, found.run))
+    start = args.tokenizer or (
+        found.run.path / saved[role] if role in saved else build.model_dir(cfg, role, found.run)
+    )
     tokenizer, console = build.tokenizer(start), Terminal(soft_wrap=True)
     console.print(_header(found))
-    shown = _tokens(found.episode.log, tokenizer) if args.tokens else _segments(found.episode, cfg, tokenizer)
+    shown = (
+        _tokens(found.episode.log, tokenizer)
+        if args.tokens
+        else _segments(found.episode, cfg, tokenizer)
+    )
     for line in shown:
         console.print(line)
     right = golds.recorded(cfg, found)
-    console.print(transcript.outcome(found.episode, right, golds.right(cfg, found.episode.final, right)))
+    console.print(
+        transcript.outcome(found.episode, right, golds.right(cfg, found.episode.final, right))
+    )
     if not args.check:
         return 0
     results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game)
@@ -75,13 +93,22 @@ def _header(found: Found) -> Text:
     """What is on record, a line a subject."""
     episode, entry, game, log = found.episode, found.entry, found.game, found.episode.log
     lines = {
-        "episode": f"{episode.id}  ({episode.role}, attempt {episode.attempt}, game {episode.game})",
+        "episode": (
+            f"{episode.id}  ({episode.role}, attempt {episode.attempt}, game {episode.game})"
+        ),
         "file": found.place,
-        "stopped": f"{episode.stopped}, {len(episode.queries)} searches, {len(log)} tokens, {log.mask.sum()} trained",
+        "stopped": (
+            f"{episode.stopped}, {len(episode.queries)} searches, {len(log)} tokens,"
+            f" {log.mask.sum()} trained"
+        ),
         "versions": f"{log.version_min} to {log.version_max}",
     }
-    outcome = " ".join(str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None)
-    lines["outcome"] = f"{outcome}, reward {'none' if entry['reward'] is None else format(entry['reward'], 'g')}"
+    outcome = " ".join(
+        str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None
+    )
+    lines["outcome"] = (
+        f"{outcome}, reward {'none' if entry['reward'] is None else format(entry['reward'], 'g')}"
+    )
     if entry["commit_step"] is not None:
         lines["trained"] = f"step {entry['commit_step']} of {entry['commit_role']}"
     if game:
@@ -89,7 +116,10 @@ def _header(found: Found) -> Text:
         lines["question"] = f"{game['question']}  → {game['target']}"
         verdict = " ".join(filter(None, (game["verdict"], game["rule"])))
         lines["verdict"] = f"{verdict}, {game['attempts']} attempts, win rate {rate}"
-    shown = [Text(f"{name:>11}  ", style="dim").append(text, style="none") for name, text in lines.items()]
+    shown = [
+        Text(f"{name:>11}  ", style="dim").append(text, style="none")
+        for name, text in lines.items()
+    ]
     return Text("\n").join(shown)
 
 
@@ -98,17 +128,29 @@ def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase)
     protocol = protocols.get(cfg.protocol).naming(episode.tools)
     for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
-        yield Text(f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic")
-        yield transcript.piece(protocol, episode.role, kind, decode(tokenizer, episode.log.ids[start:end]))
+        yield Text(
+            f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic"
+        )
+        yield transcript.piece(
+            protocol, episode.role, kind, decode(tokenizer, episode.log.ids[start:end])
+        )
 
 
 def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
     """One line a token."""
-    yield Text(f"{'place':>6} {'id':>7} {'kind':<12} {'mask':<5} {'log-prob':>9} {'version':>7}  text", style="bold")
+    yield Text(
+        f"{'place':>6} {'id':>7} {'kind':<12} {'mask':<5} {'log-prob':>9} {'version':>7}  text",
+        style="bold",
+    )
     for at, id in enumerate(log.ids):
         kind, ours = Kind(log.kinds[at]), log.versions[at] >= 0
-        sampled = f"{log.logprobs[at]:>9.4f} {log.versions[at]:>7}" if ours else f"{'-':>9} {'-':>7}"
-        text = f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5} {sampled}  {decode(tokenizer, [id])!r}"
+        sampled = (
+            f"{log.logprobs[at]:>9.4f} {log.versions[at]:>7}" if ours else f"{'-':>9} {'-':>7}"
+        )
+        text = (
+            f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5} {sampled} "
+            f" {decode(tokenizer, [id])!r}"
+        )
         yield Text(text, style=transcript.COLOURS[kind])
 
 

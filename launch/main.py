@@ -1,4 +1,5 @@
-"""The console script `ssp <command> [arguments]`. Promises that only the command that was asked for is imported."""
+"""The console script `ssp <command> [arguments]`. Promises that only the command that was asked for
+is imported."""
 
 import difflib
 import importlib
@@ -36,7 +37,8 @@ ABOUT = """ssp <command> --help lists a command's options; train, cluster, plan,
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. `argv` without the program's name (None: the process's own)."""
+    """Run one command; returns its exit code. `argv` without the program's name (None: the
+    process's own)."""
     return run(_dispatch, argv)
 
 

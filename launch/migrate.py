@@ -1,8 +1,8 @@
 """`ssp migrate`: a launch script of a reference system, or its overrides, as a config of ours.
 
-Owns the command line, the table and the config's file. Promises that the script is only read, that each of its keys has a
-row, and that what is written loads: nothing is written otherwise, and no file is replaced. Refuses to know what a value
-means (`ssp.config.migration.values`)."""
+Owns the command line, the table and the config's file. Promises that the script is only read, that
+each of its keys has a row, and that what is written loads: nothing is written otherwise, and no
+file is replaced. Refuses to know what a value means (`ssp.config.migration.values`)."""
 
 import re
 import shlex
@@ -31,10 +31,16 @@ the recipe of its system, or over --config, so that what the script leaves to it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, and write the config with --out. InputError for bad input, and for settings that do not load."""
+    """Print the table, and write the config with --out. InputError for bad input, and for settings
+    that do not load."""
     args, theirs = _arguments(sys.argv[1:] if argv is None else argv)
     overrides, env = _read(theirs)
-    hold(overrides, "a launch script sets keys of a reference system", "none in this one", "give another")
+    hold(
+        overrides,
+        "a launch script sets keys of a reference system",
+        "none in this one",
+        "give another",
+    )
     kind = system(overrides)
     name = args.config or recipe(kind, overrides)
     base = dotted(load(name))
@@ -64,11 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
     """Our own options, and all other words, which are theirs."""
-    parser = Parser("migrate", "Show what each key of a launch script is here, and write a config with it.")
+    parser = Parser(
+        "migrate", "Show what each key of a launch script is here, and write a config with it."
+    )
     parser.epilog = ABOUT
     parser.usage = "ssp migrate SCRIPT|OVERRIDES... [--config NAME|FILE] [--out FILE]"
-    parser.add_argument("--config", metavar="NAME|FILE", help="what lies below (default: its system's recipe)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="config to write; one that exists is not replaced")
+    parser.add_argument(
+        "--config", metavar="NAME|FILE", help="what lies below (default: its system's recipe)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="config to write; one that exists is not replaced"
+    )
     args, theirs = parser.parse_known_args(argv)
     hold(theirs, "ssp migrate needs a script or overrides", "neither", "see ssp migrate --help")
     if args.out is not None and (args.out.exists() or args.out.suffix not in (".yaml", ".yml")):
@@ -78,11 +90,17 @@ def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
 
 
 def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, str]]:
-    """Overrides in a script (those typed behind it go before its own), or typed; and the variables that the script sets."""
+    """Overrides in a script (those typed behind it go before its own), or typed; and the variables
+    that the script sets."""
     first = Path(theirs[0])
     if "=" in theirs[0] or theirs[0].startswith("-"):
         return script.typed(theirs), {}
-    hold(first.is_file(), "a launch script is a file, an override key=value", theirs[0], "check the path")
+    hold(
+        first.is_file(),
+        "a launch script is a file, an override key=value",
+        theirs[0],
+        "check the path",
+    )
     with first.open("rb") as stream:
         text = stream.read(script.MOST + 1).decode("utf-8", "replace")
     options = [key.name for key in sections()["research"].keys if key.name.startswith("--")]
@@ -93,7 +111,8 @@ def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, st
 
 
 def _evaluation(name: str, corpus: str, settings: Mapping[str, Any]) -> str:
-    """The `ssp eval` that does what such a script does, as far as it says: a word in capitals is to be filled in."""
+    """The `ssp eval` that does what such a script does, as far as it says: a word in capitals is to
+    be filled in."""
     words = ["ssp", "eval", "--config", name]
     if not any(key.endswith(".model") for key in settings):
         words += ["--policy", "RUN"]
@@ -108,15 +127,20 @@ def _evaluation(name: str, corpus: str, settings: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return printable(yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip())
+    return printable(
+        yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
+    )
 
 
 def _write(out: Path, name: str, settings: Sequence[str]) -> None:
-    """The recipe with the settings over it. InputError where they do not go together, and nothing is written then."""
+    """The recipe with the settings over it. InputError where they do not go together, and nothing
+    is written then."""
     load(name, settings)
     text = yaml.safe_dump(layered(name, settings), sort_keys=False, allow_unicode=True)
     with writable("the config can be written", out), whole(out) as aside:
-        aside.write_text(f"# Written by ssp migrate over --config {name}.\n{text}", encoding="utf-8")
+        aside.write_text(
+            f"# Written by ssp migrate over --config {name}.\n{text}", encoding="utf-8"
+        )
         load(str(aside.absolute()), trusted=True)
 
 

@@ -1,4 +1,5 @@
-"""`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own scheduling."""
+"""`ssp plan`: what a configuration would do on so many GPUs, simulated with the program's own
+scheduling."""
 
 from collections.abc import Sequence
 
@@ -11,7 +12,9 @@ MOST = 4096
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan. Returns the exit code."""
-    parsed = parse(argv, "plan", "Simulate the schedule of a configuration, on any number of GPUs.", _flags)
+    parsed = parse(
+        argv, "plan", "Simulate the schedule of a configuration, on any number of GPUs.", _flags
+    )
     cfg = parsed.load()
     # Here, because --help needs none of it.
     from ssp.capacity.plan.costs import Costs

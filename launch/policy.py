@@ -1,4 +1,5 @@
-"""What `--policy` names: a policy's folder, a run, one role of a run, or a server; and the configuration it comes with."""
+"""What `--policy` names: a policy's folder, a run, one role of a run, or a server; and the
+configuration it comes with."""
 
 import argparse
 import json
@@ -15,11 +16,16 @@ from ssp.record.runfolder import RunFolder
 
 def add_flags(parser: Parser) -> None:
     """`--policy` and what belongs to it."""
-    said = "a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the solver's start"
+    said = (
+        "a policy's folder, a run (solver, or role@RUN), an OpenAI-compatible server; default: the"
+        " solver's start"
+    )
     parser.add_argument("--policy", default="", metavar="DIR|RUN|role@RUN|URL", help=said)
     trust_flag(parser)
     parser.add_argument("--model", default="", help="of a server: the model's name there")
-    parser.add_argument("--tokenizer", default="", metavar="DIR", help="of a server: the model's tokenizer's folder")
+    parser.add_argument(
+        "--tokenizer", default="", metavar="DIR", help="of a server: the model's tokenizer's folder"
+    )
 
 
 def trust_flag(parser: Parser) -> None:
@@ -30,9 +36,9 @@ def trust_flag(parser: Parser) -> None:
 
 @dataclass(frozen=True)
 class Policy:
-    """What was typed: `path` of a policy or a run (None: the config's own start model), the `role` of the run; of a
-    server its `url`, the `model` there, and `path` of the tokenizer. `trusted`: whether the run's own config.yaml may name
-    code that runs, and where keys go."""
+    """What was typed: `path` of a policy or a run (None: the config's own start model), the `role`
+    of the run; of a server its `url`, the `model` there, and `path` of the tokenizer. `trusted`:
+    whether the run's own config.yaml may name code that runs, and where keys go."""
 
     path: Path | None = None
     role: str = SOLVER
@@ -51,7 +57,9 @@ class Policy:
         own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
         server = {"kind": "endpoint", "url": f"{self.url}#{self.model}"} if self.url else {}
         settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
-        cfg = load(typed or own, [*overrides, *settings], self.trusted or bool(typed) or self.run is None)
+        cfg = load(
+            typed or own, [*overrides, *settings], self.trusted or bool(typed) or self.run is None
+        )
         if self.run is not None and not typed:
             from ssp.record.reader import check_code  # costs what --help does without
 
@@ -59,11 +67,14 @@ class Policy:
         return cfg
 
     def folder(self, cfg: Config) -> Path:
-        """The policy's folder, of a server its tokenizer's. InputError for one of another protocol than the config's."""
+        """The policy's folder, of a server its tokenizer's. InputError for one of another protocol
+        than the config's."""
         if self.url and self.path is not None:
             return self.path
         if self.run is not None and not self.run.has_state:
-            raise InputError("a run that is looked at has a checkpoint", self.run.path, "let it reach one first")
+            raise InputError(
+                "a run that is looked at has a checkpoint", self.run.path, "let it reach one first"
+            )
         from ssp.selfplay.workers import build  # costs what --help does without
 
         return build.policy_dir(cfg, self.path, self.role)
@@ -74,7 +85,8 @@ class Policy:
 
 
 def parse(args: argparse.Namespace) -> Policy:
-    """`--policy` read. Runs are also found by name, below runs/. InputError for what names no policy."""
+    """`--policy` read. Runs are also found by name, below runs/. InputError for what names no
+    policy."""
     text, trusted = str(args.policy), bool(args.trust_code)
     server = text.startswith(("http://", "https://"))
     rule = "a server's policy, and it alone, comes with --model and --tokenizer"
@@ -86,5 +98,10 @@ def parse(args: argparse.Namespace) -> Policy:
     if not at or role not in ROLES:
         return Policy(existing(text) if text else None, trusted=trusted)
     found = existing(rest)
-    hold(RunFolder(found).config.is_file(), f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")
+    hold(
+        RunFolder(found).config.is_file(),
+        f"{role}@ goes before a run",
+        rest,
+        "give a folder that ssp train wrote",
+    )
     return Policy(found, role, trusted=trusted)

@@ -1,6 +1,8 @@
-"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search` and `/batch_search`.
+"""`ssp serve`: a search server that speaks Search-R1's `/retrieve` and ReSearch's `/search` and
+`/batch_search`.
 
-A corpus is searched exactly as training searches it; SIGTERM and Ctrl-C finish what is under way."""
+A corpus is searched exactly as training searches it; SIGTERM and Ctrl-C finish what is under
+way."""
 
 import argparse
 import math
@@ -29,7 +31,8 @@ from ssp.search.serving.api import CORPUS, SearchApi, Served
 from ssp.search.serving.forms import MAX_TOPK
 
 KEEP_ALIVE = 75
-"""Seconds that an idle connection stays open: longer than clients keep theirs, so that none meets a closing one."""
+"""Seconds that an idle connection stays open: longer than clients keep theirs, so that none meets a
+closing one."""
 OVER_RAY = 8
 """Searches under way at once where shards are actors: this process only waits for them."""
 
@@ -38,7 +41,8 @@ FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port included."""
+    """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port
+    included."""
     argv = sys.argv[1:] if argv is None else argv
     names = {word.partition("=")[0] for word in argv}
     if "--judge" in names:
@@ -56,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener, ExitStack() as end:
-        if max(block.shards, block.replicas) > 1:  # joined before the server: Ray takes over the signals
+        # joined before the server: Ray takes over the signals
+        if max(block.shards, block.replicas) > 1:
             corpora.check(cfg, [CORPUS])
             cluster.environment(cfg.ray)  # before Ray is imported
             from actors import fleet
@@ -64,11 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
             end.callback(cluster.disconnect)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
-        return running(app, listener, lambda: loaded(cfg, end), address(args.host, listener.getsockname()[1]))
+        return running(
+            app, listener, lambda: loaded(cfg, end), address(args.host, listener.getsockname()[1])
+        )
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], where: str) -> int:
-    """Serve `app` until a signal; it answers /health at once, and searches when `load` is done. Raises what that raises."""
+    """Serve `app` until a signal; it answers /health at once, and searches when `load` is done.
+    Raises what that raises."""
     server = uvicorn.Server(settings(app))
     trouble: list[BaseException] = []
 
@@ -83,7 +91,11 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
 
     ours = threading.current_thread() is threading.main_thread()
     # uvicorn ends in good order on SIGTERM and then raises it again, which is to be no death.
-    before = signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True)) if ours else None
+    before = (
+        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
+        if ours
+        else None
+    )
     try:
         threading.Thread(target=opened, daemon=True, name="load").start()
         server.run(sockets=[listener])
@@ -97,11 +109,20 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
 
 
 def settings(app: SearchApi) -> uvicorn.Config:
-    """How the app is served. Its own limit counts requests; uvicorn's would count idle connections too."""
+    """How the app is served. Its own limit counts requests; uvicorn's would count idle connections
+    too."""
     off: Any = dict.fromkeys(("access_log", "proxy_headers", "date_header", "server_header"), False)
-    kinds: Any = {"loop": "uvloop", "http": "httptools", "ws": "none", "lifespan": "off", "log_level": "warning"}
+    kinds: Any = {
+        "loop": "uvloop",
+        "http": "httptools",
+        "ws": "none",
+        "lifespan": "off",
+        "log_level": "warning",
+    }
     end = math.ceil(app.timeout) + 1
-    return uvicorn.Config(app, **kinds, **off, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=end)
+    return uvicorn.Config(
+        app, **kinds, **off, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=end
+    )
 
 
 def configured(args: argparse.Namespace) -> Config:
@@ -110,7 +131,11 @@ def configured(args: argparse.Namespace) -> Config:
     cfg.ray.dashboard = -1
     cfg.data.corpus, cfg.data.eval = str((args.index or args.corpus).absolute()), []
     if args.index and not args.index.is_dir():
-        raise InputError("an index is a folder", args.index, "build one: ssp index; or serve a file with --corpus")
+        raise InputError(
+            "an index is a folder",
+            args.index,
+            "build one: ssp index; or serve a file with --corpus",
+        )
     block = cfg.retriever
     block.topk = args.topk
     for name in FLAGS:
@@ -120,7 +145,8 @@ def configured(args: argparse.Namespace) -> Config:
 
 
 def loaded(cfg: Config, end: ExitStack) -> Served:
-    """What the configuration names: in this process, or over actors, which `end` stops. InputError for a bad corpus."""
+    """What the configuration names: in this process, or over actors, which `end` stops. InputError
+    for a bad corpus."""
     if not max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
@@ -145,37 +171,71 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
 
     def shards() -> list[dict[str, Any]]:
         return [
-            {"first": first, "rows": last - first, "state": "up" if replicas else "down", "replicas": replicas}
+            {
+                "first": first,
+                "rows": last - first,
+                "state": "up" if replicas else "down",
+                "replicas": replicas,
+            }
             for (first, last), replicas in zip(corpus.fleet.spans, up(), strict=True)
         ]
 
-    # With actors the router holds one for every model that there may be; the setting says whether there is a reranker.
-    return Served(router, corpus.options, corpus.reranker if cfg.retriever.reranker else None, about, shards)
+    # With actors the router holds one for every model that there may be; the setting says whether
+    # there is a reranker.
+    return Served(
+        router, corpus.options, corpus.reranker if cfg.retriever.reranker else None, about, shards
+    )
 
 
 def _workers(cfg: Config) -> int:
-    """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share the cores."""
+    """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share
+    the cores."""
     if max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
         return OVER_RAY
-    return min(2, os.cpu_count() or 1) if corpora.dense(Path(cfg.data.corpus)) or cfg.retriever.reranker else 1
+    return (
+        min(2, os.cpu_count() or 1)
+        if corpora.dense(Path(cfg.data.corpus)) or cfg.retriever.reranker
+        else 1
+    )
 
 
 def _parser() -> Parser:
-    parser = Parser("serve", "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics.")
+    parser = Parser(
+        "serve",
+        "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics.",
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
-    source.add_argument("--corpus", type=Path, help="corpus file (jsonl, also compressed), indexed in memory with BM25")
-    source.add_argument("--judge", metavar="MODEL", help="a judge model instead; see ssp serve --judge MODEL --help")
-    source.add_argument("--policy", metavar="RUN", help="a policy instead; see ssp serve --policy RUN --help")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)")
-    parser.add_argument("--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)")
+    source.add_argument(
+        "--corpus",
+        type=Path,
+        help="corpus file (jsonl, also compressed), indexed in memory with BM25",
+    )
+    source.add_argument(
+        "--judge", metavar="MODEL", help="a judge model instead; see ssp serve --judge MODEL --help"
+    )
+    source.add_argument(
+        "--policy", metavar="RUN", help="a policy instead; see ssp serve --policy RUN --help"
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)"
+    )
+    parser.add_argument(
+        "--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)"
+    )
     defaults = RetrieverConfig(shards=1)
     for name in FLAGS:
         usual = getattr(defaults, name)
         said = f"retriever.{name} of docs/settings.md" + (f" (default {usual})" if usual else "")
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="X", type=type(usual), default=usual, help=said)
-    parser.add_argument("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", metavar="X", type=type(usual), default=usual, help=said
+        )
+    parser.add_argument(
+        "--workers", type=whole(1, 256), help="searches at once (default: by what is served)"
+    )
     return parser
 
 

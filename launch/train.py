@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train the policies that play. Returns the exit code."""
-    parsed = parse(argv, "train", "Play the game and train both policies, or one on given questions.", flags)
+    parsed = parse(
+        argv, "train", "Play the game and train both policies, or one on given questions.", flags
+    )
     cfg = configured(parsed)
     if parsed.flags.dry_run:
         return dry_run(cfg, parsed.config)
@@ -47,7 +49,8 @@ def configured(parsed: Parsed) -> Config:
 
 
 def dry_run(cfg: Config, config_name: str) -> int:
-    """Print what would start, and start nothing. InputError for a run folder that `train` would refuse."""
+    """Print what would start, and start nothing. InputError for a run folder that `train` would
+    refuse."""
     from launch.shown.dryrun import describe
     from ssp.selfplay.settings import warnings
 
@@ -95,7 +98,8 @@ def train(cfg: Config, config_name: str) -> int:
         end_politely()  # what heard signals in the loop was its own
         from ssp.views.board.server import leave_page
 
-        console.say("\n".join(leave_page(folder)))  # once the actors are gone: a large ledger takes its time
+        # once the actors are gone: a large ledger takes its time
+        console.say("\n".join(leave_page(folder)))
         return code
     finally:
         console.stop()
@@ -104,8 +108,8 @@ def train(cfg: Config, config_name: str) -> int:
 
 
 def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, list[Course]] | None:
-    """What a run is played with, and the warm starts that it begins with; None where nothing is left to play. InputError
-    for all that is refused, what is quickly looked at first."""
+    """What a run is played with, and the warm starts that it begins with; None where nothing is
+    left to play. InputError for all that is refused, what is quickly looked at first."""
     from actors import cluster
     from launch import warmup
     from ssp.selfplay.checkpoint import check_resumable, nothing_left
@@ -116,8 +120,14 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     place = runfolder.check(cfg, config_name)
     wandb_log.check(cfg.telemetry.wandb)
     if nothing_left(place, cfg):
-        say(f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last evaluation")
-        say(f"next: ssp compare {place.path}; where the rate is constant, more steps={2 * cfg.steps} {_again(place)}")
+        say(
+            f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last"
+            " evaluation"
+        )
+        say(
+            f"next: ssp compare {place.path}; where the rate is constant, more"
+            f" steps={2 * cfg.steps} {_again(place)}"
+        )
         return None
     cluster.environment(cfg.ray)
     cluster.check_sockets()
@@ -143,7 +153,9 @@ def _what_is_left(folder: RunFolder | None) -> str:
     """What the run has saved, and how to continue it."""
     if folder is None or not (folder.has_state or folder.start.exists()):
         return "Nothing was saved. Next: start again"
-    step = json.loads(folder.state.read_text(encoding="utf-8"))["step"] if folder.has_state else None
+    step = (
+        json.loads(folder.state.read_text(encoding="utf-8"))["step"] if folder.has_state else None
+    )
     what = "A warm start" if step is None else f"Step {step}"
     return f"{what} is saved. Next: the same command with {_again(folder)}"
 
@@ -169,7 +181,8 @@ def _warn(lines: Sequence[str]) -> None:
 
 
 async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
-    """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and saves."""
+    """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and
+    saves."""
     from actors import deaths
     from actors.metrics import RayMetrics, watch
     from actors.process import started
@@ -201,7 +214,9 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         queues |= game.queues
         interrupted = _stop_on_interrupt(game, display)
-        async with deaths.watched(folder.path / deaths.FILE, cfg.placement.restarts, program, display.event):
+        async with deaths.watched(
+            folder.path / deaths.FILE, cfg.placement.restarts, program, display.event
+        ):
             await game.run()
         display.finish()
         return INTERRUPTED if interrupted else 0
@@ -212,8 +227,8 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second one ends the process,
-    whatever the loop is doing."""
+    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second
+    one ends the process, whatever the loop is doing."""
     seen: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -222,7 +237,9 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
         if len(seen) > 1:
             display.stop()
             os._exit(INTERRUPTED)
-        display.event("stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once")
+        display.event(
+            "stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once"
+        )
         if not loop.is_closed():
             loop.call_soon_threadsafe(game.stop)
 
@@ -233,8 +250,14 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
 
 def flags(parser: Parser) -> None:
     """The options of `ssp train`."""
-    parser.add_argument("--dry-run", action="store_true", help="print config, actors and a memory estimate, and exit")
-    parser.add_argument("--tiny", action="store_true", help="the recipe in small: a tiny policy and world, 2 steps")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print config, actors and a memory estimate, and exit",
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="the recipe in small: a tiny policy and world, 2 steps"
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def test_files_and_functions_are_short() -> None:
         f"{named(path)}:{node.lineno} {node.name}"
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, Function) and (node.end_lineno or 0) - node.lineno + 1 >= FUNCTION_LINES
+        if isinstance(node, Function) and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES
     ]
     assert long == []
 

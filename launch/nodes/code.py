@@ -1,6 +1,8 @@
-"""What this node would run: a print of its code, versions and settings, and what differs from another node's.
+"""What this node would run: a print of its code, versions and settings, and what differs from
+another node's.
 
-Owns the list of what must be equal. Promises that a difference is named. Refuses to know how prints travel."""
+Owns the list of what must be equal. Promises that a difference is named. Refuses to know how prints
+travel."""
 
 import hashlib
 import platform
@@ -31,7 +33,9 @@ def printed(cfg: Config) -> Print:
         for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.yaml")]):
             found[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = files.digest(path)[:16]
     found |= {f"code of {key}": code for key, code in own.prints(cfg).items()}
-    return found | {key: str(value) for key, value in dotted(cfg).items() if not key.startswith("ray.")}
+    return found | {
+        key: str(value) for key, value in dotted(cfg).items() if not key.startswith("ray.")
+    }
 
 
 def digest(print_: Print) -> str:
@@ -45,11 +49,15 @@ def check_same(here: Print, head: Print, host: str) -> None:
     shown = "; ".join(_said(name, here.get(name), head.get(name)) for name in names[:SHOWN])
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     rule = "every node runs the head's code, versions and settings"
-    next_step = "bring the same checkout, the same environment and the same command line to every node"
+    next_step = (
+        "bring the same checkout, the same environment and the same command line to every node"
+    )
     hold(not names, rule, f"on {host}: {shown}{more}", next_step)
 
 
 def _said(name: str, here: str | None, head: str | None) -> str:
     if "/" not in name:
         return f"{name} is {here} here and {head} on the head"
-    return f"{name} " + ("is missing here" if here is None else "is not on the head" if head is None else "differs")
+    return f"{name} " + (
+        "is missing here" if here is None else "is not on the head" if head is None else "differs"
+    )

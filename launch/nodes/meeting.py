@@ -1,10 +1,11 @@
-"""Where the nodes of a run meet, the head's side and that of every other node: before Ray, which would take in any node
-that has the token, and at the end, of which Ray tells nobody.
+"""Where the nodes of a run meet, the head's side and that of every other node: before Ray, which
+would take in any node that has the token, and at the end, of which Ray tells nobody.
 
-Owns who is there: a rank is one living connection, of JSON objects. Promises that a node is let in only with the head's
-token, code and settings, and a head believed only with the node's token; that the order of starting does not matter; that
-the head waits for all ranks with a deadline, and a rank which died may come back at any time; that every node hears how
-the run ended, and a head that is gone without goodbye is an error. Refuses to know what a node starts."""
+Owns who is there: a rank is one living connection, of JSON objects. Promises that a node is let in
+only with the head's token, code and settings, and a head believed only with the node's token; that
+the order of starting does not matter; that the head waits for all ranks with a deadline, and a rank
+which died may come back at any time; that every node hears how the run ended, and a head that is
+gone without goodbye is an error. Refuses to know what a node starts."""
 
 from __future__ import annotations
 
@@ -26,11 +27,18 @@ from ssp.base.errors import InputError, SspError
 LONGEST = 4_000_000
 """Bytes of one message: a print of the code takes 40 KB."""
 
-KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 20_000}
-"""A machine that is dead, or behind a cut network, is noticed by the system within 20 s, however busy ours is."""
+KEEPALIVE = {
+    socket.TCP_KEEPIDLE: 5,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 3,
+    socket.TCP_USER_TIMEOUT: 20_000,
+}
+"""A machine that is dead, or behind a cut network, is noticed by the system within 20 s, however
+busy ours is."""
 
 TAKEN = 25.0
-"""Seconds in which the place of a dead process is free for a new one; after them two have the same rank."""
+"""Seconds in which the place of a dead process is free for a new one; after them two have the same
+rank."""
 
 GREETING, ANSWER = 20.0, 60.0
 """Seconds in which whoever connects says who it is, and hears whether it is let in."""
@@ -46,7 +54,8 @@ JOINED, LEAVING = "joined", "leaving"
 
 
 class Gone(Exception):
-    """The other side has closed, died, fallen silent, or does not speak this language; the message says which."""
+    """The other side has closed, died, fallen silent, or does not speak this language; the message
+    says which."""
 
 
 class Line(Connection):
@@ -58,7 +67,8 @@ class Line(Connection):
         for option, value in KEEPALIVE.items():
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
         seconds = struct.pack("@ll", *divmod(int(GREETING * 1e6), 1_000_000))
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # a message that has begun does not wait for ever
+        # a message that has begun does not wait for ever
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             connection.setsockopt(socket.SOL_SOCKET, option, seconds)
         super().__init__(connection.detach())
 
@@ -117,12 +127,14 @@ class Meeting:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._missing(), seconds):
                 raise SspError(
-                    f"rank {', '.join(map(str, self._missing()))} of {self._nodes} did not come within "
-                    f"twice placement.call_timeout, {seconds:g} s. Next: see what was printed there, and start again"
+                    f"rank {', '.join(map(str, self._missing()))} of {self._nodes} did not come"
+                    f" within twice placement.call_timeout, {seconds:g} s. Next: see what was"
+                    " printed there, and start again"
                 )
 
     def end(self, exit_code: int) -> None:
-        """Tell everybody that the run has ended, and wait until they have left, a few seconds at most."""
+        """Tell everybody that the run has ended, and wait until they have left, a few seconds at
+        most."""
         with self._changed:
             self._ended = True
             for seat in self._seats.values():
@@ -134,13 +146,19 @@ class Meeting:
         self._listener.close()
 
     def _missing(self) -> list[int]:
-        return [rank for rank in range(1, self._nodes) if rank not in self._seats or not self._seats[rank].joined]
+        return [
+            rank
+            for rank in range(1, self._nodes)
+            if rank not in self._seats or not self._seats[rank].joined
+        ]
 
     def _accept(self) -> None:
         with suppress(OSError):  # closed
             while True:
                 line = Line(self._listener.accept()[0])
-                threading.Thread(target=self._serve, args=(line,), daemon=True, name="member").start()
+                threading.Thread(
+                    target=self._serve, args=(line,), daemon=True, name="member"
+                ).start()
 
     def _serve(self, line: Line) -> None:
         """One connection, to its end."""
@@ -157,11 +175,17 @@ class Meeting:
                     self._say(f"rank {rank} ({host}) is there")
         except Gone as error:
             if rank and not self._ended:
-                gone = "has left: it was asked to" if left else f"is lost: {error}; its place is kept for a new process"
+                gone = (
+                    "has left: it was asked to"
+                    if left
+                    else f"is lost: {error}; its place is kept for a new process"
+                )
                 self._say(f"rank {rank} ({host}) {gone}")
         finally:
             with self._changed:  # it may have died as it got its seat
-                self._seats = {rank: seat for rank, seat in self._seats.items() if seat.line is not line}
+                self._seats = {
+                    rank: seat for rank, seat in self._seats.items() if seat.line is not line
+                }
                 self._changed.notify_all()
             line.close()
 
@@ -173,7 +197,11 @@ class Meeting:
         if said.get("proof") != token.proof(self._secret, "member", nonce):
             line.tell(proof="")
             raise Gone("it has another token")
-        proof, rank, host = token.proof(self._secret, "head", said["nonce"]), int(said["rank"]), str(said["host"])
+        proof, rank, host = (
+            token.proof(self._secret, "head", said["nonce"]),
+            int(said["rank"]),
+            str(said["host"]),
+        )
         try:
             code.check_same(said["print"], self._print, host)
             self._take(rank, host, line)
@@ -195,7 +223,8 @@ class Meeting:
 
 
 class Member:
-    """This node at the meeting. `ray`: the address that it joins; `own`: its own address on the way to the head."""
+    """This node at the meeting. `ray`: the address that it joins; `own`: its own address on the way
+    to the head."""
 
     def __init__(self, head: tuple[str, int], rank: int, print_: code.Print) -> None:
         """Ask for a place, once. Gone when nobody gives one, InputError when the head refuses."""
@@ -213,9 +242,15 @@ class Member:
 
     @classmethod
     def meet(
-        cls, head: tuple[str, int], rank: int, print_: code.Print, seconds: float, say: Callable[[str], None]
+        cls,
+        head: tuple[str, int],
+        rank: int,
+        print_: code.Print,
+        seconds: float,
+        say: Callable[[str], None],
     ) -> Member:
-        """Ask until the head gives a place. SspError when no head is there within `seconds`, InputError when it refuses."""
+        """Ask until the head gives a place. SspError when no head is there within `seconds`,
+        InputError when it refuses."""
         deadline, told, why = time.monotonic() + seconds, False, ""
         while time.monotonic() < deadline:
             try:
@@ -227,8 +262,9 @@ class Member:
                 say(f"waiting for the head at {head[0]}:{head[1]} ({why})")
             time.sleep(BEAT)
         raise SspError(
-            f"no head at {head[0]}:{head[1]} (the port above MASTER_PORT) within twice placement.call_timeout, "
-            f"{seconds:g} s: {why}. Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
+            f"no head at {head[0]}:{head[1]} (the port above MASTER_PORT) within twice"
+            f" placement.call_timeout, {seconds:g} s: {why}. Next: check that rank 0 runs,"
+            " MASTER_ADDR, MASTER_PORT and the firewall"
         )
 
     def tell(self, what: str) -> None:
@@ -237,16 +273,16 @@ class Member:
             self._line.tell(**{what: True})
 
     def stay(self, check: Callable[[], None]) -> int:
-        """Wait for the run's end and return rank 0's exit code; `check` is called each second. SspError when the head
-        vanishes without goodbye."""
+        """Wait for the run's end and return rank 0's exit code; `check` is called each second.
+        SspError when the head vanishes without goodbye."""
         try:
             while not self._line.poll(BEAT):
                 check()
             return int(self._line.hear()["end"])
         except Gone as error:
             raise SspError(
-                f"the head vanished without saying goodbye: {error}. Next: see what rank 0 printed, and start all nodes "
-                "again; with resume=auto the run goes on from its checkpoint"
+                f"the head vanished without saying goodbye: {error}. Next: see what rank 0 printed,"
+                " and start all nodes again; with resume=auto the run goes on from its checkpoint"
             ) from error
 
     def close(self) -> None:
@@ -259,7 +295,9 @@ class Member:
         if not secret:
             raise token.differs(host, f"no token in {token.path()}")
         proof = token.proof(secret, "member", str(asked.get("nonce")))
-        self._line.tell(rank=rank, host=socket.gethostname(), print=print_, nonce=nonce, proof=proof)
+        self._line.tell(
+            rank=rank, host=socket.gethostname(), print=print_, nonce=nonce, proof=proof
+        )
         answer = self._line.hear(ANSWER)
         if answer.get("proof") != token.proof(secret, "head", nonce):
             raise token.differs(host, "what answers there does not have this node's token")

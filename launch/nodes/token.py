@@ -1,4 +1,5 @@
-"""Ray's token on this node: who is in the cluster may run code there, so several nodes share one."""
+"""Ray's token on this node: who is in the cluster may run code there, so several nodes share
+one."""
 
 import hashlib
 import hmac
@@ -12,10 +13,16 @@ MODE, VALUE, PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 def require() -> None:
-    """Switch Ray's token mode on for this process and what it starts. InputError when the environment says otherwise."""
+    """Switch Ray's token mode on for this process and what it starts. InputError when the
+    environment says otherwise."""
     os.environ[MODE] = os.environ.get(MODE) or "token"
     found = f"{MODE}={os.environ[MODE]}"
-    hold(os.environ[MODE] == "token", "several nodes form a cluster in Ray's token mode", found, f"unset {MODE}")
+    hold(
+        os.environ[MODE] == "token",
+        "several nodes form a cluster in Ray's token mode",
+        found,
+        f"unset {MODE}",
+    )
 
 
 def path() -> Path:
@@ -42,8 +49,8 @@ def make() -> str:
 def differs(head: str, found: str) -> InputError:
     """What to copy, and where: `found` says what this node has."""
     next_step = (
-        f"copy the head's token file, whose path rank 0 prints: scp {head}:.ray/auth_token {path()}; or set {PATH} on every "
-        "node to one file that all of them see"
+        f"copy the head's token file, whose path rank 0 prints: scp {head}:.ray/auth_token"
+        f" {path()}; or set {PATH} on every node to one file that all of them see"
     )
     return InputError("every node has the head's token", found, next_step)
 

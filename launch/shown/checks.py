@@ -1,4 +1,5 @@
-"""What `ssp doctor` looks at on this machine, a row each, with what to do. Starts, ends and changes nothing."""
+"""What `ssp doctor` looks at on this machine, a row each, with what to do. Starts, ends and changes
+nothing."""
 
 import platform
 import shutil
@@ -73,7 +74,12 @@ def packages() -> Iterator[Check]:
         except metadata.PackageNotFoundError:
             found = ""
         if not (found and one.specifier.contains(found, prereleases=True)):
-            yield Check(one.name, FAIL, found or "not installed", f"run pip install '{one.name}{one.specifier}'")
+            yield Check(
+                one.name,
+                FAIL,
+                found or "not installed",
+                f"run pip install '{one.name}{one.specifier}'",
+            )
     yield Check("packages", OK, f"looked for {len(asked)}")
 
 
@@ -107,12 +113,15 @@ def shared_memory(cfg: Config) -> Check:
     """/dev/shm against Ray's object store."""
     needed = _sized(lambda: object_store(cfg))
     if not SHM.is_dir():
-        return Check("/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower")
+        return Check(
+            "/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower"
+        )
     return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size)")
 
 
 def run_folder(cfg: Config) -> Iterator[Check]:
-    """Room for the run's files and checkpoints (weights and two moments each), and the kind of file system."""
+    """Room for the run's files and checkpoints (weights and two moments each), and the kind of file
+    system."""
     wanted = models.resolve(cfg.run.dir or "runs")
     place = next(path for path in (wanted, *wanted.parents) if path.exists())
     blocks = [cfg.block(name) for name in learners(cfg)]
@@ -124,7 +133,10 @@ def run_folder(cfg: Config) -> Iterator[Check]:
     yield _room(f"disk at {place}", place, needed, FAIL, next_step)
     kind = file_system(place)
     if shared(kind):
-        found = f"{kind}: the ledger is written in the temporary folder, and copied here at each checkpoint"
+        found = (
+            f"{kind}: the ledger is written in the temporary folder, and copied here at each"
+            " checkpoint"
+        )
         next_step = "one node: set run.dir to a local disk; several: see Folders in docs/cluster.md"
         yield Check("run folder and ledger", WARN, found, next_step)
 
@@ -145,15 +157,25 @@ def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> C
 
 
 def needs(cfg: Config) -> Iterator[Check]:
-    """A row for software that is not installed, the data, the models, and each server that the configuration names."""
+    """A row for software that is not installed, the data, the models, and each server that the
+    configuration names."""
     for lack in build.missing(cfg):
         yield Check("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
     asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
-    files = [*corpora.named(cfg).values(), Path(asked), *(Path(item.file) for item in cfg.data.eval)]
+    files = [
+        *corpora.named(cfg).values(),
+        Path(asked),
+        *(Path(item.file) for item in cfg.data.eval),
+    ]
     paths = [path for path in dict.fromkeys(map(str, files)) if path and not is_world(path)]
     looks: dict[str, list[Callable[[], object]]] = {
-        "data": [*(partial(_there, path) for path in paths), partial(corpora.suit, cfg, corpora.paths(cfg))],
-        "models": [partial(_model, cfg, role) for role in cfg.roles if cfg.block(role).model not in OWN],
+        "data": [
+            *(partial(_there, path) for path in paths),
+            partial(corpora.suit, cfg, corpora.paths(cfg)),
+        ],
+        "models": [
+            partial(_model, cfg, role) for role in cfg.roles if cfg.block(role).model not in OWN
+        ],
     }
     if cfg.retriever.url or cfg.retriever.online.engine:
         looks["search server"] = [partial(corpora.check_remote, cfg)]
@@ -166,7 +188,9 @@ def needs(cfg: Config) -> Iterator[Check]:
                 look()
             except InputError as error:
                 wrong.append(error)
-        found = "; ".join(str(error.found) for error in wrong) or ("all there" if each else "none needed")
+        found = "; ".join(str(error.found) for error in wrong) or (
+            "all there" if each else "none needed"
+        )
         yield Check(what, FAIL, found, wrong[0].next_step) if wrong else Check(what, OK, found)
 
 

@@ -1,4 +1,5 @@
-"""What `ssp train --dry-run` prints: config, actors, placement, memory. It imports neither Ray nor torch."""
+"""What `ssp train --dry-run` prints: config, actors, placement, memory. It imports neither Ray nor
+torch."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,8 +14,9 @@ from ssp.selfplay.workers import build
 
 
 def describe(cfg: Config) -> Iterator[str]:
-    """The text, section by section, for the cluster of `placement.nodes`, or this machine. InputError where a corpus that is
-    here does not fit the settings, and, behind the sections, where the plan does not fit the nodes; `cfg` was checked."""
+    """The text, section by section, for the cluster of `placement.nodes`, or this machine.
+    InputError where a corpus that is here does not fit the settings, and, behind the sections,
+    where the plan does not fit the nodes; `cfg` was checked."""
     for path in corpora.paths(cfg):
         if path.exists() or files.is_world(str(path)):
             corpora.fits(path, cfg.retriever, cfg.retriever.shards)
@@ -23,8 +25,15 @@ def describe(cfg: Config) -> Iterator[str]:
     yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
     for role in cfg.roles:
         for server in (tool for tool in cfg.block(role).tools if tool.startswith("mcp:")):
-            one = "one program a player" if server.startswith("mcp:stdio:") else "one server for all players"
-            yield f"{role}.tools, {server}: {one}, and all episodes that speak to it share what it keeps"
+            one = (
+                "one program a player"
+                if server.startswith("mcp:stdio:")
+                else "one server for all players"
+            )
+            yield (
+                f"{role}.tools, {server}: {one}, and all episodes that speak to it share what it"
+                " keeps"
+            )
     plan = lay(cfg, nodes)
     yield f"\n# Placement\n{tables.placement(plan)}"
     if plan.placed:
@@ -35,14 +44,27 @@ def describe(cfg: Config) -> Iterator[str]:
     fits(cfg, plan)
     yield from (f"\nwarning: {line}" for line in short(cfg, plan))
     for lack in build.missing(cfg):
-        yield f"\nwarning: {lack.rule}: {lack.found} on this machine. Next, where it runs: {lack.next_step}"
+        yield (
+            f"\nwarning: {lack.rule}: {lack.found} on this machine. Next, where it runs:"
+            f" {lack.next_step}"
+        )
     yield "\nNothing was started. Leave out --dry-run to train."
 
 
 def _actors(parts: Sequence[Process]) -> str:
     """CPUs and GPUs are what Ray reserves; threads are torch's, on this machine."""
-    numbers = [(part.cpus, part.gpus * part.spread, part.threads, round(part.on_host / MB)) for part in parts]
-    rows = [(p.name, str(p.count), *(f"{n:.9g}" for n in each)) for p, each in zip(parts, numbers, strict=True)]
-    sums = [sum(p.count * each[i] for p, each in zip(parts, numbers, strict=True)) for i in range(4)]
+    numbers = [
+        (part.cpus, part.gpus * part.spread, part.threads, round(part.on_host / MB))
+        for part in parts
+    ]
+    rows = [
+        (p.name, str(p.count), *(f"{n:.9g}" for n in each))
+        for p, each in zip(parts, numbers, strict=True)
+    ]
+    sums = [
+        sum(p.count * each[i] for p, each in zip(parts, numbers, strict=True)) for i in range(4)
+    ]
     rows.append(("all", str(sum(p.count for p in parts)), *(f"{total:.9g}" for total in sums)))
-    return tables.table(("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each"), rows)
+    return tables.table(
+        ("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each"), rows
+    )

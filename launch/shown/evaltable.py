@@ -1,4 +1,5 @@
-"""The tables of `ssp eval`, on the console and as JSON. Equal scores give equal bytes: no times, no paths."""
+"""The tables of `ssp eval`, on the console and as JSON. Equal scores give equal bytes: no times, no
+paths."""
 
 import json
 from collections import Counter
@@ -24,18 +25,23 @@ def show(
     rows: Mapping[str, Sequence[Row]],
     topk: int,
 ) -> None:
-    """Print one line a set (after one a hop count), the macro average of those that are `averaged`, where they are
-    several, and what went wrong."""
+    """Print one line a set (after one a hop count), the macro average of those that are `averaged`,
+    where they are several, and what went wrong."""
     shown = _all(sets, averaged)
     counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
     if any("judge" in line.estimates or line.failures for line in shown):
         counts["failures"] = [line.failures for line in shown]
     kinds = ("pass@", "mean@", "maj@")
-    samples = [{name: name for name in shown[-1].estimates if name.startswith(kind)} for kind in kinds]
+    samples = [
+        {name: name for name in shown[-1].estimates if name.startswith(kind)} for kind in kinds
+    ]
     for headings in (SCORES, WORK, *samples):
         names = [name for name in headings if any(name in line.estimates for line in shown)]
         before = counts if headings is SCORES else {}
-        columns = [[line.label for line in shown], *(list(map(str, numbers)) for numbers in before.values())]
+        columns = [
+            [line.label for line in shown],
+            *(list(map(str, numbers)) for numbers in before.values()),
+        ]
         columns += [[_cell(name, line.estimates.get(name)) for line in shown] for name in names]
         if names or before:
             said = [headings[name].format(k=topk) for name in names]
@@ -51,8 +57,16 @@ def write(path: Path, sets: Mapping[str, Sequence[Line]], averaged: Mapping[str,
     """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
     found = dict[str, dict[str, object]]()
     for line in _all(sets, averaged):
-        metrics = {name: {"mean": e.mean, "low": e.low, "high": e.high} for name, e in line.estimates.items()}
-        found[line.label] = {"rows": line.rows, "void": line.void, "failures": line.failures, **metrics}
+        metrics = {
+            name: {"mean": e.mean, "low": e.low, "high": e.high}
+            for name, e in line.estimates.items()
+        }
+        found[line.label] = {
+            "rows": line.rows,
+            "void": line.void,
+            "failures": line.failures,
+            **metrics,
+        }
     with whole(path) as aside:
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -64,7 +78,9 @@ def _all(sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> li
 
 def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
     if counted := Counter(filter(None, causes)):
-        console.print(f"{what}: " + ", ".join(f"{cause} {n}" for cause, n in sorted(counted.items())))
+        console.print(
+            f"{what}: " + ", ".join(f"{cause} {n}" for cause, n in sorted(counted.items()))
+        )
 
 
 def _cell(name: str, estimate: Estimate | None) -> str:

@@ -1,4 +1,5 @@
-"""The gold answers of a question, beside which an answer is shown: an answer is green only where one of them is known."""
+"""The gold answers of a question, beside which an answer is shown: an answer is green only where
+one of them is known."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ Golds = Sequence[str]
 
 
 def asked(cfg: Config, corpus: str, question: str) -> Golds:
-    """Those of a set of `data.eval` that asks the question in this corpus, else the answer of the generated world that the
-    corpus is; none where nobody knows."""
+    """Those of a set of `data.eval` that asks the question in this corpus, else the answer of the
+    generated world that the corpus is; none where nobody knows."""
     for item in cfg.data.eval:
         if item.corpus == corpus:
             for one in _questions(item.file):
@@ -33,10 +34,13 @@ def asked(cfg: Config, corpus: str, question: str) -> Golds:
 
 
 def recorded(cfg: Config, found: Found) -> Golds:
-    """Those of an attempt on record: of its evaluation set, of its data set, or its target; none of a proposal."""
+    """Those of an attempt on record: of its evaluation set, of its data set, or its target; none of
+    a proposal."""
     if found.evaluates:
         sets = [item for item in cfg.data.eval if f"eval/{item.name}" == found.episode.game]
-        rows = [one for item in sets for one in _questions(item.file) if one.id == found.entry["item"]]
+        rows = [
+            one for item in sets for one in _questions(item.file) if one.id == found.entry["item"]
+        ]
         return rows[0].answers if rows else ()
     if found.episode.role != SOLVER or not found.game:
         return ()

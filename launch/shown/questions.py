@@ -22,7 +22,8 @@ SHOWN = 9
 
 
 def summary(console: Console, found: Reading, records: Sequence[Record], limit: int) -> int:
-    """Counts of what is meant, and its first questions, each in two lines, which a narrow terminal keeps readable."""
+    """Counts of what is meant, and its first questions, each in two lines, which a narrow terminal
+    keeps readable."""
     rules = Counter(record.rule for record in records if record.verdict != VALID)
     rates = [record.difficulty for record in records if record.difficulty is not None]
     shares = Counter(min(int(rate * 5), 4) for rate in rates)
@@ -34,19 +35,31 @@ def summary(console: Console, found: Reading, records: Sequence[Record], limit: 
         "questions": f"{len(records):,} of {len(found.records):,}{none}{void}",
         "verdicts": ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts),
         "broken": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
-        "difficulty": ", ".join(f"{i / 5:g}-{(i + 1) / 5:g}: {shares[i]:,}" for i in range(5)) if rates else "",
-        "near-duplicates": f"{len(records) - groups:,} of them, {groups:,} groups" if records else "",
+        "difficulty": (
+            ", ".join(f"{i / 5:g}-{(i + 1) / 5:g}: {shares[i]:,}" for i in range(5))
+            if rates
+            else ""
+        ),
+        "near-duplicates": (
+            f"{len(records) - groups:,} of them, {groups:,} groups" if records else ""
+        ),
     }
     _lines(console, lines)
     for record in records[:limit]:
         said = [
             record.rule or VALID,
             "" if record.proposer_version is None else f"by v{record.proposer_version}",
-            "win rates " + " ".join(f"{rate:.2f}" for _, rate in record.history[-3:]) if record.history else "",
+            (
+                "win rates " + " ".join(f"{rate:.2f}" for _, rate in record.history[-3:])
+                if record.history
+                else ""
+            ),
             "" if record.difficulty is None else f"hard {record.difficulty:.2f}",
             "" if record.group == record.id else f"like {record.group[:SHOWN]}",
         ]
-        heading = Text(f"{record.id[:SHOWN]}  ", style="bold").append(", ".join(filter(None, said)), style="dim")
+        heading = Text(f"{record.id[:SHOWN]}  ", style="bold").append(
+            ", ".join(filter(None, said)), style="dim"
+        )
         console.print(heading.append(f"\n  {record.question}  → {record.target}", style="none"))
     if len(records) > limit:
         console.print(f"{len(records) - limit:,} more: --limit N, or --export FILE.parquet")
@@ -65,7 +78,9 @@ def episodes(console: Console, rows: Sequence[Any], limit: int) -> int:
     for row in rows[:limit]:
         reward = "" if row["reward"] is None else f" {row['reward']:g}"
         said = f"{row['cause'] or row['outcome'] or row['state']}{reward}"
-        line = Text(f"{row['id']:<{width}}  ", style="bold").append(f"{row['role']:<8}  {said:<18}  ", style="dim")
+        line = Text(f"{row['id']:<{width}}  ", style="bold").append(
+            f"{row['role']:<8}  {said:<18}  ", style="dim"
+        )
         console.print(line.append(row["question"] or "", style="none"))
     if len(rows) > limit:
         console.print(f"{len(rows) - limit:,} more: --limit N")
@@ -81,7 +96,9 @@ def show(console: Console, record: Record) -> int:
         "difficulty": "unknown" if record.difficulty is None else f"{record.difficulty:.2f}",
         "queries": " | ".join(record.queries) or "none",
         "evidence": ", ".join(record.evidence) or "none",
-        "source": f"{record.data_source} ({record.license}), corpus {record.corpus}, run {record.run}",
+        "source": (
+            f"{record.data_source} ({record.license}), corpus {record.corpus}, run {record.run}"
+        ),
     }
     _lines(console, lines)
     for play in record.plays:
@@ -96,29 +113,53 @@ def show(console: Console, record: Record) -> int:
 def _heading(play: Play) -> Text:
     said = f"-- {play.kind} in game {play.game}: {play.verdict} {play.rule or ''}"
     if play.proposal is not None:
-        said += f"; proposal {play.proposal} by version {play.proposer_version}, {play.file}:{play.row}"
+        said += (
+            f"; proposal {play.proposal} by version {play.proposer_version}, {play.file}:{play.row}"
+        )
     if play.win_rate is not None:
         said += f"; win rate {play.win_rate:.2f} of {play.scored} by version {play.solver_version}"
     return Text(said, style="bold")
 
 
 def _tried(attempt: Attempt) -> Text:
-    word, style = {True: ("right", "green"), False: ("wrong", "red"), None: ("undecided", "dim")}[attempt.right]
-    word = f"void: {attempt.cause}" if attempt.outcome == "void" else word + (", greedy" if attempt.greedy else "")
+    word, style = {True: ("right", "green"), False: ("wrong", "red"), None: ("undecided", "dim")}[
+        attempt.right
+    ]
+    word = (
+        f"void: {attempt.cause}"
+        if attempt.outcome == "void"
+        else word + (", greedy" if attempt.greedy else "")
+    )
     reward = "" if attempt.reward is None else f", reward {attempt.reward:g}"
     trained = "" if attempt.step is None else f" at step {attempt.step}"
-    said = f"-- attempt {attempt.episode}: {attempt.answer or 'no answer'} ({word}{reward}), {attempt.state}{trained}, "
+    said = (
+        f"-- attempt {attempt.episode}: {attempt.answer or 'no answer'} ({word}{reward}),"
+        f" {attempt.state}{trained}, "
+    )
     return Text(f"{said}version {attempt.version_max}, {attempt.file}:{attempt.row}", style=style)
 
 
 def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> int:
     """Write the export, and say what it has. InputError for what it cannot hold, and where."""
-    hold(records, "an export holds at least one question", f"{args.bank}: none is left", "ask for less")
-    hold(args.export.suffix == ".parquet", "a bank is exported to a .parquet file", args.export, "give it such a name")
+    hold(
+        records,
+        "an export holds at least one question",
+        f"{args.bank}: none is left",
+        "ask for less",
+    )
+    hold(
+        args.export.suffix == ".parquet",
+        "a bank is exported to a .parquet file",
+        args.export,
+        "give it such a name",
+    )
     if args.transcripts and run is not None:
         records = reader.told(run, records)
     changed = {"license": args.license, "data_source": args.source}
-    kept = [replace(record, **{name: text for name, text in changed.items() if text}) for record in records]
+    kept = [
+        replace(record, **{name: text for name, text in changed.items() if text})
+        for record in records
+    ]
     with writable("an export can be written", args.export):
         files.write_bank(args.export, kept)
     say(f"{args.export}: {len(kept):,} questions")

@@ -16,7 +16,8 @@ COLOURS = {
 
 
 def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
-    """One piece of an episode's text, as it went into the log: a line a segment. A prompt stays one piece."""
+    """One piece of an episode's text, as it went into the log: a line a segment. A prompt stays one
+    piece."""
     if kind is Kind.PROMPT:
         return _line("prompt", text.strip(), COLOURS[kind])
     tags = {protocol.role(role).final: "bold", protocol.search.tag: "cyan", "think": "yellow"}
@@ -24,27 +25,34 @@ def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
     lines = []
     for segment in protocol.parse(text):
         style = tags.get(segment.kind, "") if kind is Kind.MODEL else COLOURS[kind]
-        lines.append(_line(segment.kind, segment.text + ("" if segment.closed else "  (not closed)"), style))
+        lines.append(
+            _line(segment.kind, segment.text + ("" if segment.closed else "  (not closed)"), style)
+        )
     return Text("\n").join(lines)
 
 
 def _line(label: str, text: str, style: str) -> Text:
     """A label, and the text with its further lines set in below it."""
-    return Text(f"{label:>11}  ", style="dim").append(text.replace("\n", "\n" + 13 * " "), style=style)
+    return Text(f"{label:>11}  ", style="dim").append(
+        text.replace("\n", "\n" + 13 * " "), style=style
+    )
 
 
 def comparison(result: Result) -> Text:
-    """One comparison of an episode with its record: what could not be made is neither green nor red."""
+    """One comparison of an episode with its record: what could not be made is neither green nor
+    red."""
     style = "yellow" if result.untold else "green" if result.same else "bold red"
     return Text(str(result), style=style)
 
 
 def outcome(episode: Episode, golds: Sequence[str] = (), right: bool | None = None) -> Text:
-    """What came of an episode. `golds`: the right answers, where they are known; `right`: whether its answer is one of
-    them (None: nobody knows, and it has no colour)."""
+    """What came of an episode. `golds`: the right answers, where they are known; `right`: whether
+    its answer is one of them (None: nobody knows, and it has no colour)."""
     searches = "1 search" if len(episode.queries) == 1 else f"{len(episode.queries)} searches"
     if episode.outcome is Outcome.VOID:
-        return Text(": ".join(filter(None, ("void", episode.cause, episode.detail))), style="bold red")
+        return Text(
+            ": ".join(filter(None, ("void", episode.cause, episode.detail))), style="bold red"
+        )
     if episode.final is None:
         return Text(f"no answer ({episode.stopped}), {searches}", style="bold red")
     what = "question" if episode.role == PROPOSER else "answer"

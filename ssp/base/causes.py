@@ -16,7 +16,8 @@ _TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-
 CAUSES = {word: Cause(*entry) for word, entry in _TABLE["causes"].items()}
 """By word."""
 FAMILIES = {ending: Cause(*entry) for ending, entry in _TABLE["families"].items()}
-"""By ending: faults of a crew, `<crew>_died` and so on, such as solver_died or learner-proposer_deadline."""
+"""By ending: faults of a crew, `<crew>_died` and so on, such as solver_died or
+learner-proposer_deadline."""
 
 UNKNOWN = Cause("a cause without an entry here, which is a bug", "report it")
 

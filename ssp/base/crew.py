@@ -1,6 +1,7 @@
-"""Crews: workers of one kind, by number. The one seam between the game and its transport. A kind of worker is a Protocol:
-its async methods are all that such a worker is asked for, and what a call is allowed stands at the method (`call`).
-`crew[i]` is worker i as that Protocol, whether it is an actor or an object in this process."""
+"""Crews: workers of one kind, by number. The one seam between the game and its transport. A kind of
+worker is a Protocol: its async methods are all that such a worker is asked for, and what a call is
+allowed stands at the method (`call`). `crew[i]` is worker i as that Protocol, whether it is an
+actor or an object in this process."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call:
-    """A method of a worker, and what its transport may do. `payload`: it returns `(payload, report)`, and the payload
-    stays where it arose, by reference. `repeats`: lost, it is made again. `first`: of a worker that is several ranks,
-    rank 0 alone is asked. `computes`: it needs the worker's GPU. `work`: what the timeline calls it, "" where it asks
-    or tells something. `beside`: it is answered while the worker works."""
+    """A method of a worker, and what its transport may do. `payload`: it returns `(payload,
+    report)`, and the payload stays where it arose, by reference. `repeats`: lost, it is made again.
+    `first`: of a worker that is several ranks, rank 0 alone is asked. `computes`: it needs the
+    worker's GPU. `work`: what the timeline calls it, "" where it asks or tells something. `beside`:
+    it is answered while the worker works."""
 
     name: str
     payload: bool = False
@@ -29,8 +31,11 @@ class Call:
     beside: bool = False
 
 
-def call(**allowed: Any) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Mark a method of a worker's Protocol with what `Call` says; without this mark nothing is allowed."""
+def call(
+    **allowed: Any,
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+    """Mark a method of a worker's Protocol with what `Call` says; without this mark nothing is
+    allowed."""
 
     def mark(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         setattr(method, "allowed", Call(method.__name__, **allowed))  # noqa: B010
@@ -42,9 +47,13 @@ def call(**allowed: Any) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Call
 @cache
 def calls(kind: Any) -> dict[str, Call]:
     """All calls of a Protocol by name."""
-    methods = {name: method for base in reversed(kind.__mro__) for name, method in vars(base).items()}
+    methods = {
+        name: method for base in reversed(kind.__mro__) for name, method in vars(base).items()
+    }
     return {
-        name: getattr(method, "allowed", Call(name)) for name, method in methods.items() if iscoroutinefunction(method)
+        name: getattr(method, "allowed", Call(name))
+        for name, method in methods.items()
+        if iscoroutinefunction(method)
     }
 
 
@@ -69,7 +78,8 @@ class Crew(Generic[W]):
         return self[0]
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """The transport of one call. Raises Fault("<name>_died" | "<name>_deadline") when the worker fails."""
+        """The transport of one call. Raises Fault("<name>_died" | "<name>_deadline") when the
+        worker fails."""
         raise NotImplementedError
 
 
@@ -82,12 +92,15 @@ class _Worker:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in self._crew.allowed:
             raise AttributeError(f"{self._crew.kind.__name__} has no call {name}")
-        made = self.__dict__[name] = partial(self._crew.perform, self._worker, self._crew.allowed[name])
+        made = self.__dict__[name] = partial(
+            self._crew.perform, self._worker, self._crew.allowed[name]
+        )
         return made
 
 
 class LocalCrew(Crew[W]):
-    """Workers in this process; a call runs at once. Payload references are the payloads themselves."""
+    """Workers in this process; a call runs at once. Payload references are the payloads
+    themselves."""
 
     def __init__(self, kind: type[W], name: str, make: Callable[[int], Any], size: int = 1) -> None:
         super().__init__(kind, name)
@@ -118,7 +131,8 @@ class Around(Crew[W]):
 
 
 def split(items: Sequence[T], parts: int) -> list[list[T]]:
-    """Contiguous, nearly equal parts in order, never an empty one (law 7: the split depends on counts only)."""
+    """Contiguous, nearly equal parts in order, never an empty one (law 7: the split depends on
+    counts only)."""
     parts = min(parts, len(items))
     if parts == 0:
         return []

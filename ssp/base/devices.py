@@ -1,4 +1,5 @@
-"""Where a process computes, and in what: `engine.device` and `dtype`; and what it gives back of its memory."""
+"""Where a process computes, and in what: `engine.device` and `dtype`; and what it gives back of its
+memory."""
 
 from __future__ import annotations
 
@@ -22,19 +23,22 @@ OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def find(asked: str) -> torch.device:
-    """cpu; cuda, the first GPU that this process sees (an actor sees those that it was given); or auto: a GPU where it sees
-    one. InputError for cuda where it sees none."""
+    """cpu; cuda, the first GPU that this process sees (an actor sees those that it was given); or
+    auto: a GPU where it sees one. InputError for cuda where it sees none."""
     import torch  # costs what ledgers and shards start without
 
     seen = torch.cuda.is_available()
-    rule, step = "engine.device=cuda needs a GPU that torch sees", "set engine.device=auto, or install torch for CUDA"
+    rule, step = (
+        "engine.device=cuda needs a GPU that torch sees",
+        "set engine.device=auto, or install torch for CUDA",
+    )
     hold(seen or asked != "cuda", rule, f"none, by torch {torch.__version__}", step)
     return torch.device(("cuda" if seen else "cpu") if asked == "auto" else asked)
 
 
 def dtype(asked: str, device: str) -> str:
-    """float32 or bfloat16; of auto the faster one: bfloat16 on a GPU that is asked for by name and on a CPU that multiplies
-    it, else float32, which is then fifty times as fast."""
+    """float32 or bfloat16; of auto the faster one: bfloat16 on a GPU that is asked for by name and
+    on a CPU that multiplies it, else float32, which is then fifty times as fast."""
     if asked != "auto":
         return asked
     words = CPU.read_text().split() if CPU.is_file() else ()
@@ -42,29 +46,32 @@ def dtype(asked: str, device: str) -> str:
 
 
 def frugal() -> None:
-    """Have oneDNN keep fewer than its 1,024 compiled products, of a megabyte each, of shapes that hardly come twice. Call
-    before the first is made."""
+    """Have oneDNN keep fewer than its 1,024 compiled products, of a megabyte each, of shapes that
+    hardly come twice. Call before the first is made."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 
 def keep_pages() -> None:
-    """Have glibc take large arrays from its heap, and keep them there until `give_back`: else each is mapped anew, and the
-    kernel clears its pages, a tenth to a quarter of a learner's CPU time. For a process that computes in steps."""
+    """Have glibc take large arrays from its heap, and keep them there until `give_back`: else each
+    is mapped anew, and the kernel clears its pages, a tenth to a quarter of a learner's CPU time.
+    For a process that computes in steps."""
     if (set_ := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         set_(_MMAP_MAX, 0)
         set_(_TRIM_THRESHOLD, -1)
 
 
 def one_heap() -> None:
-    """Have glibc take the memory of all threads from one heap. Each thread of Ray's has one of its own else, in which what
-    other threads free leaves holes: a driver grows by a tenth of a megabyte a step. Call before threads start."""
+    """Have glibc take the memory of all threads from one heap. Each thread of Ray's has one of its
+    own else, in which what other threads free leaves holes: a driver grows by a tenth of a megabyte
+    a step. Call before threads start."""
     if (set_ := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         set_(_ARENA_MAX, 1)
 
 
 def give_back(below: float = 0.25) -> None:
-    """Return what this process has freed, where less than the share `below` of a memory that bounds it is left: taking it
-    again costs seconds. glibc keeps it: 2.4 of 4.6 GB, after a step of SmolLM2-135M."""
+    """Return what this process has freed, where less than the share `below` of a memory that bounds
+    it is left: taking it again costs seconds. glibc keeps it: 2.4 of 4.6 GB, after a step of
+    SmolLM2-135M."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None and any(left < below * most for left, most in memories()):
         trim(0)
@@ -76,8 +83,8 @@ def available_mb() -> float:
 
 
 def memories() -> Iterator[tuple[int, int]]:
-    """Bytes that are left, page cache among them, and bytes in all: of the machine, and of each cgroup (version 2) that
-    bounds this process."""
+    """Bytes that are left, page cache among them, and bytes in all: of the machine, and of each
+    cgroup (version 2) that bounds this process."""
     import psutil  # a slow import
 
     machine = psutil.virtual_memory()
@@ -87,7 +94,9 @@ def memories() -> Iterator[tuple[int, int]]:
         own = CGROUPS / next(line[3:] for line in lines if line.startswith("0::")).lstrip("/")
         for folder in (own, *(above for above in own.parents if above.is_relative_to(CGROUPS))):
             with suppress(OSError, ValueError, KeyError):  # "max", or not told
-                stat = dict(row.split() for row in (folder / "memory.stat").read_text().splitlines())
+                stat = dict(
+                    row.split() for row in (folder / "memory.stat").read_text().splitlines()
+                )
                 cache = sum(int(stat.get(f"{kind}_file", 0)) for kind in ("active", "inactive"))
                 most = int((folder / "memory.max").read_text())
                 yield most - int((folder / "memory.current").read_text()) + cache, most

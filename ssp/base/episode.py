@@ -1,4 +1,5 @@
-"""The records of the game: documents, tasks, episodes, verdicts, and the life cycle of an episode."""
+"""The records of the game: documents, tasks, episodes, verdicts, and the life cycle of an
+episode."""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ PROPOSAL, ATTEMPT, GREEDY, EVALUATION = "proposal", "attempt", "greedy", "evalua
 """Kinds of episodes. A greedy one is only a baseline: the answer at temperature 0 (ReMax)."""
 
 PROPOSED, GIVEN, REPLAYED, TRIED = "proposed", "given", "replayed", "tried"
-"""Kinds of games, by their question: a proposer's, a data set's, one of an earlier round; `tried` is one that a past solver
-grades, in the game in which the newest tries it too."""
+"""Kinds of games, by their question: a proposer's, a data set's, one of an earlier round; `tried`
+is one that a past solver grades, in the game in which the newest tries it too."""
 
 
 class State(str, Enum):
-    """Where an episode is. created → running → grading (proposers) → queued → one final state (law 3)."""
+    """Where an episode is. created → running → grading (proposers) → queued → one final state (law
+    3)."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -55,7 +57,10 @@ class State(str, Enum):
         return not earlier.final and self.rank > earlier.rank
 
 
-_RANKS = {state: rank for rank, state in enumerate((State.CREATED, State.RUNNING, State.GRADING, State.QUEUED))}
+_RANKS = {
+    state: rank
+    for rank, state in enumerate((State.CREATED, State.RUNNING, State.GRADING, State.QUEUED))
+}
 
 
 class Outcome(str, Enum):
@@ -68,7 +73,8 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Document:
-    """One retrieved passage. `contents` is `"Title"` newline text (Search-R1's form); `score` is the index's."""
+    """One retrieved passage. `contents` is `"Title"` newline text (Search-R1's form); `score` is
+    the index's."""
 
     id: str
     contents: str
@@ -105,8 +111,9 @@ class Mistake(ToolResult):
 
 @dataclass(frozen=True)
 class Task:
-    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question": ...}. `attempt`: which one
-    of its game, or which evaluation of this start; `item`: id of the question that an evaluation asks."""
+    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question":
+    ...}. `attempt`: which one of its game, or which evaluation of this start; `item`: id of the
+    question that an evaluation asks."""
 
     id: str
     game: str
@@ -118,28 +125,34 @@ class Task:
     item: str = ""
 
     def issued(self, again: int) -> Task:
-        """This task as it is issued, for the first time (0) or after faults: each time it is an episode of its own."""
+        """This task as it is issued, for the first time (0) or after faults: each time it is an
+        episode of its own."""
         id = f"{self.id}.{again}"
         # Not `replace`, which takes twice the time: there are as many of these as episodes.
-        return Task(id, self.game, self.role, self.attempt, self.seed, self.fields, self.corpus, self.item)
+        return Task(
+            id, self.game, self.role, self.attempt, self.seed, self.fields, self.corpus, self.item
+        )
 
 
 @dataclass
 class Episode:
     """One trajectory of one role.
 
-    `final` is what the policy handed in (proposer: the question, solver: the answer), None when it never did.
-    `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`, `mistake` (an agent said so), `fault`.
-    `text` is the whole transcript; what followed the prompt, `response`, begins at its character `response_at`.
-    `invalid` counts its turns that neither searched nor handed in.
-    `queries` are the searches, and calls of other tools, that were carried out; `tools` names the tool of each, where there
-    are others than the search; `hits` says of each how many documents it showed (0: none were found, or the query was
-    refused), `asked` how long the log was, and `documents` holds what was shown, all in a row. `cuts` counts the searches
-    that did not show all that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit
+    `final` is what the policy handed in (proposer: the question, solver: the answer), None when it
+    never did. `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`,
+    `mistake` (an agent said so), `fault`. `text` is the whole transcript; what followed the prompt,
+    `response`, begins at its character `response_at`. `invalid` counts its turns that neither
+    searched nor handed in.
+    `queries` are the searches, and calls of other tools, that were carried out; `tools` names the
+    tool of each, where there are others than the search; `hits` says of each how many documents it
+    showed (0: none were found, or the query was refused), `asked` how long the log was, and
+    `documents` holds what was shown, all in a row. `cuts` counts the searches that did not show all
+    that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit
     of a turn's tokens.
-    `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from it, not from the id, so
-    that a re-issued episode is checked in the same way. `outcome` and `cause` are set as soon as they are known: a fault
-    during the rollout makes it void at once, and `detail` is what it, or an agent that ended by a mistake, said."""
+    `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from
+    it, not from the id, so that a re-issued episode is checked in the same way. `outcome` and
+    `cause` are set as soon as they are known: a fault during the rollout makes it void at once, and
+    `detail` is what it, or an agent that ended by a mistake, said."""
 
     id: str
     game: str
@@ -184,7 +197,9 @@ class Episode:
         numbers, shown = self.log.turns(), iter(self.documents)
         found: list[list[str]] = [[] for _ in range(int(numbers.max(initial=-1)) + 1)]
         for at, hits in zip(self.asked, self.hits, strict=True):
-            found[max(int(numbers[at - 1]), 0) if at else 0] += [document.contents for document in islice(shown, hits)]
+            found[max(int(numbers[at - 1]), 0) if at else 0] += [
+                document.contents for document in islice(shown, hits)
+            ]
         return found
 
     def void(self, fault: Fault) -> None:
@@ -198,15 +213,19 @@ class Episode:
 
 
 def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
-    """An episode's calls as readers see them: what was searched, and the name of another tool with its arguments."""
+    """An episode's calls as readers see them: what was searched, and the name of another tool with
+    its arguments."""
     named = tools or ["search"] * len(queries)
-    return [query if tool == "search" else f"{tool} {query}" for query, tool in zip(queries, named, strict=True)]
+    return [
+        query if tool == "search" else f"{tool} {query}"
+        for query, tool in zip(queries, named, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The referee's word on one question: valid, or the id of the rule that it broke, or void with a cause. `guide`: what a
-    valid one's reward is multiplied by, in [0, 1]."""
+    """The referee's word on one question: valid, or the id of the rule that it broke, or void with
+    a cause. `guide`: what a valid one's reward is multiplied by, in [0, 1]."""
 
     valid: bool
     rule: str = ""
@@ -216,10 +235,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Grade:
-    """The judge's word on one solver episode, and what the episode earned. `right` None: the judge could not decide (law 2),
-    `void_cause` says why, and `reward` has no meaning. `by` is who decided: `exact`, `llm`, `engine`, or `rule` (no answer
-    was handed in). `score`: how good the answer is, in [0, 1], of a judge that gives one. `turns`: what each of the policy's
-    turns earned, in all `reward`, where the reward says it."""
+    """The judge's word on one solver episode, and what the episode earned. `right` None: the judge
+    could not decide (law 2), `void_cause` says why, and `reward` has no meaning. `by` is who
+    decided: `exact`, `llm`, `engine`, or `rule` (no answer was handed in). `score`: how good the
+    answer is, in [0, 1], of a judge that gives one. `turns`: what each of the policy's turns
+    earned, in all `reward`, where the reward says it."""
 
     right: bool | None
     reward: float = 0.0

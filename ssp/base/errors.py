@@ -14,8 +14,9 @@ class SspError(Exception):
 
 
 class InputError(SspError):
-    """Bad input from outside: config, file, checkpoint, port. Ends a command with exit code 2 and one clear paragraph.
-    `rule` is what must hold, `found` the offending value (never a secret), `next_step` what to type or change."""
+    """Bad input from outside: config, file, checkpoint, port. Ends a command with exit code 2 and
+    one clear paragraph. `rule` is what must hold, `found` the offending value (never a secret),
+    `next_step` what to type or change."""
 
     exit_code = 2
 
@@ -40,12 +41,15 @@ def holding(
     found: Callable[[Exception], object] | object,
     step: str,
 ) -> Iterator[None]:
-    """Around what raises one of `errors` where `rule` does not hold: that is an InputError then, with what was `found` and
-    the error's words behind it, or with what `found` makes of the error."""
+    """Around what raises one of `errors` where `rule` does not hold: that is an InputError then,
+    with what was `found` and the error's words behind it, or with what `found` makes of the
+    error."""
     try:
         yield
     except errors as error:
-        raise InputError(rule, found(error) if callable(found) else f"{found}: {error}", step) from error
+        raise InputError(
+            rule, found(error) if callable(found) else f"{found}: {error}", step
+        ) from error
 
 
 class Refusals(InputError):
@@ -62,8 +66,9 @@ class Refusals(InputError):
 
 
 class Fault(SspError):
-    """A failure that is ours, not the policy's: it makes the episodes that it hit void (law 2). `cause` is one snake_case
-    word that is counted in `void/<cause>`, e.g. `retriever_down`, `engine_died`, `deadline`."""
+    """A failure that is ours, not the policy's: it makes the episodes that it hit void (law 2).
+    `cause` is one snake_case word that is counted in `void/<cause>`, e.g. `retriever_down`,
+    `engine_died`, `deadline`."""
 
     def __init__(self, cause: str, detail: str = "") -> None:
         self.cause, self.detail = cause, detail
@@ -78,7 +83,8 @@ class InvariantError(SspError):
 
 
 class VoidLimit(SspError):
-    """Too many void outcomes for too long (law 2): the run saves, prints its causes and ends with exit code 1."""
+    """Too many void outcomes for too long (law 2): the run saves, prints its causes and ends with
+    exit code 1."""
 
 
 class OutOfMemory(SspError):

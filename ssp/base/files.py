@@ -30,8 +30,9 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def whole(path: Path, durable: bool = False) -> Iterator[Path]:
-    """Where to write: it becomes `path` when the block ends well, and is gone otherwise. Makes the folder. `durable`: it has
-    reached the disk before it is renamed, so that a machine may fail too."""
+    """Where to write: it becomes `path` when the block ends well, and is gone otherwise. Makes the
+    folder. `durable`: it has reached the disk before it is renamed, so that a machine may fail
+    too."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

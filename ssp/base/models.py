@@ -34,31 +34,45 @@ RAY_COPY = "runtime_resources/working_dir_files"
 
 
 def resolve(path: str, what: str = "run.dir") -> Path:
-    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working folder. InputError inside
-    a Ray job without SSP_HOME: the working folder is a temporary copy there. `what` names the key."""
+    """A user's path as an absolute one: relative paths count from $SSP_HOME, else from the working
+    folder. InputError inside a Ray job without SSP_HOME: the working folder is a temporary copy
+    there. `what` names the key."""
     given = Path(path).expanduser()
     if given.is_absolute():
         return given
     home = os.environ.get("SSP_HOME", "")
     base = Path(home).expanduser().absolute() if home else Path.cwd()
     if RAY_COPY in base.as_posix():
-        rule = f"inside a job a relative {what} needs SSP_HOME, because the working folder is a temporary copy"
-        raise InputError(rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path")
+        rule = (
+            f"inside a job a relative {what} needs SSP_HOME, because the working folder is a"
+            " temporary copy"
+        )
+        raise InputError(
+            rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path"
+        )
     return base / given
 
 
 def existing(text: str) -> Path:
-    """The folder of a run or a policy: as typed, below $SSP_HOME, or below runs/ there. InputError when there is none."""
-    places = [Path(text).expanduser(), *(resolve(place, "folder") for place in (text, f"runs/{text}"))]
+    """The folder of a run or a policy: as typed, below $SSP_HOME, or below runs/ there. InputError
+    when there is none."""
+    places = [
+        Path(text).expanduser(),
+        *(resolve(place, "folder") for place in (text, f"runs/{text}")),
+    ]
     found = next((place for place in places if place.is_dir()), None)
     if found is None:
-        next_step = "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's, or role@RUN"
+        next_step = (
+            "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's,"
+            " or role@RUN"
+        )
         raise InputError("a run or a policy is an existing folder", text, next_step)
     return found
 
 
 def called(folder: Path) -> str:
-    """What a user types for a run, as a word for a shell: its name where that finds it, else its path."""
+    """What a user types for a run, as a word for a shell: its name where that finds it, else its
+    path."""
     try:
         by_name = existing(folder.name).samefile(folder)
     except InputError:
@@ -67,8 +81,12 @@ def called(folder: Path) -> str:
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """A JSON file of a model's folder, an object or another `kind`. InputError when it is missing or torn."""
-    rule, step = f"a model's folder holds a readable {path.name}", "give the folder of a whole model"
+    """A JSON file of a model's folder, an object or another `kind`. InputError when it is missing
+    or torn."""
+    rule, step = (
+        f"a model's folder holds a readable {path.name}",
+        "give the folder of a whole model",
+    )
     with holding((OSError, ValueError, RecursionError), rule, path, step):
         read = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(read, kind):
@@ -77,9 +95,11 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights of the model in `folder`: those that its index names, else model.safetensors.
+    """The files of weights of the model in `folder`: those that its index names, else
+    model.safetensors.
 
-    Other files are no part of the model, whatever they are called: left-over shards, copies, adapters.
+    Other files are no part of the model, whatever they are called: left-over shards, copies,
+    adapters.
     InputError when a file is missing, the index is broken, or the weights are there twice."""
     index, single = folder / INDEX, folder / WEIGHTS
     if not index.is_file():
@@ -111,7 +131,9 @@ def _refuse_other_weights(folder: Path) -> None:
     there = sorted(path.name for pattern in others for path in folder.glob(pattern))
     step = "give the folder of a whole model, saved in safetensors form"
     if (folder / "adapter_config.json").is_file():
-        step = "merge the adapter into its model (merge_and_unload of peft), and give the new folder"
+        step = (
+            "merge the adapter into its model (merge_and_unload of peft), and give the new folder"
+        )
     raise InputError(rule, f"{folder} has {', '.join(there[:3]) or 'no weights'}", step)
 
 
@@ -133,7 +155,8 @@ def fetched(name: str) -> Path:
 
 
 def find(name: str, key: str) -> Path | None:
-    """The folder of the model that the setting `key` names, by its path or the name of a downloaded one; None: none here."""
+    """The folder of the model that the setting `key` names, by its path or the name of a downloaded
+    one; None: none here."""
     given = resolve(name, key)
     if given.is_dir():
         return given

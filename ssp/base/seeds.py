@@ -6,7 +6,8 @@ import numpy as np
 
 
 def derive(seed: int, *labels: object) -> int:
-    """A 63-bit seed for `labels` (strings and integers), e.g. `derive(seed, "solver", game, attempt)`."""
+    """A 63-bit seed for `labels` (strings and integers), e.g. `derive(seed, "solver", game,
+    attempt)`."""
     text = repr((int(seed), *[str(label) for label in labels]))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 

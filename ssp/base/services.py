@@ -1,4 +1,5 @@
-"""What every client of a service over HTTP needs: requests with a deadline and retries, its key, is it on this machine."""
+"""What every client of a service over HTTP needs: requests with a deadline and retries, its key, is
+it on this machine."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ BACKOFF = 0.2
 LONGEST_PAUSE = 5.0
 LONGEST_REPLY = 256 * 2**20
 SEALED = "untrusted:"
-"""Before a place of code, or an address to which a key would go, that a run's own config.yaml gives to a command that
-looks at the run."""
+"""Before a place of code, or an address to which a key would go, that a run's own config.yaml gives
+to a command that looks at the run."""
 JUDGE_KEY, ENGINE_KEY = "SSP_JUDGE_KEY", "SSP_ENGINE_KEY"
 """Environment variables with the keys of the servers at judge.url and engine.url."""
 _BUSY = (408, 409, 425, 429)
@@ -43,8 +44,8 @@ def is_loopback(url: str) -> bool:
 
 
 def key_from(variable: str, url: str, needed: bool = False) -> str:
-    """The key in an environment variable, which goes to `url`; "" when it is not set. InputError when it is `needed` then,
-    when the address is sealed, and for a key that is no word of ASCII."""
+    """The key in an environment variable, which goes to `url`; "" when it is not set. InputError
+    when it is `needed` then, when the address is sealed, and for a key that is no word of ASCII."""
     key = os.environ.get(variable, "").strip()
     rule, step = "the endpoint's key is in the environment", f"export {variable}=..."
     hold(key or not needed, rule, f"{variable} is not set", step)
@@ -57,7 +58,8 @@ def key_from(variable: str, url: str, needed: bool = False) -> str:
 
 
 def pause(attempt: int, backoff: float, asked: str) -> float:
-    """Seconds before the try after `attempt` (from 0): they double, and what a Retry-After header asks for counts."""
+    """Seconds before the try after `attempt` (from 0): they double, and what a Retry-After header
+    asks for counts."""
     with suppress(ValueError):  # a date, too
         if 0 < (seconds := float(asked)) < float("inf"):
             return min(max(backoff * 2**attempt, seconds), LONGEST_PAUSE)
@@ -73,9 +75,10 @@ def clean(text: str, secret: str, most: int) -> str:
 class Service:
     """Requests to one HTTP service, each with a deadline and retries. Safe in several threads.
 
-    `causes`: of a Fault when nobody answers, and of one when the answer is too long. `timeout`: seconds for one request,
-    answer included. It is tried `tries` times, with pauses of `backoff`·2^n seconds (a server's Retry-After counts, up to
-    LONGEST_PAUSE). `allow` is called before every try, and may raise. `secret` is blotted out of messages. `client`: what
+    `causes`: of a Fault when nobody answers, and of one when the answer is too long. `timeout`:
+    seconds for one request, answer included. It is tried `tries` times, with pauses of
+    `backoff`·2^n seconds (a server's Retry-After counts, up to LONGEST_PAUSE). `allow` is called
+    before every try, and may raise. `secret` is blotted out of messages. `client`: what
     httpx.Client takes besides."""
 
     def __init__(
@@ -94,10 +97,13 @@ class Service:
         self._secret = secret
         import httpx
 
-        self._client = httpx.Client(timeout=timeout, transport=transport, **{"trust_env": False, **client})
+        self._client = httpx.Client(
+            timeout=timeout, transport=transport, **{"trust_env": False, **client}
+        )
 
     def ask(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
-        """Status (below 500) and content of the reply. `request`: what httpx takes. Fault after the last try."""
+        """Status (below 500) and content of the reply. `request`: what httpx takes. Fault after the
+        last try."""
         import httpx
 
         trouble = ""
@@ -114,14 +120,17 @@ class Service:
                 trouble = f"status {status} {self.said(content)}".rstrip()
             if attempt + 1 < self._tries:
                 time.sleep(pause(attempt, self._backoff, asked))
-        raise Fault(self._down, f"{url}: {clean(trouble, self._secret, 1000)} ({self._tries} tries)")
+        raise Fault(
+            self._down, f"{url}: {clean(trouble, self._secret, 1000)} ({self._tries} tries)"
+        )
 
     def said(self, content: bytes) -> str:
         """What a server said, in one short line, without the secret."""
         return clean(content.decode("utf-8", "replace"), self._secret, 200)
 
     def _once(self, method: str, url: str, request: dict[str, Any]) -> tuple[int, str, bytes]:
-        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's, hence the clock here."""
+        """One request: status, Retry-After header, content. httpx's own time-out is a chunk's,
+        hence the clock here."""
         import httpx
 
         deadline = time.monotonic() + self._timeout

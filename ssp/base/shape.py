@@ -29,8 +29,8 @@ def context(config: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """Grouped-query attention, gated MLP, RMSNorm. `bias`: of the q, k, v projections; `qk_norm`: RMSNorm of each query and
-    key; `tied`: the output matrix is that of the embeddings."""
+    """Grouped-query attention, gated MLP, RMSNorm. `bias`: of the q, k, v projections; `qk_norm`:
+    RMSNorm of each query and key; `tied`: the output matrix is that of the embeddings."""
 
     layers: int
     hidden: int
@@ -46,7 +46,11 @@ class Shape:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
         """From a Hugging Face `config.json`. KeyError where it lacks a size."""
-        heads, hidden, kind = int(config["num_attention_heads"]), int(config["hidden_size"]), config.get("model_type")
+        heads, hidden, kind = (
+            int(config["num_attention_heads"]),
+            int(config["hidden_size"]),
+            config.get("model_type"),
+        )
         return Shape(
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
@@ -86,7 +90,8 @@ class Shape:
         return attention | {"gate_proj": (h, mlp), "up_proj": (h, mlp), "down_proj": (mlp, h)}
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Name of each parameter as Hugging Face writes it → its sizes; a tied output matrix is not among them."""
+        """Name of each parameter as Hugging Face writes it → its sizes; a tied output matrix is not
+        among them."""
         norms = ("input_layernorm.weight", "post_attention_layernorm.weight")
         one: dict[str, tuple[int, ...]] = dict.fromkeys(norms, (self.hidden,))
         for name, (inputs, outputs) in self.linears.items():
@@ -96,7 +101,10 @@ class Shape:
             if self.bias and attention and name != "o_proj":
                 one[f"{where}.bias"] = (outputs,)
         if self.qk_norm:
-            one |= {"self_attn.q_norm.weight": (self.head_dim,), "self_attn.k_norm.weight": (self.head_dim,)}
+            one |= {
+                "self_attn.q_norm.weight": (self.head_dim,),
+                "self_attn.k_norm.weight": (self.head_dim,),
+            }
         table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.hidden)}
         for layer in range(self.layers):
             table |= {f"model.layers.{layer}.{name}": size for name, size in one.items()}
@@ -116,5 +124,6 @@ class Shape:
         return 2 * self.layers * self.key
 
     def adapter(self, rank: int) -> int:
-        """Parameters of a LoRA of that rank on all linear layers of the blocks: rank x (inputs + outputs) each."""
+        """Parameters of a LoRA of that rank on all linear layers of the blocks: rank x (inputs +
+        outputs) each."""
         return self.layers * rank * sum(map(sum, self.linears.values()))

@@ -23,15 +23,22 @@ def normalise(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without accents, all its apostrophes alike: São Paulo is Sao Paulo, and every spelling of Nuku'alofa one."""
+    """`text` without accents, all its apostrophes alike: São Paulo is Sao Paulo, and every spelling
+    of Nuku'alofa one."""
     if text.isascii():
         return text
-    return unicodedata.normalize("NFC", _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_PLAIN))))
+    return unicodedata.normalize(
+        "NFC", _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_PLAIN)))
+    )
 
 
 def same(answer: str, golds: Sequence[str]) -> bool:
-    """True when `answer` equals any gold answer after normalisation. InputError for a gold that leaves nothing."""
+    """True when `answer` equals any gold answer after normalisation. InputError for a gold that
+    leaves nothing."""
     wanted = [normalise(gold) for gold in golds]
-    rule = "a gold answer must keep a word after normalisation (lower case, no punctuation, no a/an/the)"
+    rule = (
+        "a gold answer must keep a word after normalisation (lower case, no punctuation, no"
+        " a/an/the)"
+    )
     hold(wanted and all(wanted), rule, list(golds), "remove or correct this row of the data")
     return normalise(answer) in wanted

@@ -17,8 +17,8 @@ BYTES_A_TOKEN = 32
 
 
 class Kind(IntEnum):
-    """Who wrote a token. Only `MODEL` tokens are ever trained. `RECALLED`: the policy wrote it where an observation would
-    stand (information of its own), so it is not trained."""
+    """Who wrote a token. Only `MODEL` tokens are ever trained. `RECALLED`: the policy wrote it
+    where an observation would stand (information of its own), so it is not trained."""
 
     PROMPT = 0
     MODEL = 1
@@ -32,9 +32,10 @@ _PACKED = {"ids": "i", "kinds": "b", "logprobs": "d", "versions": "i"}
 
 @dataclass
 class TokenLog:
-    """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions (-1 off the model).
-    `drops`: (at, start, end), in order of `at`: tokens from position `at` on were sampled without [start, end). A log that
-    is done is packed, on its way to another process always: as bytes, which are lists again once someone looks."""
+    """Four parallel lists of length T: ids, kinds, behaviour log-probs (0 off the model), versions
+    (-1 off the model). `drops`: (at, start, end), in order of `at`: tokens from position `at` on
+    were sampled without [start, end). A log that is done is packed, on its way to another process
+    always: as bytes, which are lists again once someone looks."""
 
     ids: list[int] = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)
@@ -46,7 +47,8 @@ class TokenLog:
         return len(self.ids)
 
     def packed(self) -> dict[str, bytes]:
-        """The lists' numbers as they lie in memory (int32, int8, float64, int32), in which form it keeps them."""
+        """The lists' numbers as they lie in memory (int32, int8, float64, int32), in which form it
+        keeps them."""
         if "_bytes" not in self.__dict__:
             # Every token of a run passes here: `struct` and `bytes` are faster than `array`.
             length = len(self)
@@ -81,11 +83,16 @@ class TokenLog:
         self.logprobs.extend([0.0] * n)
         self.versions.extend([-1] * n)
 
-    def append_model(self, ids: Sequence[int], logprobs: Sequence[float], version: int | Sequence[int]) -> None:
-        """Add sampled tokens: ids as the engine drew them, their log-probs, the version that drew them (all, or each)."""
+    def append_model(
+        self, ids: Sequence[int], logprobs: Sequence[float], version: int | Sequence[int]
+    ) -> None:
+        """Add sampled tokens: ids as the engine drew them, their log-probs, the version that drew
+        them (all, or each)."""
         versions = [version] * len(ids) if isinstance(version, int) else list(version)
         if not len(ids) == len(logprobs) == len(versions):
-            raise InvariantError(f"{len(ids)} sampled ids but {len(logprobs)} log-probs and {len(versions)} versions")
+            raise InvariantError(
+                f"{len(ids)} sampled ids but {len(logprobs)} log-probs and {len(versions)} versions"
+            )
         self.ids.extend(ids)
         self.kinds.extend([int(Kind.MODEL)] * len(ids))
         self.logprobs.extend(logprobs)
@@ -112,8 +119,9 @@ class TokenLog:
         return [self.ids[at] for at in self._visible(len(self))]
 
     def views(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The contexts in which tokens were sampled: (positions int64 [L], trained bool [L]) each; one without drops. Every
-        model token is trained in exactly one view, the one whose earlier positions it was sampled after."""
+        """The contexts in which tokens were sampled: (positions int64 [L], trained bool [L]) each;
+        one without drops. Every model token is trained in exactly one view, the one whose earlier
+        positions it was sampled after."""
         begins = [0, *dict.fromkeys(at for at, _, _ in self.drops)]
         ends = [*begins[1:], len(self)]
         mask, views = self.mask, []
@@ -124,7 +132,8 @@ class TokenLog:
         return views
 
     def turns(self) -> np.ndarray:
-        """int64 [T]: the policy's turn, from 0, that a token belongs to, or the last one before it (-1: none)."""
+        """int64 [T]: the policy's turn, from 0, that a token belongs to, or the last one before it
+        (-1: none)."""
         own = np.isin(self.kinds, (Kind.MODEL, Kind.RECALLED))
         begins = own & ~np.concatenate([[False], own[:-1]])
         return np.cumsum(begins) - 1  # type: ignore[no-any-return]

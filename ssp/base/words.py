@@ -1,8 +1,9 @@
-"""Words in any script: the one rule by which BM25, `recall@k` and the referee cut text, in linear time.
+"""Words in any script: the one rule by which BM25, `recall@k` and the referee cut text, in linear
+time.
 
-A word is a run of letters, digits and their marks, whatever punctuation stands beside it. In scripts that are written
-without spaces between words (Han, kana, Thai, ...) each character with its marks is a word. So it is in Hangul, where
-particles stick to the word."""
+A word is a run of letters, digits and their marks, whatever punctuation stands beside it. In
+scripts that are written without spaces between words (Han, kana, Thai, ...) each character with its
+marks is a word. So it is in Hangul, where particles stick to the word."""
 
 import string
 import unicodedata
@@ -25,14 +26,19 @@ LETTER = regex.compile(r"[\p{L}\p{N}\p{M}]")
 CHARACTER = regex.compile(rf"[{_UNSPACED}&&{LETTER.pattern}]\p{{M}}*", regex.V1)
 """A character that is a word by itself, with its marks."""
 _SPOKEN = regex.compile(r"[\p{L}\p{N}]")
-_RUN = rf"[[a-z0-9][{LETTER.pattern}--[{_UNSPACED}]]]+"  # what is most of a text comes first: twice as fast
-_WORD = regex.compile(rf"{_RUN}(?:(?<=\p{{N}})[.,](?=\p{{N}}){_RUN})*|{CHARACTER.pattern}", regex.V1)
+# what is most of a text comes first: twice as fast
+_RUN = rf"[[a-z0-9][{LETTER.pattern}--[{_UNSPACED}]]]+"
+_WORD = regex.compile(
+    rf"{_RUN}(?:(?<=\p{{N}})[.,](?=\p{{N}}){_RUN})*|{CHARACTER.pattern}", regex.V1
+)
 _TOKEN = regex.compile(rf"{_WORD.pattern}|\S", regex.V1)
 
 UNSEEN = regex.compile(r"[\p{DI}[\p{Cc}--\s]]", regex.V1)
 """A character that a reader does not see: a soft hyphen, a joiner, a control character."""
 _SEEN = regex.compile(r"\X")
-_OPTIONAL = regex.compile(r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+_OPTIONAL = regex.compile(
+    r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]"
+)
 """Marks that writers leave out: accents of Latin, Greek and Cyrillic, Hebrew and Arabic points."""
 
 _PLAIN = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")})
@@ -40,7 +46,8 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def fold(text: str) -> str:
-    """`text` in one case and width, without accents and invisible characters, quotes and dashes plain, spaces single."""
+    """`text` in one case and width, without accents and invisible characters, quotes and dashes
+    plain, spaces single."""
     bare = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", plain(text)).casefold())
     bare = _OPTIONAL.sub("", UNSEEN.sub("", bare)).translate(_PLAIN)
     return " ".join(unicodedata.normalize("NFC", bare).split())
@@ -52,14 +59,18 @@ def length(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Words, as a writer counts them: what stands between spaces and holds a letter; unspaced scripts by character."""
+    """Words, as a writer counts them: what stands between spaces and holds a letter; unspaced
+    scripts by character."""
     text = fold(text)
     spaced = CHARACTER.sub(" ", text)
-    return len(CHARACTER.findall(text)) + sum(_SPOKEN.search(piece) is not None for piece in spaced.split())
+    return len(CHARACTER.findall(text)) + sum(
+        _SPOKEN.search(piece) is not None for piece in spaced.split()
+    )
 
 
 def words(text: str) -> list[str]:
-    """The words of `text`, folded; punctuation separates, but not inside a number (2.5 is one word)."""
+    """The words of `text`, folded; punctuation separates, but not inside a number (2.5 is one
+    word)."""
     return _WORD.findall(fold(text))
 
 
@@ -69,7 +80,8 @@ def tokens(text: str) -> list[str]:
 
 
 def says(text: str, answer: str) -> bool:
-    """True when whole words of `text` say `answer`, so that it could be read off: the judge would take them for it.
+    """True when whole words of `text` say `answer`, so that it could be read off: the judge would
+    take them for it.
 
     Articles do not count. Punctuation separates words or is left out (U.S.A. is USA).
     An answer without a word must stand in the text as it is; an empty one is in every text."""
@@ -77,7 +89,8 @@ def says(text: str, answer: str) -> bool:
 
 
 def names(text: str, target: str) -> bool:
-    """As `says`, and one plural s does not count either: a question about cars names the target car."""
+    """As `says`, and one plural s does not count either: a question about cars names the target
+    car."""
     return _said(text, target, True)
 
 
@@ -92,7 +105,8 @@ def _said(text: str, answer: str, plural: bool) -> bool:
 
 @lru_cache(1024)
 def _forms(text: str, drop: Sequence[str], plural: bool) -> list[str]:
-    """The words of `text`, a blank on both sides of each: where punctuation separates them, and where it is left out."""
+    """The words of `text`, a blank on both sides of each: where punctuation separates them, and
+    where it is left out."""
     folded, forms = fold(text), []
     for table in ({}, _PUNCTUATION):
         said = _WORD.findall(folded.translate(table))

@@ -1,4 +1,5 @@
-"""The cluster's part of the configuration: where actors run, and how payloads travel between them."""
+"""The cluster's part of the configuration: where actors run, and how payloads travel between
+them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,25 +9,27 @@ from ssp.config.fields import choice, number
 
 @dataclass
 class TransferConfig:
-    """`kind`, how weights reach engines: object_store, broadcast (torch.distributed: gloo, or NCCL between GPUs), auto
-    (broadcast where learner and engines have a GPU each)."""
+    """`kind`, how weights reach engines: object_store, broadcast (torch.distributed: gloo, or NCCL
+    between GPUs), auto (broadcast where learner and engines have a GPU each)."""
 
     kind: str = choice("auto", "auto object_store broadcast")
 
 
 @dataclass
 class PlacementConfig:
-    """How many actors there are (`proposers`, `solvers`, `judges`), and where. `cpus`: what each asks Ray for.
-    `restarts`: how often each may start again (learners: all together). `call_timeout`: seconds that one call may take,
-    and (but 60 at least) Ray to start or a RAY_ADDRESS to answer, all actors to start, one to come back; in twice that
-    all nodes of `ssp cluster` must meet.
+    """How many actors there are (`proposers`, `solvers`, `judges`), and where. `cpus`: what each
+    asks Ray for. `restarts`: how often each may start again (learners: all together).
+    `call_timeout`: seconds that one call may take, and (but 60 at least) Ray to start or a
+    RAY_ADDRESS to answer, all actors to start, one to come back; in twice that all nodes of `ssp
+    cluster` must meet.
 
-    `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and learner take turns
-    on shared ones), shared-base (one set of engines plays both roles, with an adapter each). `engine_gpus`,
-    `learner_gpus`: GPUs of an engine's rank, a learner's rank (0 = it computes on CPUs); torch may have a part of one.
-    A judge that verifies has an engine's share too, of vLLM whole ones.
-    `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB ("" = ask the
-    cluster)."""
+    `layout`: separate (each engine and learner has GPUs of its own), colocate (a role's engines and
+    learner take turns on shared ones), shared-base (one set of engines plays both roles, with an
+    adapter each). `engine_gpus`, `learner_gpus`: GPUs of an engine's rank, a learner's rank (0 = it
+    computes on CPUs); torch may have a part of one. A judge that verifies has an engine's share
+    too, of vLLM whole ones.
+    `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB
+    ("" = ask the cluster)."""
 
     layout: str = choice("separate", "separate colocate shared-base")
     nodes: str = ""
@@ -42,8 +45,8 @@ class PlacementConfig:
 
 @dataclass
 class RayConfig:
-    """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp cluster`. One node alone
-    listens on 127.0.0.1 only.
+    """The local cluster that `train` starts when RAY_ADDRESS is not set, and each node of `ssp
+    cluster`. One node alone listens on 127.0.0.1 only.
     `dashboard`: port of Ray's (0 = the first free one from 8265 on, -1 = there is none)."""
 
     dashboard: int = number(0, -1, 65535)
@@ -51,5 +54,6 @@ class RayConfig:
 
     @property
     def nodes_timeout(self) -> float:
-        """Seconds in which all nodes of `ssp cluster` must meet: somebody starts them one after the other."""
+        """Seconds in which all nodes of `ssp cluster` must meet: somebody starts them one after the
+        other."""
         return 2 * self.start_timeout

@@ -1,4 +1,5 @@
-"""What a configuration starts: how many workers of each kind, which learner trains which roles, and who shares GPUs."""
+"""What a configuration starts: how many workers of each kind, which learner trains which roles, and
+who shares GPUs."""
 
 from dataclasses import dataclass
 
@@ -13,41 +14,46 @@ def players(cfg: Config, role: str) -> int:
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
-    """Every learner of a run, by the role that it is called after: the roles that it trains, in the order of their
-    steps. Roles with policy=shared have one, called after the last of them, the solver."""
+    """Every learner of a run, by the role that it is called after: the roles that it trains, in the
+    order of their steps. Roles with policy=shared have one, called after the last of them, the
+    solver."""
     shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
     own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
     return {**own, shared[-1]: shared} if shared else own
 
 
 def warmed(cfg: Config) -> tuple[str, ...]:
-    """The roles that start from what a warm start makes of `solver.model`: those that play and name the same model."""
+    """The roles that start from what a warm start makes of `solver.model`: those that play and name
+    the same model."""
     return tuple(role for role in cfg.roles if cfg.block(role).model == cfg.solver.model)
 
 
 def apart(cfg: Config) -> bool:
-    """Whether the proposer has weights of its own, which may learn on from what a warm start has made."""
+    """Whether the proposer has weights of its own, which may learn on from what a warm start has
+    made."""
     own = cfg.proposer.policy != "shared" and cfg.placement.layout != "shared-base"
     return own and PROPOSER in warmed(cfg)
 
 
 def learns(cfg: Config, role: str, step: int) -> bool:
-    """False for a frozen role, after its last step, and while the other role warms up alone (SSP's warm-up)."""
+    """False for a frozen role, after its last step, and while the other role warms up alone (SSP's
+    warm-up)."""
     mine = cfg.block(role)
     alone = max((cfg.block(other).warmup_steps for other in cfg.roles if other != role), default=0)
     return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step
 
 
 def at_once(cfg: Config, role: str) -> int:
-    """Blocks of episodes that one player of `role` plays at a time. More than one only in flight: an engine has the
-    weights of one version, and elsewhere each block waits for its own. Then the blocks of all rounds under way, and of
-    an evaluation, share the engine, which the last episodes of one alone would leave nearly empty (docs/plan.md)."""
+    """Blocks of episodes that one player of `role` plays at a time. More than one only in flight:
+    an engine has the weights of one version, and elsewhere each block waits for its own. Then the
+    blocks of all rounds under way, and of an evaluation, share the engine, which the last episodes
+    of one alone would leave nearly empty (docs/plan.md)."""
     return bound(cfg, role) + 2 if cfg.schedule.in_flight and bound(cfg, role) > 0 else 1
 
 
 def evaluated(cfg: Config) -> int:
-    """Questions of an evaluation that one solver plays at a time, at most: two of its shares of a training batch, so that
-    an evaluation takes little more memory than training."""
+    """Questions of an evaluation that one solver plays at a time, at most: two of its shares of a
+    training batch, so that an evaluation takes little more memory than training."""
     return 2 * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
 
 
@@ -60,12 +66,16 @@ def ranks(cfg: Config, learner: str) -> int:
 def gpus(cfg: Config, role: str) -> tuple[float, float]:
     """GPUs of a rank of an engine of `role`, and of its learner: none with engine.device=cpu."""
     place = cfg.placement
-    return (0.0, 0.0) if cfg.block(role).engine.device == "cpu" else (place.engine_gpus, place.learner_gpus)
+    return (
+        (0.0, 0.0)
+        if cfg.block(role).engine.device == "cpu"
+        else (place.engine_gpus, place.learner_gpus)
+    )
 
 
 def judge_gpus(cfg: Config) -> float:
-    """GPUs of each rank of a judge's engine, where one verifies and engines have GPUs: a whole one of vLLM, a player's
-    share of the embedded one."""
+    """GPUs of each rank of a judge's engine, where one verifies and engines have GPUs: a whole one
+    of vLLM, a player's share of the embedded one."""
     verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
     share = gpus(cfg, SOLVER)[0] if verifies else 0.0
     return {"vllm": float(share > 0), "torch": share}.get(cfg.solver.engine.kind, 0.0)
@@ -76,26 +86,39 @@ QUEUE_ITEMS = 65_536
 
 
 def queue_budget(cfg: Config) -> tuple[int, int]:
-    """Episodes and bytes that each queue has room for: the longest training batch of every round that may be under way."""
+    """Episodes and bytes that each queue has room for: the longest training batch of every round
+    that may be under way."""
     return QUEUE_ITEMS, max(256_000_000, *(waiting(cfg, role) for role in cfg.roles))
 
 
 def waiting(cfg: Config, role: str) -> int:
-    """Bytes of the longest training batch of `role` in every round that may be under way, and one."""
+    """Bytes of the longest training batch of `role` in every round that may be under way, and
+    one."""
     contexts = 8 if cfg.block(role).agent else 1  # `CONTEXTS` of ssp.game.rollout.player
-    return (bound(cfg, role) + 2) * batch(cfg, role) * cfg.block(role).limits.longest * contexts * BYTES_A_TOKEN
+    return (
+        (bound(cfg, role) + 2)
+        * batch(cfg, role)
+        * cfg.block(role).limits.longest
+        * contexts
+        * BYTES_A_TOKEN
+    )
 
 
 def batch(cfg: Config, role: str) -> int:
-    """Episodes of `role` that are played for a training batch at most: all that a proposer learns from (of further targets
-    too), and of a solver's refilled one what lies in the same blocks."""
+    """Episodes of `role` that are played for a training batch at most: all that a proposer learns
+    from (of further targets too), and of a solver's refilled one what lies in the same blocks."""
     further = cfg.game.resample_attempts if cfg.game.batch.startswith("resample") else 0
-    return cfg.block(role).batch * cfg.game.refill * (cfg.game.attempts if role == SOLVER else 1 + further)
+    return (
+        cfg.block(role).batch
+        * cfg.game.refill
+        * (cfg.game.attempts if role == SOLVER else 1 + further)
+    )
 
 
 @dataclass(frozen=True)
 class SharedGpus:
-    """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them all), and learners."""
+    """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them
+    all), and learners."""
 
     roles: tuple[str, ...]
     sleepers: tuple[str, ...]
@@ -105,7 +128,9 @@ class SharedGpus:
 def shared_gpus(cfg: Config) -> tuple[SharedGpus, ...]:
     """All that share GPUs in a run; none where engines and learners have GPUs of their own."""
     place = cfg.placement
-    learn = {name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"}
+    learn = {
+        name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"
+    }
     if place.layout == "colocate":
         return tuple(SharedGpus(roles, roles, (name,)) for name, roles in learn.items())
     if place.layout == "shared-base" and place.engine_gpus < 1 and learn:

@@ -1,4 +1,5 @@
-"""What stands at a setting's field: the values that it allows; and blocks of settings over each other."""
+"""What stands at a setting's field: the values that it allows; and blocks of settings over each
+other."""
 
 import copy
 import math
@@ -37,7 +38,8 @@ def walk(schema: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any]]]:
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, block by block; lists and values are replaced whole. Neither is changed."""
+    """`above` over `below`, block by block; lists and values are replaced whole. Neither is
+    changed."""
     merged = copy.deepcopy(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)

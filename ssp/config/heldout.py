@@ -1,7 +1,8 @@
-"""What the accuracy of the periodic evaluation is called: held-out where no question of its set can be trained on.
+"""What the accuracy of the periodic evaluation is called: held-out where no question of its set can
+be trained on.
 
-Names and paths of the configuration decide it. Files are not read, so a copy of the training file under another name is
-taken for another file."""
+Names and paths of the configuration decide it. Files are not read, so a copy of the training file
+under another name is taken for another file."""
 
 import os
 import re
@@ -10,13 +11,16 @@ from ssp.base.episode import PROPOSER
 from ssp.config.schema import Config
 
 _WORLD = re.compile(r"(?:^|/)worlds/(v\d+-[^/]+)/[^/]+$")
-_PARTED = re.compile(r"^world:(english|fanoutqa)$|(?:^|/)worlds/v\d+-english-[^/]+/eval(-fanoutqa)?\.jsonl$")
+_PARTED = re.compile(
+    r"^world:(english|fanoutqa)$|(?:^|/)worlds/v\d+-english-[^/]+/eval(-fanoutqa)?\.jsonl$"
+)
 """Questions that the English world keeps apart from those of its training, in one corpus."""
 
 
 def held_out(cfg: Config) -> bool:
-    """Whether the first set of `data.eval` is of other questions than those that are trained. A proposer may ask anything
-    about its own world, and so may the run whose bank is played; a data set's questions are those of its file."""
+    """Whether the first set of `data.eval` is of other questions than those that are trained. A
+    proposer may ask anything about its own world, and so may the run whose bank is played; a data
+    set's questions are those of its file."""
     if not cfg.data.eval:
         return False
     asked = cfg.data.eval[0].file

@@ -1,9 +1,10 @@
 """From a config name or file and `key=value` overrides to one checked `Config`.
 
-Owns reading, merging and the messages about keys and types. Promises this order, later wins: schema, the file's
-`defaults`, the file's role block, `defaults.x=` on the command line, `proposer.x=` or `solver.x=` on the command line;
-so what is typed beats what is written, and a role beats its defaults in the same place. Options go with the reward that
-they stand beside: who names another reward leaves them behind.
+Owns reading, merging and the messages about keys and types. Promises this order, later wins:
+schema, the file's `defaults`, the file's role block, `defaults.x=` on the command line,
+`proposer.x=` or `solver.x=` on the command line; so what is typed beats what is written, and a role
+beats its defaults in the same place. Options go with the reward that they stand beside: who names
+another reward leaves them behind.
 Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`)."""
 
 import difflib
@@ -12,9 +13,8 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, cast
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -22,7 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ssp.base.errors import InputError, hold, holding
 from ssp.config import migration, own, rules
-from ssp.config.fields import hints, merge
+from ssp.config.fields import merge
+from ssp.config.keys import all_keys, check_keys
 from ssp.config.schema import Config
 
 Raw = dict[str, Any]
@@ -30,23 +31,33 @@ _SUFFIXES = (".yaml", ".yml")
 _ROLES = ("proposer", "solver")
 _HERE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$)")
 _COMMAND_LINE = "the command line"
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+}
 DEEPEST = 16
-"""Words in a key; no block lies so deep, and what is read is walked by functions that call themselves."""
+"""Words in a key; no block lies so deep, and what is read is walked by functions that call
+themselves."""
 FOREIGN = 12
 """Keys of another system that one message names."""
 
 
 def load(
-    name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True, combinations: Sequence[rules.Rule] = ()
+    name_or_file: str,
+    overrides: Sequence[str] = (),
+    trusted: bool = True,
+    combinations: Sequence[rules.Rule] = (),
 ) -> Config:
     """The configuration, its values checked, and its `combinations`.
     `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
 
-    `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run that is looked at, of
-    which nothing is executed or sent: its places of code and keys' addresses are sealed, interpolations refused, settings
-    that are gone left out. Raises InputError for a missing file, broken YAML, an unknown key, a wrong type or range, and
-    values that contradict each other."""
+    `overrides`: `key=value` texts, values as in YAML. `trusted`: False for the config.yaml of a run
+    that is looked at, of which nothing is executed or sent: its places of code and keys' addresses
+    are sealed, interpolations refused, settings that are gone left out. Raises InputError for a
+    missing file, broken YAML, an unknown key, a wrong type or range, and values that contradict
+    each other."""
     path = find(name_or_file)
     file, typed = _read(path), _parse_overrides(overrides)
     if not trusted:
@@ -54,7 +65,7 @@ def load(
         file = _without_gone(file)
     for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
         _refuse_foreign(raw, source)
-        _check_keys(raw, Config, "", source)
+        check_keys(raw, Config, "", source)
         _typed(raw, source)
     merged = merge(file, typed)
     for role in _ROLES:
@@ -73,12 +84,14 @@ def load(
 
 
 def stated(name_or_file: str, overrides: Sequence[str] = ()) -> dict[str, object]:
-    """Dotted keys that the file or the overrides set, with the values as written. InputError as in `load`."""
+    """Dotted keys that the file or the overrides set, with the values as written. InputError as in
+    `load`."""
     return dict(leaves(merge(_read(find(name_or_file)), _parse_overrides(overrides))))
 
 
 def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
-    """What a file has to hold so that `load` of it gives what `load` of this file and these overrides gives."""
+    """What a file has to hold so that `load` of it gives what `load` of this file and these
+    overrides gives."""
     raw, typed = _read(find(name_or_file)), _parse_overrides(overrides)
     for name in ("defaults", *_ROLES):
         block, above = raw.get(name, {}), typed.get(name, {})
@@ -114,14 +127,16 @@ def names() -> list[str]:
 
 
 def shipped_folder() -> Path:
-    """Folder of the shipped configs: inside the package once installed, beside it in the repository."""
+    """Folder of the shipped configs: inside the package once installed, beside it in the
+    repository."""
     package = Path(__file__).resolve().parent.parent
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
 
 
 def find(name_or_file: str) -> Path:
-    """The file of a shipped name or a path. InputError names the shipped configs when there is none."""
+    """The file of a shipped name or a path. InputError names the shipped configs when there is
+    none."""
     if name_or_file.endswith(_SUFFIXES) or "/" in name_or_file:
         path = Path(name_or_file).expanduser()
         step = f"check the path, or use a shipped one: {', '.join(names())}"
@@ -137,18 +152,33 @@ def find(name_or_file: str) -> Path:
 
 def _read(path: Path) -> Raw:
     odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError)
-    with holding(odd, f"{path} must be a readable YAML file", lambda e: " ".join(str(e).split()), "correct the file"):
+    with holding(
+        odd,
+        f"{path} must be a readable YAML file",
+        lambda e: " ".join(str(e).split()),
+        "correct the file",
+    ):
         loaded = OmegaConf.to_container(OmegaConf.load(path))
     if not isinstance(loaded, dict):
-        raise InputError(f"{path} must hold keys and values", f"a {type(loaded).__name__}", "write `key: value` lines")
+        raise InputError(
+            f"{path} must hold keys and values",
+            f"a {type(loaded).__name__}",
+            "write `key: value` lines",
+        )
     return cast(Raw, loaded)
 
 
 def _seal(file: Raw, path: Path, typed: Raw) -> None:
-    """What a file that nobody vouches for may not do: name code that runs, name whom keys go to, read the environment."""
+    """What a file that nobody vouches for may not do: name code that runs, name whom keys go to,
+    read the environment."""
     for key, value in leaves(file):
         rule = "the config.yaml of a run holds plain values"
-        hold("${" not in f"{key} {value}", rule, f"an interpolation in {key}, in {path}", "write its value there")
+        hold(
+            "${" not in f"{key} {value}",
+            rule,
+            f"an interpolation in {key}, in {path}",
+            "write its value there",
+        )
     for name in ("defaults", *_ROLES):
         block = file.get(name)
         if isinstance(block, dict):
@@ -178,25 +208,38 @@ def _seal_address(block: object) -> None:
 def _parse_overrides(overrides: Sequence[str]) -> Raw:
     """Dotted `key=value` texts as one nested mapping, the last of a repeated key winning."""
     tree: Raw = {}
-    types = _all_keys(Config, "")
+    types = all_keys(Config, "")
     for text in overrides:
         key, equals, value = text.partition("=")
         steps = key.strip().split(".")
         if not equals or not all(steps) or len(steps) > DEEPEST:
-            raise InputError("a setting is typed as key=value", text, "write for example steps=20 (no spaces around =)")
+            raise InputError(
+                "a setting is typed as key=value",
+                text,
+                "write for example steps=20 (no spaces around =)",
+            )
         try:
             parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
         except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
-            raise InputError(f"the value of {key} must be YAML", value, "quote it: 'key=\"text\"'") from error
+            raise InputError(
+                f"the value of {key} must be YAML", value, "quote it: 'key=\"text\"'"
+            ) from error
         assert isinstance(parsed, dict)
         leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
-        if types.get(key.strip()) is str and leaf is not None and not value.lstrip().startswith(("{", "[")):
-            leaf = leaf if isinstance(leaf, str) else value.strip()  # 007, on and step: are words too
+        if (
+            types.get(key.strip()) is str
+            and leaf is not None
+            and not value.lstrip().startswith(("{", "["))
+        ):
+            # 007, on and step: are words too
+            leaf = leaf if isinstance(leaf, str) else value.strip()
         node = tree
         for step in steps[:-1]:
             below = node.setdefault(step, {})
             if not isinstance(below, dict):
-                raise InputError("a key is a block or a value, not both", text, f"leave one of them out: {key}")
+                raise InputError(
+                    "a key is a block or a value, not both", text, f"leave one of them out: {key}"
+                )
             node = below
         if isinstance(leaf, dict) and isinstance(node.get(steps[-1]), dict):
             leaf = merge(node[steps[-1]], leaf)
@@ -217,10 +260,15 @@ def _inherit(role: str, file: Raw, typed: Raw) -> Raw:
 
 
 def _refuse_foreign(raw: Raw, source: str) -> None:
-    """Keys of the reference systems, and settings of ours that are gone, are named all at once, with what replaces them."""
-    given, known = dict(leaves(raw)), _all_keys(Config, "")
+    """Keys of the reference systems, and settings of ours that are gone, are named all at once,
+    with what replaces them."""
+    given, known = dict(leaves(raw)), all_keys(Config, "")
     foreign = [key for key in given if key not in known and migration.find(key)]
-    foreign += [f"{key}={value}" for key, value in given.items() if key in known and migration.find(f"{key}={value}")]
+    foreign += [
+        f"{key}={value}"
+        for key, value in given.items()
+        if key in known and migration.find(f"{key}={value}")
+    ]
     found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
     hold(not foreign, "every config key must exist", found, migration.advice(foreign[:FOREIGN]))
 
@@ -232,61 +280,6 @@ def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _check_keys(raw: object, schema: type, prefix: str, source: str) -> None:
-    """Every key of `raw` exists in `schema`, blocks are blocks and lists are lists, at any depth."""
-    if not isinstance(raw, dict):
-        keys = ", ".join(hints(schema))
-        rule = f"{prefix.rstrip('.')} in {source} is a block of settings"
-        raise InputError(rule, repr(raw), f"set one of its keys instead: {keys}")
-    types = hints(schema)
-    for key, value in raw.items():
-        full = f"{prefix}{key}"
-        if key not in types:
-            raise _unknown(full, [f"{prefix}{name}" for name in types], source)
-        hold(value != "???", "every key needs a value", f"{full}: ??? in {source}", "set it, or leave it out")
-        hint = types[key]
-        if is_dataclass(hint):
-            _check_keys(value, cast(type, hint), f"{full}.", source)
-        elif get_origin(hint) is list:
-            if not isinstance(value, list):
-                raise InputError(f"{full} in {source} is a list", repr(value), f"write the whole list: {full}=[...]")
-            item_schema = get_args(hint)[0]
-            for index, item in enumerate(value):
-                if is_dataclass(item_schema):
-                    _check_keys(item, cast(type, item_schema), f"{full}[{index}].", source)
-                elif isinstance(item, list | dict):
-                    raise InputError(f"{full} in {source} is a list of words", repr(value), f"write {full}=[a, b]")
-        elif get_origin(hint) is dict and not isinstance(value, dict):
-            raise InputError(f"{full} in {source} is a block", repr(value), f"write {full}.KEY=VALUE")
-
-
-def _unknown(full: str, siblings: list[str], source: str) -> InputError:
-    """The error for a key that does not exist, with the nearest ones that do: same last word first, then by spelling."""
-    every, found = [*_all_keys(Config, "")], f"{full} in {source}"
-    if full in every:
-        return InputError("a config file nests its keys, without dots", found, "indent it under its block")
-    last = full.rsplit(".", 1)[-1]
-    if ":" in last:
-        name, _, value = last.partition(":")
-        return InputError("a blank follows the colon of a key", found, f"write '{{{name}: {value}, ...}}', in quotes")
-    same = [key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")]
-    same = [key for key in same if key.split(".")[0] == full.split(".")[0]] or same
-    near = difflib.get_close_matches(full, siblings, n=1) or difflib.get_close_matches(full, every, n=1)
-    guess = " or ".join(same[:4] or near)
-    hint = f"did you mean {guess}" if guess else "list all keys with: ssp train --dry-run"
-    return InputError("every config key must exist", found, hint)
-
-
-def _all_keys(schema: type, prefix: str) -> dict[str, Any]:
-    """Full name → type of every key, blocks included."""
-    found: dict[str, Any] = {}
-    for name, hint in hints(schema).items():
-        found[f"{prefix}{name}"] = hint
-        if is_dataclass(hint):
-            found |= _all_keys(cast(type, hint), f"{prefix}{name}.")
-    return found
 
 
 @functools.cache
@@ -307,13 +300,19 @@ def _named_errors(raw: Raw, source: str) -> Iterator[None]:
     try:
         yield
     except (OmegaConfBaseException, OverflowError) as error:
-        huge = (key for key, value in leaves(raw) if isinstance(value, int) and abs(value) > sys.float_info.max)
+        huge = (
+            key
+            for key, value in leaves(raw)
+            if isinstance(value, int) and abs(value) > sys.float_info.max
+        )
         key = str(getattr(error, "full_key", None) or next(huge, "a setting"))
-        kind = _WORDS.get(_all_keys(Config, "").get(key), "")  # of an element of a list ""
+        kind = _WORDS.get(all_keys(Config, "").get(key), "")  # of an element of a list ""
         if not kind:
             rule = f"settings in {source} must have the right type"
             raise InputError(rule, f"{key}: {str(error).splitlines()[0]}", "correct it") from error
-        raise InputError(f"{key} in {source} is {kind}", repr(_value_of(raw, key)), f"type {key}=<{kind}>") from error
+        raise InputError(
+            f"{key} in {source} is {kind}", repr(_value_of(raw, key)), f"type {key}=<{kind}>"
+        ) from error
 
 
 def _value_of(raw: Raw, full: str) -> object:

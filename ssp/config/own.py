@@ -1,9 +1,11 @@
-"""A user's own code by its place: `my_file.py:name`, or `package.module:name` for what Python can import.
+"""A user's own code by its place: `my_file.py:name`, or `package.module:name` for what Python can
+import.
 
-Owns the one way in which rewards, estimators and losses from outside the package are named, found and recorded. Promises
-that a place which leads nowhere is an `InputError` with the reason, that a file is read once a process, and that workers
-find it wherever they run: `locate` makes files absolute. Code that was sealed, because the configuration of a run that is
-looked at names it, is never found. Refuses to know what the code is for."""
+Owns the one way in which rewards, estimators and losses from outside the package are named, found
+and recorded. Promises that a place which leads nowhere is an `InputError` with the reason, that a
+file is read once a process, and that workers find it wherever they run: `locate` makes files
+absolute. Code that was sealed, because the configuration of a run that is looked at names it, is
+never found. Refuses to know what the code is for."""
 
 import functools
 import hashlib
@@ -35,7 +37,8 @@ def is_own(value: str) -> bool:
 
 
 def seal(block: dict[str, Any]) -> None:
-    """Seal the places in a role block as it was read. A name that is built in has neither a colon nor a point."""
+    """Seal the places in a role block as it was read. A name that is built in has neither a colon
+    nor a point."""
     for key in KEYS:
         value = block.get(key)
         if isinstance(value, str) and (":" in value or "." in value):
@@ -44,38 +47,56 @@ def seal(block: dict[str, Any]) -> None:
     if isinstance(options, dict) and ":" in str(options.get("guide", "")):
         options["guide"] = f"{SEALED}{options['guide']}"
     if isinstance(tools, list):
-        block["tools"] = [f"{SEALED}{tool}" if ":" in str(tool) or "." in str(tool) else tool for tool in tools]
+        block["tools"] = [
+            f"{SEALED}{tool}" if ":" in str(tool) or "." in str(tool) else tool for tool in tools
+        ]
 
 
 def find(value: str, what: str, example: str) -> Any:
-    """What stands at the place `value`. `what` it is to be, for the message, and an `example` of its first line.
-    InputError when there is no such file, module or name, and for whatever the module raises while it is read."""
+    """What stands at the place `value`. `what` it is to be, for the message, and an `example` of
+    its first line. InputError when there is no such file, module or name, and for whatever the
+    module raises while it is read."""
     rule = "code that a run's own config.yaml names runs only when it is trusted"
-    hold(not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code")
+    hold(
+        not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code"
+    )
     place, _, path = value.partition(":")
     rule = f"{what} is at the place that its setting names"
     hold(is_own(value), rule, value, "write FILE.py:NAME or package.module:name")
     try:
-        found: Any = _file(Path(place).expanduser().absolute()) if _is_file(place) else importlib.import_module(place)
+        found: Any = (
+            _file(Path(place).expanduser().absolute())
+            if _is_file(place)
+            else importlib.import_module(place)
+        )
         for step in path.split("."):
             found = getattr(found, step)
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # whatever a user's module raises
         where = traceback.extract_tb(error.__traceback__)[-1]
-        line = f" (line {where.lineno})" if _is_file(place) and Path(where.filename).name == Path(place).name else ""
+        line = (
+            f" (line {where.lineno})"
+            if _is_file(place) and Path(where.filename).name == Path(place).name
+            else ""
+        )
         step_ = f"write `{example}` there, or correct the place"
         if not _is_file(place):
-            step_ += "; a module's folder is on PYTHONPATH, and its file is named as my_file.py:name"
+            step_ += (
+                "; a module's folder is on PYTHONPATH, and its file is named as my_file.py:name"
+            )
         raise InputError(rule, f"{value}: {type(error).__name__}: {error}{line}", step_) from error
     return found
 
 
 def says(value: str, attribute: str) -> Any:
-    """What an estimator, a loss or a KL says of itself: one that is built in by its name, a user's own by the attribute of
-    what stands at its place. False where it says nothing, as does sealed code, which is not asked."""
+    """What an estimator, a loss or a KL says of itself: one that is built in by its name, a user's
+    own by the attribute of what stands at its place. False where it says nothing, as does sealed
+    code, which is not asked."""
     if is_own(value):
-        return not sealed(value) and getattr(find(value, f"your own {value}", f"{attribute} = True"), attribute, False)
+        return not sealed(value) and getattr(
+            find(value, f"your own {value}", f"{attribute} = True"), attribute, False
+        )
     return tables.SAID.get(value, {}).get(attribute, False)
 
 
@@ -91,7 +112,8 @@ def title(value: str) -> str:
 
 
 def locate(cfg: Config) -> None:
-    """Make every file among the places of `cfg` absolute: workers may have another working folder."""
+    """Make every file among the places of `cfg` absolute: workers may have another working
+    folder."""
     for block in (cfg.defaults, cfg.proposer, cfg.solver):
         for key in KEYS:
             setattr(block, key, _located(str(getattr(block, key))))
@@ -108,8 +130,9 @@ def _located(value: str) -> str:
 
 
 def prints(cfg: Config) -> dict[str, str]:
-    """Setting → the place's title, and the first 16 hex digits of a sha256, for every place that `cfg` names: of the file,
-    or of those that a program's command names, and for a protocol's file. Sealed code has none."""
+    """Setting → the place's title, and the first 16 hex digits of a sha256, for every place that
+    `cfg` names: of the file, or of those that a program's command names, and for a protocol's file.
+    Sealed code has none."""
     found = {}
     for role in cfg.roles:
         block = cfg.block(role)
@@ -118,34 +141,46 @@ def prints(cfg: Config) -> dict[str, str]:
         ]
         named.append(("reward_options.guide", block.guide))
         for key, value in named:
-            if is_own(value) and not sealed(value) and not value.startswith("ssp."):  # ours is no one's own
+            # ours is no one's own
+            if is_own(value) and not sealed(value) and not value.startswith("ssp."):
                 found[f"{role}.{key}"] = f"{title(value)} {_print(_files(value))}".rstrip()
     if (spoken := Path(cfg.protocol).expanduser()).suffix in (".yaml", ".yml"):
         found["protocol"] = f"{spoken.name} {_print([spoken])}".rstrip()
     return found
 
 
-def check_same(now: Mapping[str, str], recorded: Mapping[str, str], typed: Sequence[str] = ()) -> None:
-    """InputError for code that differs from what a checkpoint has `recorded` of it. `typed`: settings that somebody typed,
-    who means the code of today."""
+def check_same(
+    now: Mapping[str, str], recorded: Mapping[str, str], typed: Sequence[str] = ()
+) -> None:
+    """InputError for code that differs from what a checkpoint has `recorded` of it. `typed`:
+    settings that somebody typed, who means the code of today."""
     different = [
         f"{key} is {now[key]}, and was {was}"
         for key, was in sorted(recorded.items())
         if key in now and not _typed(key, typed) and not f"{now[key]} ".startswith(f"{was} ")
     ]
-    rule = "code that a run's own config.yaml names is the code that its checkpoint was trained with"
-    step = "restore that code, or type the setting, such as solver.agent=my_agent.py:solve, which takes today's"
+    rule = (
+        "code that a run's own config.yaml names is the code that its checkpoint was trained with"
+    )
+    step = (
+        "restore that code, or type the setting, such as solver.agent=my_agent.py:solve, which"
+        " takes today's"
+    )
     hold(not different, rule, "; ".join(different), step)
 
 
 def _typed(key: str, typed: Sequence[str]) -> bool:
     setting = key.partition("[")[0]
     role, _, rest = setting.partition(".")
-    return any(f"{setting}.".startswith(f"{one}.") for one in (*typed, *(t.replace("defaults", role) for t in typed)))
+    return any(
+        f"{setting}.".startswith(f"{one}.")
+        for one in (*typed, *(t.replace("defaults", role) for t in typed))
+    )
 
 
 def _files(value: str) -> list[Path]:
-    """The files behind a place: its own, a module's, or those among the words of a program's command."""
+    """The files behind a place: its own, a module's, or those among the words of a program's
+    command."""
     place, _, rest = value.partition(":")
     if place in ("command", "mcp"):
         words = shlex.split(rest.removeprefix("stdio:"))
@@ -164,7 +199,8 @@ def _print(files: Sequence[Path]) -> str:
 
 
 def mark(cfg: Config) -> dict[str, dict[str, str]]:
-    """What a checkpoint keeps of the code that trained it; nothing where all of it is the package's."""
+    """What a checkpoint keeps of the code that trained it; nothing where all of it is the
+    package's."""
     code = prints(cfg)
     return {"own": code} if code else {}
 
@@ -176,7 +212,12 @@ def _is_file(place: str) -> bool:
 @functools.cache
 def _file(path: Path) -> ModuleType:
     """The module in this file, read once, under a name that no other file's has."""
-    hold(path.is_file(), "a file of your own code exists", path, "check the path: it counts from the working folder")
+    hold(
+        path.is_file(),
+        "a file of your own code exists",
+        path,
+        "check the path: it counts from the working folder",
+    )
     name = f"ssp_own_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

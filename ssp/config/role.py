@@ -1,7 +1,7 @@
 """One role's half of the configuration: its policy, how it plays, how it learns.
 
-Owns names, types and defaults of the role blocks, which `proposer`, `solver` and `defaults` share. Refuses to judge
-combinations (`ssp.config.rules`)."""
+Owns names, types and defaults of the role blocks, which `proposer`, `solver` and `defaults` share.
+Refuses to judge combinations (`ssp.config.rules`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ssp.config.fields import INF, choice, number
 
 @dataclass
 class SimulatedConfig:
-    """Turns without a model (engine.kind=scripted or simulated). A turn's tokens are lognormal with the mean `tokens`
-    (0: as few as the protocol allows), at most `limits.turn_tokens`. A simulated decode step
+    """Turns without a model (engine.kind=scripted or simulated). A turn's tokens are lognormal with
+    the mean `tokens` (0: as few as the protocol allows), at most `limits.turn_tokens`. A simulated
+    decode step
     takes `step_ms` milliseconds, and 7/600 of it more for each sequence that runs."""
 
     tokens: float = number(0.0, 0)
@@ -30,19 +31,20 @@ class SimulatedConfig:
 
 @dataclass
 class EngineConfig:
-    """`kind`, what generates: torch (embedded), vllm, endpoint (a completion server at `url`; for `ssp eval` and
-    `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time as `simulated` says), which test
-    everything else.
+    """`kind`, what generates: torch (embedded), vllm, endpoint (a completion server at `url`; for
+    `ssp eval` and `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time
+    as `simulated` says), which test everything else.
 
-    `dtype`: of the weights, and in which the role's learner computes; auto, bfloat16 where the CPU that reads the
-    configuration multiplies it or `device` is cuda, else float32.
-    `device` (torch): where it computes, and the role's learner: cpu; cuda, a GPU; auto, a GPU where its process was
-    given one.
+    `dtype`: of the weights, and in which the role's learner computes; auto, bfloat16 where the CPU
+    that reads the configuration multiplies it or `device` is cuda, else float32.
+    `device` (torch): where it computes, and the role's learner: cpu; cuda, a GPU; auto, a GPU where
+    its process was given one.
     `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
-    For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take; on a CPU its KV
-    cache holds `sequences` of the greatest length, within a sixteenth of the machine's memory. `sequences`: most that
-    run at once (simulated too).
-    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment variable SSP_ENGINE_KEY."""
+    For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take;
+    on a CPU its KV cache holds `sequences` of the greatest length, within a sixteenth of the
+    machine's memory. `sequences`: most that run at once (simulated too).
+    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment
+    variable SSP_ENGINE_KEY."""
 
     kind: str = choice("torch", "torch vllm endpoint scripted simulated")
     dtype: str = choice("float32", "float32 bfloat16 auto")
@@ -62,7 +64,8 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update counts as it is."""
+    """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update counts as
+    it is."""
 
     rank: int = number(0, 0, 4096)
     targets: ClassVar[tuple[str, ...]] = LINEAR
@@ -70,16 +73,18 @@ class LoraConfig:
 
 @dataclass
 class LearnerConfig:
-    """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none, optimizer or all);
-    simulated, which waits 16/600 of `engine.simulated.step_ms` for each trained token, divided by `ranks`, and learns
-    nothing. AdamW with betas 0.9 and `beta2` and `weight_decay`; gradients are clipped to the norm 1. The rate `lr` is
-    reached linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`, which a
+    """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none,
+    optimizer or all); simulated, which waits 16/600 of `engine.simulated.step_ms` for each trained
+    token, divided by `ranks`, and learns nothing. AdamW with betas 0.9 and `beta2` and
+    `weight_decay`; gradients are clipped to the norm 1. The rate `lr` is reached linearly over
+    `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`, which a
     resumed run keeps then).
 
-    `ranks`: processes that share each update, with deepspeed. It computes in `engine.dtype`; master weights are float32.
-    `minibatch`: episodes an optimizer step (0 = the whole batch). `token_budget`: tokens in one micro-batch of a rank.
-    `packing`: sequences side by side without padding. `checkpointing`: activations are computed again in the backward
-    pass. `combine` (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
+    `ranks`: processes that share each update, with deepspeed. It computes in `engine.dtype`; master
+    weights are float32. `minibatch`: episodes an optimizer step (0 = the whole batch).
+    `token_budget`: tokens in one micro-batch of a rank. `packing`: sequences side by side without
+    padding. `checkpointing`: activations are computed again in the backward pass. `combine`
+    (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
     proposer first."""
 
     kind: str = choice("torch", "torch deepspeed simulated")
@@ -105,8 +110,8 @@ class LearnerConfig:
 
 @dataclass
 class CriticConfig:
-    """The value model of algorithm=gae. `lr`: its rate. `value_clip`: how far a value may move in one update.
-    `warmup_steps`: updates that train it alone, before the policy learns."""
+    """The value model of algorithm=gae. `lr`: its rate. `value_clip`: how far a value may move in
+    one update. `warmup_steps`: updates that train it alone, before the policy learns."""
 
     lr: float = number(1e-5, 0)
     value_clip: ClassVar[float] = 0.5
@@ -115,17 +120,20 @@ class CriticConfig:
 
 @dataclass
 class KlConfig:
-    """KL to the start checkpoint: `coef` (0 = no reference model is loaded) times the estimator `kind`
-    (docs/algorithms.md).
+    """KL to the start checkpoint: `coef` (0 = no reference model is loaded) times the estimator
+    `kind` (docs/algorithms.md).
 
-    `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished advantages).
-    `topk`: tokens that topk_reverse and topk_forward compute exactly; with _paper they are as published, with a biased
-    gradient. `weight`: correct for the sampling policy with importance weights. `target` above 0 (nats a token) steers
-    the coefficient, over 10,000 episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it
-    keeps this share of itself."""
+    `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished
+    advantages). `topk`: tokens that topk_reverse and topk_forward compute exactly; with _paper they
+    are as published, with a biased gradient. `weight`: correct for the sampling policy with
+    importance weights. `target` above 0 (nats a token) steers the coefficient, over 10,000
+    episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it keeps this
+    share of itself."""
 
     kind: str = choice(
-        "k3", "k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward topk_reverse_paper topk_forward_paper full"
+        "k3",
+        "k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward topk_reverse_paper topk_forward_paper"
+        " full",
     )
     coef: float = number(0.0, 0)
     place: str = choice("loss", "loss reward advantage future")
@@ -139,8 +147,9 @@ class KlConfig:
 
 @dataclass
 class CorrectionConfig:
-    """`mask`: which off-policy tokens leave the loss. token: those whose ratio of trainer to sampler is outside [`low`,
-    `high`] (IcePop). sequence: whole episodes, by the geometric mean of their ratios. none: no token."""
+    """`mask`: which off-policy tokens leave the loss. token: those whose ratio of trainer to
+    sampler is outside [`low`, `high`] (IcePop). sequence: whole episodes, by the geometric mean of
+    their ratios. none: no token."""
 
     mask: str = choice("none", "none token sequence")
     low: ClassVar[float] = 0.5
@@ -149,7 +158,8 @@ class CorrectionConfig:
 
 @dataclass
 class SamplingConfig:
-    """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that does not learn."""
+    """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that
+    does not learn."""
 
     temperature: float = number(1.0, 0)
 
@@ -166,12 +176,13 @@ class StageConfig:
 @dataclass
 class LimitsConfig:
     """Limits of one episode: `searches`; new tokens of a turn (`turn_tokens`) and of an observation
-    (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and `prompt_tokens`. A
-    longer prompt is neither cut nor refused.
+    (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and
+    `prompt_tokens`. A longer prompt is neither cut nor refused.
 
-    `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the episode. `overflow`,
-    when the next turn might not fit into `total_tokens`: stop, or drop (the text of the oldest observation goes).
-    `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when the role's update `step` comes."""
+    `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the
+    episode. `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the
+    text of the oldest observation goes). `stages`: [{step, turn_tokens, total_tokens}, ...], limits
+    that change when the role's update `step` comes."""
 
     searches: int = number(5, 0)
     retries: int = number(0, 0)
@@ -183,7 +194,8 @@ class LimitsConfig:
     stages: list[StageConfig] = field(default_factory=list)
 
     def at(self, step: int | None) -> LimitsConfig:
-        """The limits of update `step`; None: those of the last stage, for who plays outside a run."""
+        """The limits of update `step`; None: those of the last stage, for who plays outside a
+        run."""
         turn, total = self.turn_tokens, self.total_tokens
         for stage in self.stages:
             if step is None or stage.step <= step:
@@ -198,12 +210,15 @@ class LimitsConfig:
 
 @dataclass
 class SourceConfig:
-    """`kind`, who answers a policy's searches: retriever; self (the policy writes its own information, and no request
-    leaves); first_1 to first_5 (so many searches are real, later ones its own); entropy (the first is real, a later one
-    only when the mean of -p log2 p over its query's sampled tokens has risen since the search before).
-    Information that a policy wrote itself is not trained."""
+    """`kind`, who answers a policy's searches: retriever; self (the policy writes its own
+    information, and no request leaves); first_1 to first_5 (so many searches are real, later ones
+    its own); entropy (the first is real, a later one only when the mean of -p log2 p over its
+    query's sampled tokens has risen since the search before). Information that a policy wrote
+    itself is not trained."""
 
-    kind: str = choice("retriever", "retriever self first_1 first_2 first_3 first_4 first_5 entropy")
+    kind: str = choice(
+        "retriever", "retriever self first_1 first_2 first_3 first_4 first_5 entropy"
+    )
 
     @property
     def real(self) -> int:
@@ -215,32 +230,36 @@ class SourceConfig:
 class RoleConfig:
     """One role's policy and learning. Both roles inherit `defaults`.
 
-    `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded model.
-    `policy`: own, shared (both roles play and train one set of weights), or frozen. `template`: how prompts are laid
-    out: plain, chatml, llama3, tokenizer (the model's own chat template), or "" (the protocol's own way). `batch`:
-    questions a round.
-    `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
-    gets `reward_options`. Of a proposer one may be `guide`: who scores a valid question from 0
-    to 1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure it is), FILE.py:NAME.
-    `invalid_reward`: of an invalid question, or an attempt without an answer.
-    `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean, of reinforce_running
-    the fading mean of earlier batches, of reinforce_none 0. `lam` (gae) discounts a policy token. `clip_low` and
-    `clip_high` are epsilons (0.2 and 0.28: ratio kept in [0.8, 1.28]); `clip_dual`: the ratio's bound for negative
-    advantages (0 = none); importance weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the
-    loss: token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy bonus. `llds_coef`:
-    of LLDS, which holds the likelihood of what was not worse than the rest.
-    `tools`: what a policy may call (docs/agents.md): search, read, your own function (FILE.py:NAME), those of an MCP
-    server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all episodes of a player share. `agent`, of the solver:
-    code that plays in the loop's place (FILE.py:NAME, or command:PROGRAM).
-    Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns no more."""
+    `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded
+    model. `policy`: own, shared (both roles play and train one set of weights), or frozen.
+    `template`: how prompts are laid out: plain, chatml, llama3, tokenizer (the model's own chat
+    template), or "" (the protocol's own way). `batch`: questions a round.
+    `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your
+    own function; it gets `reward_options`. Of a proposer one may be `guide`: who scores a valid
+    question from 0
+    to 1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure
+    it is), FILE.py:NAME. `invalid_reward`: of an invalid question, or an attempt without an answer.
+    `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean,
+    of reinforce_running the fading mean of earlier batches, of reinforce_none 0. `lam` (gae)
+    discounts a policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in
+    [0.8, 1.28]); `clip_dual`: the ratio's bound for negative advantages (0 = none); importance
+    weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the loss:
+    token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy
+    bonus. `llds_coef`: of LLDS, which holds the likelihood of what was not worse than the rest.
+    `tools`: what a policy may call (docs/agents.md): search, read, your own function
+    (FILE.py:NAME), those of an MCP server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all
+    episodes of a player share. `agent`, of the solver: code that plays in the loop's place
+    (FILE.py:NAME, or command:PROGRAM).
+    Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns
+    no more."""
 
     model: str = "coldstart"
     policy: str = choice("own", "own shared frozen")
     template: str = choice("", "plain chatml llama3 tokenizer")
     algorithm: str = choice(
         "grpo",
-        "grpo dr_grpo grpo_turns rloo reinforce_pp_baseline reinforce reinforce_running reinforce_none reinforce_pp gae"
-        " rae remax hrpo",
+        "grpo dr_grpo grpo_turns rloo reinforce_pp_baseline reinforce reinforce_running"
+        " reinforce_none reinforce_pp gae rae remax hrpo",
     )
     loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
     reward: str = ""
@@ -270,8 +289,8 @@ class RoleConfig:
     agent: str = ""
 
     def __post_init__(self) -> None:
-        """A role's learner computes in its engine's precision, on its device, and in simulated time at its pace. Its engine
-        has room for its longest episode."""
+        """A role's learner computes in its engine's precision, on its device, and in simulated time
+        at its pace. Its engine has room for its longest episode."""
         self.engine.longest = self.limits.longest  # type: ignore[misc]
         self.engine.dtype = devices.dtype(self.engine.dtype, self.engine.device)
         self.learner.dtype = self.engine.dtype  # type: ignore[misc]

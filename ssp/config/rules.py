@@ -1,6 +1,8 @@
-"""Values alone, whatever stands beside them: known names, ranges, presets. What may stand together is each wing's own.
+"""Values alone, whatever stands beside them: known names, ranges, presets. What may stand together
+is each wing's own.
 
-Promises that all that is refused is said at once, and that a rule which speaks of a refused value is left out."""
+Promises that all that is refused is said at once, and that a rule which speaks of a refused value
+is left out."""
 
 import copy
 import math
@@ -25,8 +27,8 @@ MOST_COUNTED = 10**12
 
 
 def check(cfg: Config, rules: Sequence[Rule]) -> None:
-    """Names and ranges, then `rules`, in order. InputError with all that fail, of a combination one for each role;
-    one that speaks of a setting whose own value is refused is left out."""
+    """Names and ranges, then `rules`, in order. InputError with all that fail, of a combination one
+    for each role; one that speaks of a setting whose own value is refused is left out."""
     if wrong := values(cfg):
         cfg = copy.deepcopy(cfg)
         for key in wrong:
@@ -41,8 +43,13 @@ def check(cfg: Config, rules: Sequence[Rule]) -> None:
 
 def values(cfg: Config) -> dict[str, InputError]:
     """Key → why its value alone is refused."""
-    tests = {key: partial(check_choice, known=known, place=key in PLACES) for key, known in choices().items()}
-    tests |= {key: partial(check_range, low=low, high=high) for key, (low, high) in ranges().items()}
+    tests = {
+        key: partial(check_choice, known=known, place=key in PLACES)
+        for key, known in choices().items()
+    }
+    tests |= {
+        key: partial(check_range, low=low, high=high) for key, (low, high) in ranges().items()
+    }
     wrong: dict[str, InputError] = {}
     for pattern, test in tests.items():
         for key in expand(pattern):
@@ -61,8 +68,8 @@ def _inherited(key: str, wrong: dict[str, InputError]) -> bool:
 
 
 def refused(cfg: Config, rules: Sequence[Rule]) -> list[InputError]:
-    """What each of `rules` refuses, without repetitions. A rule stops at the first role that breaks it, so that it is asked
-    again from the last one."""
+    """What each of `rules` refuses, without repetitions. A rule stops at the first role that breaks
+    it, so that it is asked again from the last one."""
     found: dict[str, InputError] = {}
     backwards = copy.copy(cfg)
     backwards.__class__ = _Backwards
@@ -93,7 +100,8 @@ def get(cfg: Config, key: str) -> Any:
 
 
 def expand_preset(raw: dict[str, Any]) -> None:
-    """Write the bounds of `schedule.preset` into the raw mapping; InputError when a bound says something else."""
+    """Write the bounds of `schedule.preset` into the raw mapping; InputError when a bound says
+    something else."""
     schedule = raw.get("schedule", {})
     preset = schedule.get("preset", "")
     if preset not in PRESETS:
@@ -106,26 +114,36 @@ def expand_preset(raw: dict[str, Any]) -> None:
 
 
 def check_choice(key: str, value: str, known: tuple[str, ...], place: bool = False) -> None:
-    """A name must be one that is built in, or where the key takes a `place` that of a user's own code."""
+    """A name must be one that is built in, or where the key takes a `place` that of a user's own
+    code."""
     if value in known or (place and own.is_own(value)):
         return
-    listed = ", ".join([*(name or "''" for name in known), *(["or your own my_file.py:name"] if place else [])])
-    raise InputError(f"{key} is one of {listed}", value or "''", f"set {key}={known[0] or known[-1]}")
+    listed = ", ".join(
+        [*(name or "''" for name in known), *(["or your own my_file.py:name"] if place else [])]
+    )
+    raise InputError(
+        f"{key} is one of {listed}", value or "''", f"set {key}={known[0] or known[-1]}"
+    )
 
 
 def check_range(key: str, value: float, low: float, high: float) -> None:
     """A number must be finite and lie between two ends, both allowed."""
     if isinstance(value, int) and abs(value) > (MOST_COUNTED if high == INF else 2**63 - 1):
-        raise InputError(f"{key} is a number that a run may reach", f"{value}", "type a smaller one")
+        raise InputError(
+            f"{key} is a number that a run may reach", f"{value}", "type a smaller one"
+        )
     if math.isfinite(value) and low <= value <= high:
         return
     hold(low != -INF, f"{key} is a finite number", value, f"set {key}=0")
     span = f"at least {low:g}" if high == INF else f"from {low:g} to {high:g}"
-    raise InputError(f"{key} is {span}", value, f"set {key}={low:g} or more" if high == INF else f"set it {span}")
+    raise InputError(
+        f"{key} is {span}", value, f"set {key}={low:g} or more" if high == INF else f"set it {span}"
+    )
 
 
 def check_address(key: str, url: str, step: str) -> None:
-    """A server has an http(s) base address, without what is secret: run folders and messages show it."""
+    """A server has an http(s) base address, without what is secret: run folders and messages show
+    it."""
     if own.sealed(url):
         return
     try:
@@ -140,7 +158,8 @@ def check_address(key: str, url: str, step: str) -> None:
 
 
 def expand(pattern: str) -> list[str]:
-    """`{role}.x` as `defaults.x`, `proposer.x`, `solver.x`: a bad default is named where it was written."""
+    """`{role}.x` as `defaults.x`, `proposer.x`, `solver.x`: a bad default is named where it was
+    written."""
     if "{role}" not in pattern:
         return [pattern]
     return [pattern.format(role=role) for role in ("defaults", "proposer", "solver")]

@@ -1,6 +1,7 @@
 """The configuration, typed: every key that a user may set, with its default and unit.
 
-Owns names, types and defaults. Promises that a resolved `Config` is plain data (no interpolation left).
+Owns names, types and defaults. Promises that a resolved `Config` is plain data (no interpolation
+left).
 Refuses to read files and to judge values."""
 
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ SHORTEST_START = 60.0
 
 @dataclass
 class RunConfig:
-    """Results go to `dir`, else `runs/<name>` in `$SSP_HOME` or the working folder. Default `name`: the config's,
-    numbered."""
+    """Results go to `dir`, else `runs/<name>` in `$SSP_HOME` or the working folder. Default `name`:
+    the config's, numbered."""
 
     dir: str = ""
     name: str = ""
@@ -26,9 +27,10 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """The solver is evaluated at the start, at the end, and `every` so many steps between (0 = never). The first,
-    the last and `ssp eval` ask `final_questions_per_hop` questions of each of `hops`, and of those that state none; one
-    between asks half as many. `temperature`: 0 (greedy) or at least 0.01."""
+    """The solver is evaluated at the start, at the end, and `every` so many steps between (0 =
+    never). The first, the last and `ssp eval` ask `final_questions_per_hop` questions of each of
+    `hops`, and of those that state none; one between asks half as many. `temperature`: 0 (greedy)
+    or at least 0.01."""
 
     every: int = number(10, 0)
     final_questions_per_hop: int = number(128, 1)
@@ -38,8 +40,8 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, those that state.json needs, and
-    the solver's with the best evaluation during the run."""
+    """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, those that
+    state.json needs, and the solver's with the best evaluation during the run."""
 
     every: int = number(10, 1)
     keep: int = number(2, 1)
@@ -47,8 +49,9 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2's limit on voids. Play stops when more than the share `limit` of a stage's last `window` outcomes is void.
-    Then one round may be tried every `probe_every` seconds, and after `give_up_after` seconds the run ends."""
+    """Law 2's limit on voids. Play stops when more than the share `limit` of a stage's last
+    `window` outcomes is void. Then one round may be tried every `probe_every` seconds, and after
+    `give_up_after` seconds the run ends."""
 
     limit: float = number(0.05, 0, 1)
     window: ClassVar[int] = 200
@@ -66,10 +69,10 @@ class RoleInt:
 
 @dataclass
 class ScheduleConfig:
-    """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset`: sync, one-step-off or
-    async, which set both of its numbers. `in_flight`: new weights reach players within a turn; needs bounds above 0,
-    and an engine of kind vllm, simulated or torch, in which every episode then runs on its own: it hides waits, and is not
-    bit for bit repeatable."""
+    """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset`:
+    sync, one-step-off or async, which set both of its numbers. `in_flight`: new weights reach
+    players within a turn; needs bounds above 0, and an engine of kind vllm, simulated or torch, in
+    which every episode then runs on its own: it hides waits, and is not bit for bit repeatable."""
 
     preset: str = choice("", "sync one-step-off async")
     max_staleness: RoleInt = field(default_factory=RoleInt)
@@ -78,14 +81,16 @@ class ScheduleConfig:
 
 @dataclass
 class HealthConfig:
-    """Limits on a role's figures. A breach for `patience` updates in a row is an alarm that names its cause.
+    """Limits on a role's figures. A breach for `patience` updates in a row is an alarm that names
+    its cause.
 
-    `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean importance ratio from 1.
-    `samples`: smallest effective share of the tokens. `grad_norm`: largest multiple of its running median.
-    `drift`: nats a token that what earned more loses of its likelihood before it is learned, as the mean of `patience`
-    updates.
-    `collapse`: the solver's reward, or a role's number of searches, falls to this share of its best running mean.
-    `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it began, at most `rollbacks` times)."""
+    `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean
+    importance ratio from 1. `samples`: smallest effective share of the tokens. `grad_norm`: largest
+    multiple of its running median. `drift`: nats a token that what earned more loses of its
+    likelihood before it is learned, as the mean of `patience` updates.
+    `collapse`: the solver's reward, or a role's number of searches, falls to this share of its best
+    running mean. `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it
+    began, at most `rollbacks` times)."""
 
     on_collapse: str = choice("stop", "warn stop rollback")
     patience: ClassVar[int] = 5
@@ -100,16 +105,16 @@ class HealthConfig:
 
 @dataclass
 class GameConfig:
-    """`questions`: who asks: proposer, or dataset or bank (from `data.questions`). `attempts`: the solver's at each
-    question. `proposals`: questions that the proposer asks about one target.
+    """`questions`: who asks: proposer, or dataset or bank (from `data.questions`). `attempts`: the
+    solver's at each question. `proposals`: questions that the proposer asks about one target.
 
-    `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets, in at most
-    `resample_attempts` extra proposer batches, until the share `resample_min_valid` of the slots is valid; resample_all
-    trains the rejected ones too. replay and
+    `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets,
+    in at most `resample_attempts` extra proposer batches, until the share `resample_min_valid` of
+    the slots is valid; resample_all trains the rejected ones too. replay and
     replay_reset: earlier questions of a pool of 4096; replay_reset
     empties the pool every ten rounds.
-    `refill`: batches of each role that are played at most for one, until `solver.batch` questions have attempts with two
-    different rewards (1 = no refill)."""
+    `refill`: batches of each role that are played at most for one, until `solver.batch` questions
+    have attempts with two different rewards (1 = no refill)."""
 
     questions: str = choice("proposer", "proposer dataset bank")
     proposals: int = number(1, 1, 64)
@@ -123,9 +128,9 @@ class GameConfig:
 
 @dataclass
 class LeagueConfig:
-    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the newest: no league),
-    prioritised (a past one, rather one that it loses to), mix (either, half and half). `power`: how sharply that is
-    preferred.
+    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the
+    newest: no league), prioritised (a past one, rather one that it loses to), mix (either, half and
+    half). `power`: how sharply that is preferred.
 
     A version becomes a member `every` updates after the newest member. `size`: members a role."""
 
@@ -141,33 +146,46 @@ class LeagueConfig:
 
     @property
     def asked(self) -> float:
-        """Expected share of the questions that the newest proposer writes, and learns from: a past one may have half."""
+        """Expected share of the questions that the newest proposer writes, and learns from: a past
+        one may have half."""
         return 1 - self.past / 2
 
     @property
     def twice(self) -> float:
-        """Expected share of the questions that are tried twice, by a past solver too: of the newest proposer's."""
+        """Expected share of the questions that are tried twice, by a past solver too: of the newest
+        proposer's."""
         return self.past * self.asked
 
 
 @dataclass
 class RefereeConfig:
-    """Question checks. `rules`: ids of `ssp.game.referee.rules`, in the order in which they are asked.
+    """Question checks. `rules`: ids of `ssp.game.referee.rules`, in the order in which they are
+    asked.
 
-    `verifier`: who must answer the question from the proposer's evidence: frozen (start checkpoint), solver (live
-    policy), judge (the endpoint of `judge.*`), none. `evidence`: what the verifier's quotes must be: verbatim (each is
-    a sentence of the proposer's documents), chain (and they lead from the question to the target by its relations, in
-    order), quoted (each names a document that the proposer found, and stands in it), counted (and there are as many as
-    the row asks for searches), none.
-    `noise` beside the evidence: so many single documents, or with evidence=none the whole material of so many other
-    proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut first), its answer a twelfth.
-    Rules that count: no_evidence (fewer than one search showed a document), no_search (than two), too_many_relations
-    (`max_relations`), too_short, too_long (`min_chars`, `max_chars`), too_few_words (`min_words`). The junk alarm ends the
-    run (with health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver won at most
-    10 % of its attempts and at least 60 % of the questions were accepted."""
+    `verifier`: who must answer the question from the proposer's evidence: frozen (start
+    checkpoint), solver (live policy), judge (the endpoint of `judge.*`), none. `evidence`: what the
+    verifier's quotes must be: verbatim (each is a sentence of the proposer's documents), chain (and
+    they lead from the question to the target by its relations, in order), quoted (each names a
+    document that the proposer found, and stands in it), counted (and there are as many as the row
+    asks for searches), none.
+    `noise` beside the evidence: so many single documents, or with evidence=none the whole material
+    of so many other proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut
+    first), its answer a twelfth.
+    Rules that count: no_evidence (fewer than one search showed a document), no_search (than two),
+    too_many_relations (`max_relations`), too_short, too_long (`min_chars`, `max_chars`),
+    too_few_words (`min_words`). The junk alarm ends the run (with health.on_collapse=warn it is
+    only said) when for `alarm_patience` rounds in a row the solver won at most 10 % of its attempts
+    and at least 60 % of the questions were accepted."""
 
     rules: list[str] = field(
-        default_factory=lambda: ["malformed", "empty", "not_a_question", "too_many_relations", "leakage", "no_evidence"]
+        default_factory=lambda: [
+            "malformed",
+            "empty",
+            "not_a_question",
+            "too_many_relations",
+            "leakage",
+            "no_evidence",
+        ]
     )
     verifier: str = choice("frozen", "frozen solver judge none")
     evidence: str = choice("chain", "chain verbatim quoted counted none")
@@ -187,14 +205,16 @@ class RefereeConfig:
 
 @dataclass
 class JudgeConfig:
-    """Who decides whether an answer is right. An exact match after normalisation is always right. `kind` decides the rest:
+    """Who decides whether an answer is right. An exact match after normalisation is always right.
+    `kind` decides the rest:
 
     exact (all wrong), llm (`model` of an OpenAI-compatible endpoint).
-    `url`: base URL, with /v1; its key is read from the environment variable SSP_JUDGE_KEY. `format` of a verdict: word
-    (Correct or Wrong, in 16 tokens), json ({"rationale", "judgement"}, in 256), thought (a word, after a model's own
-    thoughts, in 4,096), or score ({"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right). A text file in its
-    place is a rubric, which says what a good answer has: a score by it. A question's own (`rubric` of its row) follows it.
-    `timeout`: seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
+    `url`: base URL, with /v1; its key is read from the environment variable SSP_JUDGE_KEY. `format`
+    of a verdict: word (Correct or Wrong, in 16 tokens), json ({"rationale", "judgement"}, in 256),
+    thought (a word, after a model's own thoughts, in 4,096), or score ({"rationale", "score"}, from
+    0 to 1, in 256; from 0.5 on it is right). A text file in its place is a rubric, which says what
+    a good answer has: a score by it. A question's own (`rubric` of its row) follows it. `timeout`:
+    seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
 
     kind: str = choice("exact", "exact llm")
     url: str = ""
@@ -218,7 +238,8 @@ class JudgeConfig:
 
 @dataclass
 class EvalSet:
-    """An evaluation set: its `name` in the figures, a question `file`, the `corpus` to search (`none`: finds nothing)."""
+    """An evaluation set: its `name` in the figures, a question `file`, the `corpus` to search
+    (`none`: finds nothing)."""
 
     name: str = "heldout"
     file: str = "world:heldout"
@@ -227,10 +248,11 @@ class EvalSet:
 
 @dataclass
 class DataConfig:
-    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are generated. `corpus`: what
-    is searched. `targets`: answers that the proposer asks about. `questions`: for game.questions=dataset a question
-    file; for bank a run folder whose accepted questions are asked again, or what `ssp bank` exported of one.
-    `eval`: evaluation sets. The first one is asked during the run, all of them at the end."""
+    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are
+    generated. `corpus`: what is searched. `targets`: answers that the proposer asks about.
+    `questions`: for game.questions=dataset a question file; for bank a run folder whose accepted
+    questions are asked again, or what `ssp bank` exported of one. `eval`: evaluation sets. The
+    first one is asked during the run, all of them at the end."""
 
     corpus: str = "world:train"
     targets: str = "world:train"
@@ -246,12 +268,14 @@ class DataConfig:
 
 @dataclass
 class OnlineConfig:
-    """A search engine of the web in place of data.corpus. `engine`: serper, serpapi (of which google is asked) or such as
-    serpapi:bing, google_cse:ID with the id of the search engine ("" = none); `retriever.url` stands for its own address.
+    """A search engine of the web in place of data.corpus. `engine`: serper, serpapi (of which
+    google is asked) or such as serpapi:bing, google_cse:ID with the id of the search engine ("" =
+    none); `retriever.url` stands for its own address.
 
-    docs/search.md names the environment variable of each engine's key. Answers are kept for a day, in a file of each
-    machine. With +pages behind the engine's name the pages that were found are read, and the paragraph around each snippet
-    is kept; with +vary a random number of the results, 1 to topk, drawn from (seed, query, topk)."""
+    docs/search.md names the environment variable of each engine's key. Answers are kept for a day,
+    in a file of each machine. With +pages behind the engine's name the pages that were found are
+    read, and the paragraph around each snippet is kept; with +vary a random number of the results,
+    1 to topk, drawn from (seed, query, topk)."""
 
     engine: str = ""
     ttl: ClassVar[float] = 86400.0
@@ -259,10 +283,12 @@ class OnlineConfig:
 
 @dataclass
 class WarmupConfig:
-    """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`, and by `ssp train`
-    before the game. `data`: traces (a jsonl file, or world:english), or a run's folder, whose good
-    episodes are learned ("" = no warm start). `epochs`: passes at most; it ends when the held-out nats a token have not
-    fallen since the pass before. `batch`: episodes an update. `lr`: its rate (0 = `solver.learner.lr`)."""
+    """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`,
+    and by `ssp train` before the game. `data`: traces (a jsonl file, or world:english), or a run's
+    folder, whose good
+    episodes are learned ("" = no warm start). `epochs`: passes at most; it ends when the held-out
+    nats a token have not fallen since the pass before. `batch`: episodes an update. `lr`: its rate
+    (0 = `solver.learner.lr`)."""
 
     data: str = ""
     epochs: int = number(1, 1)
@@ -274,14 +300,15 @@ class WarmupConfig:
 class RetrieverConfig:
     """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
 
-    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. A folder that holds both kinds of index is
-    searched by both (hybrid). `url`: a search server in place of data.corpus, or the address of an online engine.
-    `timeout`: seconds that one search may take (of a `url` or an engine: one request); after a quarter of it another
-    replica is asked too. An answer is of the whole corpus, or void. Requests that come within `window` seconds are
-    merged, up to `max_batch` queries; each player keeps the last answers.
-    For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `effort`: efSearch of HNSW,
-    nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder ("" = none), which reads `rerank` candidates a
-    query.
+    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. A folder that holds both
+    kinds of index is searched by both (hybrid). `url`: a search server in place of data.corpus, or
+    the address of an online engine. `timeout`: seconds that one search may take (of a `url` or an
+    engine: one request); after a quarter of it another replica is asked too. An answer is of the
+    whole corpus, or void. Requests that come within `window` seconds are merged, up to `max_batch`
+    queries; each player keeps the last answers.
+    For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `effort`:
+    efSearch of HNSW, nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder ("" =
+    none), which reads `rerank` candidates a query.
     `gpus`: GPUs that each shard and encoder asks Ray for."""
 
     shards: int = number(2, 1, 1024)
@@ -303,16 +330,17 @@ class RetrieverConfig:
 
 @dataclass
 class TelemetryConfig:
-    """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run folder, for
-    `wandb sync`) or online (project and key from its own environment variables)."""
+    """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run
+    folder, for `wandb sync`) or online (project and key from its own environment variables)."""
 
     wandb: str = choice("none", "none offline online")
 
 
 @dataclass
 class Config:
-    """Keys of the run. `seed`: of all draws. `steps`: solver updates. `resume`: never, auto (from the last checkpoint),
-    step:N (a kept checkpoint) or a run folder. `protocol`: an id, or a .yaml file (docs/protocols.md)."""
+    """Keys of the run. `seed`: of all draws. `steps`: solver updates. `resume`: never, auto (from
+    the last checkpoint), step:N (a kept checkpoint) or a run folder. `protocol`: an id, or a .yaml
+    file (docs/protocols.md)."""
 
     seed: int = number(0, 0, 2**63 - 1)
     steps: int = number(60, 1)
@@ -340,21 +368,26 @@ class Config:
     solver: RoleConfig = field(default_factory=lambda: RoleConfig(reward="em"))
 
     def __post_init__(self) -> None:
-        """A start may take as long as a call, and a minute. Episodes of the torch engine run on their own where weights may
-        come within a turn, or agents play. The solver's engine is also the verifier's, on a shared base the proposer's."""
+        """A start may take as long as a call, and a minute. Episodes of the torch engine run on
+        their own where weights may come within a turn, or agents play. The solver's engine is also
+        the verifier's, on a shared base the proposer's."""
         self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)  # type: ignore[misc]
         for role, block in ((PROPOSER, self.proposer), (SOLVER, self.solver)):
             bound = getattr(self.schedule.max_staleness, role)
             live = self.schedule.in_flight and bound > 0
             if (live or block.agent) and block.engine.kind == "torch":
                 block.engine.continuous = True  # type: ignore[misc]
-        proof, longest = self.referee.prompt_tokens + self.referee.answer_tokens, self.solver.limits.longest
+        proof, longest = (
+            self.referee.prompt_tokens + self.referee.answer_tokens,
+            self.solver.limits.longest,
+        )
         if PROPOSER in self.roles:
             self.solver.engine.longest = max(longest, proof, self.proposer.limits.longest)  # type: ignore[misc]
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Who plays and learns: without the proposer where the questions are given (a data set, a bank)."""
+        """Who plays and learns: without the proposer where the questions are given (a data set, a
+        bank)."""
         return ROLES if self.game.questions == "proposer" else (SOLVER,)
 
     def block(self, role: str) -> RoleConfig:

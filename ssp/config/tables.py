@@ -1,4 +1,5 @@
-"""The tables of allowed values: names by key, what names say of themselves, ranges of every number."""
+"""The tables of allowed values: names by key, what names say of themselves, ranges of every
+number."""
 
 import functools
 from typing import Any
@@ -14,7 +15,8 @@ SAID: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("topk_reverse", "topk_forward"), {"distributions": True}),
     **dict.fromkeys(("topk_reverse_paper", "topk_forward_paper", "full"), {"distributions": True}),
 }
-"""What losses and KLs say of themselves as attributes (a test compares), for rules that import no torch."""
+"""What losses and KLs say of themselves as attributes (a test compares), for rules that import no
+torch."""
 
 PLACES = ("{role}.algorithm", "{role}.loss", "proposer.reward")
 """Those of them that take a user's own code too (`ssp.config.own`), as solver.reward does."""
@@ -28,8 +30,13 @@ COLDEST = 0.01
 @functools.cache
 def choices() -> dict[str, tuple[str, ...]]:
     """Names that are built in, by key."""
-    found = {key: item.metadata["choices"] for key, item in walk(Config) if "choices" in item.metadata}
-    return {**found, "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only")}
+    found = {
+        key: item.metadata["choices"] for key, item in walk(Config) if "choices" in item.metadata
+    }
+    return {
+        **found,
+        "proposer.reward": ("1-acc", "intermediate_difficulty", "target_difficulty", "format_only"),
+    }
 
 
 @functools.cache

@@ -1,5 +1,6 @@
-"""The right answers of a row: the columns that hold them, and the texts that hold several of them. A text that several
-answers may stand in, without a form that says how they part, is refused: nobody could hit it."""
+"""The right answers of a row: the columns that hold them, and the texts that hold several of them.
+A text that several answers may stand in, without a form that says how they part, is refused: nobody
+could hit it."""
 
 import ast
 import json
@@ -13,18 +14,28 @@ SEPARATOR = "<|answer_split|>"
 """What joins the right answers of a text in DeepResearcher's rows and in those made after them."""
 
 FURTHER = ("answer_aliases", "aug_answer")
-"""Columns of further right answers: MuSiQue's, ASearcher's. MMSearch's `candidate_answers` stand in its reward_model;
-elsewhere candidates are also wrong ones, so there the column is asked about."""
+"""Columns of further right answers: MuSiQue's, ASearcher's. MMSearch's `candidate_answers` stand in
+its reward_model; elsewhere candidates are also wrong ones, so there the column is asked about."""
 
-ANSWERABLE = {"answerable": True, "is_answerable": True, "unanswerable": False, "is_impossible": False}
+ANSWERABLE = {
+    "answerable": True,
+    "is_answerable": True,
+    "unanswerable": False,
+    "is_impossible": False,
+}
 """Columns that say whether a question can be answered, and what they say where it can."""
 
-_TRUTHS = dict.fromkeys(("true", "yes", "1", "1.0"), True) | dict.fromkeys(("false", "no", "0", "0.0"), False)
+_TRUTHS = dict.fromkeys(("true", "yes", "1", "1.0"), True) | dict.fromkeys(
+    ("false", "no", "0", "0.0"), False
+)
 
 COLUMNS = ("golden_answers", "answers", "answer")
-"""Columns of a row's right answers, the first that is there; before them comes what stands in `reward_model`."""
+"""Columns of a row's right answers, the first that is there; before them comes what stands in
+`reward_model`."""
 
-_MORE = re.compile(r"(?!pred|model|wrong|incorrect|s_aliases)(.*(answers|alias|aliases|answer_list|synonyms)|answer)$")
+_MORE = re.compile(
+    r"(?!pred|model|wrong|incorrect|s_aliases)(.*(answers|alias|aliases|answer_list|synonyms)|answer)$"
+)
 """Names of columns that sound like right answers; `s_aliases` are those of PopQA's subject."""
 
 _LABEL = re.compile(r"\(?[A-Za-z0-9][.)]?")
@@ -44,13 +55,15 @@ _PIPES = (
     r"\w[)\].'\"]*\s*\|\|+\s*[(\['\"]*\w",  # Talvik || Belu
     r"\w\w\)*\s*\|\s*\(*\w\w",  # Talvik|Belu, (Town|City) of Oru
     r"^[^{]*\S\s\|\s\S",  # 4 | 5, but not {x | x > 0}
-    r"^[^(){}\[\]|]*[^(){}\[\]|\s]\s*\|[^(){}\[\]|]*\w[^(){}\[\]|]*$",  # A|B, but neither |x| nor P(A|B)
+    # A|B, but neither |x| nor P(A|B)
+    r"^[^(){}\[\]|]*[^(){}\[\]|\s]\s*\|[^(){}\[\]|]*\w[^(){}\[\]|]*$",
 )
 _PATTERNS = (
     r"\\[sdwbSDWB](?![a-z])",  # \s?, \d{4}, but not \sqrt
     r"\.[*+]\??(\w|$)",  # Talvik.*
     r"\(\?[:i]|^\^.*\$$",  # (?i)talvik, ^Talvik$
-    r"\)\?[\w\\(]|(\(\s[^()]*|\([^()]*\s|\w\([^()\s]*)\)\?",  # (Lake )?Oru, Norr(mark)?, but not Yes (What?)
+    # (Lake )?Oru, Norr(mark)?, but not Yes (What?)
+    r"\)\?[\w\\(]|(\(\s[^()]*|\([^()]*\s|\w\([^()\s]*)\)\?",
     r"\[(a-z|A-Z|0-9)|\w\w\((\w*\|)+\w*\)",  # [A-Z]alvik, Norr(mark|land)
 )
 _SEVERAL = (
@@ -61,21 +74,30 @@ _SEVERAL = (
 """Marks of a text that stands for several answers, also inside of a list."""
 
 
-def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, one: bool = True) -> list[str]:
-    """The right answers in the column `name` of `place`, which is the row or lies in it, and in the columns of further
-    ones. `one`: a text alone is an answer, not only a list. With a list `dropped`, answers that normalise to nothing are
-    left out and named there, and so is a question that has none: the result may then be empty.
+def answers(
+    row: Row, place: Row, name: str, dropped: list[str] | None = None, one: bool = True
+) -> list[str]:
+    """The right answers in the column `name` of `place`, which is the row or lies in it, and in the
+    columns of further ones. `one`: a text alone is an answer, not only a list. With a list
+    `dropped`, answers that normalise to nothing are left out and named there, and so is a question
+    that has none: the result may then be empty.
 
-    InputError for a text that may be several answers, for a column of answers that no form here knows, and without
-    `dropped` for an answer that normalises to nothing, which every empty answer would match."""
+    InputError for a text that may be several answers, for a column of answers that no form here
+    knows, and without `dropped` for an answer that normalises to nothing, which every empty answer
+    would match."""
     golds = _column(place, name, one)
     holders = [row] if place is row else [row, place]
     if place.prefix.count(".") > 1:
         holders.append(row.inside("reward_model"))
-    beside = [*holders, *filter(None, (_object(row, column) for column in ("metadata", "extra_info")))]
+    beside = [
+        *holders,
+        *filter(None, (_object(row, column) for column in ("metadata", "extra_info"))),
+    ]
     for holder in beside:
         for column in filter(holder.has, _further(holder)):
-            golds += [gold for gold in _column(holder, column) if gold.strip() and gold not in golds]
+            golds += [
+                gold for gold in _column(holder, column) if gold.strip() and gold not in golds
+            ]
     for holder in holders:
         read = (name,) if holder is place else COLUMNS if holder is row else ()
         _nothing_more(holder, (*_further(holder), *read), golds)
@@ -86,8 +108,14 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
     if unanswerable:
         left, kept = unanswerable[:1], []
     if left and dropped is None:
-        rule = "a question has a right answer, and each keeps a word after normalisation (lower case, no punctuation, "
-        step = "correct that row, or leave such answers out: ssp data convert FILE --to plain --drop-empty --out NEW"
+        rule = (
+            "a question has a right answer, and each keeps a word after normalisation (lower case,"
+            " no punctuation, "
+        )
+        step = (
+            "correct that row, or leave such answers out: ssp data convert FILE --to plain"
+            " --drop-empty --out NEW"
+        )
         place.fail(name, rule + "no a/an/the)", left[0], step)
     if dropped is not None:
         dropped += [f"{row.path}, {row.place}: {what}" for what in left]
@@ -95,7 +123,8 @@ def answers(row: Row, place: Row, name: str, dropped: list[str] | None = None, o
 
 
 def _in_words(row: Row, place: Row, name: str, golds: list[str]) -> None:
-    """Refuse an answer that is the letter or the number of an option: a policy is not shown the options."""
+    """Refuse an answer that is the letter or the number of an option: a policy is not shown the
+    options."""
     columns = [column for column in ("options", "choices") if row.fields.get(column)]
     letters = [row.fields[letter] for letter in "AB" if row.has(letter)]
     given = row.fields[columns[0]] if columns else letters if len(letters) == 2 else []
@@ -105,8 +134,14 @@ def _in_words(row: Row, place: Row, name: str, golds: list[str]) -> None:
     texts = [option.get("text") if isinstance(option, dict) else option for option in options]
     for gold in golds:
         if any(texts) and _LABEL.fullmatch(gold.strip()) and gold not in map(str, texts):
-            rule = "a right answer is in words, not the letter of an option that the question does not show"
-            step = f"write the option's words as {name}; remove the columns of options where the question shows them"
+            rule = (
+                "a right answer is in words, not the letter of an option that the question does not"
+                " show"
+            )
+            step = (
+                f"write the option's words as {name}; remove the columns of options where the"
+                " question shows them"
+            )
             place.fail(name, rule, f"{show(gold)} of {show(texts)}", step)
 
 
@@ -146,18 +181,23 @@ def _parts(place: Row, name: str, text: str, alone: bool) -> list[str]:
     if _QUOTED.match(bare) or (alone and (enclosed or "\n" in bare or "\t" in bare)):
         marks.append("a list, perhaps")
     if marks:
-        rule = f"a text is one right answer, a JSON or Python list of them, or joined by {SEPARATOR}"
+        rule = (
+            f"a text is one right answer, a JSON or Python list of them, or joined by {SEPARATOR}"
+        )
         place.fail(name, rule, f"{show(text)} ({marks[0]})", _step(name))
     return [text]
 
 
 def _step(name: str) -> str:
-    return f'write {name} as a list of texts, each one answer in plain words: ["Talvik", "Talvik town"], ["[4, 5]"]'
+    return (
+        f'write {name} as a list of texts, each one answer in plain words: ["Talvik", "Talvik'
+        ' town"], ["[4, 5]"]'
+    )
 
 
 def _listed(text: str) -> list[str] | None:
-    """The strings of a list, or of verl's {"target": list}, that is written as JSON or as Python prints it. None for any
-    other text."""
+    """The strings of a list, or of verl's {"target": list}, that is written as JSON or as Python
+    prints it. None for any other text."""
     if text == "[]":
         return []
     if not _QUOTED.match(text) and not _TUPLE.match(text):
@@ -176,8 +216,8 @@ def _listed(text: str) -> list[str] | None:
 
 
 def _nothing_more(holder: Row, read: tuple[str, ...], golds: list[str]) -> None:
-    """Refuse a column that may hold further right answers, beside those that were `read`: dropped, a right answer would
-    be wrong."""
+    """Refuse a column that may hold further right answers, beside those that were `read`: dropped,
+    a right answer would be wrong."""
     for column, value in holder.fields.items():
         if not value or not _MORE.match(column) or column in read:
             continue
@@ -191,7 +231,9 @@ def _nothing_more(holder: Row, read: tuple[str, ...], golds: list[str]) -> None:
         known = {"", *map(normalise, golds)}
         if not all(isinstance(text, str) and normalise(text) in known for text in texts):
             rule = "a column that is named like right answers is one that is read"
-            step = f"rename it to {FURTHER[0]} where these are right answers, else take the column out"
+            step = (
+                f"rename it to {FURTHER[0]} where these are right answers, else take the column out"
+            )
             holder.fail(column, rule, show(value), step)
 
 

@@ -1,6 +1,6 @@
-"""Downloads from the Hugging Face hub into a folder of their own. The hub's client moves the bytes; since it keeps no
-partial file between processes, that one is ours. A file has its final name only when its checksum is right, and no
-message holds a token, a header or what a server sent."""
+"""Downloads from the Hugging Face hub into a folder of their own. The hub's client moves the bytes;
+since it keeps no partial file between processes, that one is ours. A file has its final name only
+when its checksum is right, and no message holds a token, a header or what a server sent."""
 
 import contextlib
 import fcntl
@@ -19,7 +19,12 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from huggingface_hub import HfApi, constants, get_token, hf_hub_url
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    OfflineModeIsEnabled,
+)
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
@@ -37,7 +42,8 @@ _AGAIN = "what was fetched is kept; run the command again to go on"
 
 @dataclass(frozen=True)
 class HubFile:
-    """One file of a repository: sha256 of its bytes when it is stored as LFS, else git's sha1 of it as a blob."""
+    """One file of a repository: sha256 of its bytes when it is stored as LFS, else git's sha1 of it
+    as a blob."""
 
     name: str
     size: int
@@ -52,22 +58,35 @@ class HubFile:
         """True when `path` has this size and checksum."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
-        check = hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % self.size)
+        check = (
+            hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % self.size)
+        )
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, lambda: check).hexdigest() == self.digest
 
 
-def download(item: Published, folder: Path, unpack: bool = False, say: Callable[[str], None] = print) -> None:
-    """Fetch what `item` names into `folder`; with `unpack` also join its parts and unpack its .gz files there. Files
-    that are there and sound stay. InputError for a name, revision, login, folder or disk that does not do; Fault when
-    the hub cannot be reached or a file's checksum is wrong (the file is deleted)."""
+def download(
+    item: Published, folder: Path, unpack: bool = False, say: Callable[[str], None] = print
+) -> None:
+    """Fetch what `item` names into `folder`; with `unpack` also join its parts and unpack its .gz
+    files there. Files that are there and sound stay. InputError for a name, revision, login, folder
+    or disk that does not do; Fault when the hub cannot be reached or a file's checksum is wrong
+    (the file is deleted)."""
     token = get_token() or ""
     if not (token.isascii() and token.isprintable()):
-        raise InputError("a token is plain text", "HF_TOKEN, or the saved login, has other characters", "set it again")
+        raise InputError(
+            "a token is plain text",
+            "HF_TOKEN, or the saved login, has other characters",
+            "set it again",
+        )
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError("HF_ENDPOINT is an http(s) address", "one without http:// or a host", "correct or unset it")
+        raise InputError(
+            "HF_ENDPOINT is an http(s) address",
+            "one without http:// or a host",
+            "correct or unset it",
+        )
     host = parts.netloc.rpartition("@")[2]
     with _explained(item, host):
         commit, files = _list(item, endpoint, host)
@@ -76,10 +95,19 @@ def download(item: Published, folder: Path, unpack: bool = False, say: Callable[
             for number, file in enumerate(files, 1):
                 kept = file.sound(folder / file.name)
                 if not kept:
-                    url = hf_hub_url(item.repo, file.name, repo_type=item.type, revision=commit, endpoint=endpoint)
+                    url = hf_hub_url(
+                        item.repo,
+                        file.name,
+                        repo_type=item.type,
+                        revision=commit,
+                        endpoint=endpoint,
+                    )
                     _fetch(url, file, folder)
                 done = "is there" if kept else "fetched"
-                say(f"{number}/{len(files)} {file.name}: {done}, {file.size:,} bytes, checksum right")
+                say(
+                    f"{number}/{len(files)} {file.name}: {done}, {file.size:,} bytes, checksum"
+                    " right"
+                )
             for path in _products(item, files, folder) if unpack else ():
                 say(f"made {path.relative_to(folder)}: {path.stat().st_size:,} bytes")
 
@@ -87,17 +115,27 @@ def download(item: Published, folder: Path, unpack: bool = False, say: Callable[
 def _list(item: Published, endpoint: str, host: str) -> tuple[str, list[HubFile]]:
     """The commit that the revision means, and the files that `item` takes of it."""
     api = HfApi(endpoint=endpoint, library_name="ssp")
-    asked = {"repo_type": item.type, "revision": item.revision, "files_metadata": True, "timeout": SECONDS}
+    asked = {
+        "repo_type": item.type,
+        "revision": item.revision,
+        "files_metadata": True,
+        "timeout": SECONDS,
+    }
     try:
         info: Any = api.repo_info(item.repo, **asked)  # type: ignore[arg-type]
     except HFValidationError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError) as error:  # of a page, or of another service
-        raise Fault("hub_failed", f"{item.repo}: what {host} answers is no list of files; check HF_ENDPOINT") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # of a page, or of another service
+        raise Fault(
+            "hub_failed", f"{item.repo}: what {host} answers is no list of files; check HF_ENDPOINT"
+        ) from error
     listed = {sibling.rfilename: sibling for sibling in info.siblings or ()}
     wanted = sorted(filter_repo_objects(listed, allow_patterns=list(item.files) or None))
     shown = ", ".join([*listed][:8]) or "none"
-    hold(wanted, f"{item.repo} has files like {', '.join(item.files) or 'any'}", shown, "give --only")
+    hold(
+        wanted, f"{item.repo} has files like {', '.join(item.files) or 'any'}", shown, "give --only"
+    )
     return info.sha, [_checked(item, listed[name], host) for name in wanted]
 
 
@@ -106,14 +144,18 @@ def _checked(item: Published, sibling: Any, host: str) -> HubFile:
     digest = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
     found = f"{item.repo}, {name!r}, at {host}"
     if path.is_absolute() or ".." in path.parts or path.name == NOTE or path.name.endswith(".part"):
-        raise InputError("a file of a repository stays in its folder", found, "use another repository")
+        raise InputError(
+            "a file of a repository stays in its folder", found, "use another repository"
+        )
     if sibling.size is None or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", digest):
         raise InputError("the hub says size and checksum of each file", found, "unset HF_ENDPOINT")
     if sibling.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
         raise InputError("a file of up to 50 GB is fetched", found, f"hf download {item.repo}")
     if (pinned := item.sha256.get(name, digest)) != digest:
         rule = "the hub has the file that was published"
-        raise InputError(rule, f"{found}: {digest}, not {pinned}", "unset HF_ENDPOINT, or give --revision")
+        raise InputError(
+            rule, f"{found}: {digest}, not {pinned}", "unset HF_ENDPOINT, or give --revision"
+        )
     return HubFile(name, sibling.size, digest)
 
 
@@ -128,7 +170,9 @@ def _claimed(folder: Path, item: Published, commit: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         stream = note.open("a+")
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise InputError("the folder can be written", f"{folder}: {error.strerror}", "give another: --to") from error
+        raise InputError(
+            "the folder can be written", f"{folder}: {error.strerror}", "give another: --to"
+        ) from error
     with stream:
         one = "one download at a time fills a folder"
         with holding(BlockingIOError, one, lambda _: folder, "wait for the other one"):
@@ -158,7 +202,8 @@ def _check_space(item: Published, files: list[HubFile], folder: Path, unpack: bo
 
 
 def _fetch(url: str, file: HubFile, folder: Path) -> None:
-    """Get one file, going on with what an earlier try left; goes on again as long as bytes arrive."""
+    """Get one file, going on with what an earlier try left; goes on again as long as bytes
+    arrive."""
     part = file.part(folder)
     part.parent.mkdir(parents=True, exist_ok=True)
     headers = {**build_hf_headers(library_name="ssp"), "Accept-Encoding": "identity"}
@@ -175,7 +220,9 @@ def _fetch(url: str, file: HubFile, folder: Path) -> None:
                     raise
     if not file.sound(part):
         part.unlink()
-        raise Fault("corrupted", f"{file.name}: its checksum is wrong, it is deleted; run the command again")
+        raise Fault(
+            "corrupted", f"{file.name}: its checksum is wrong, it is deleted; run the command again"
+        )
     os.replace(part, folder / file.name)
 
 
@@ -200,7 +247,8 @@ def _join(sources: list[Path], out: IO[bytes]) -> None:
 
 
 def _unpack(sources: list[Path], out: IO[bytes]) -> None:
-    """The bytes of a .gz; when they are a tar, those of the one file in it (the published wiki-18.jsonl.gz is such)."""
+    """The bytes of a .gz; when they are a tar, those of the one file in it (the published
+    wiki-18.jsonl.gz is such)."""
     (path,) = sources
     try:
         with gzip.open(path, "rb") as stream:
@@ -211,7 +259,12 @@ def _unpack(sources: list[Path], out: IO[bytes]) -> None:
                 return
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for count, member in enumerate(member for member in archive if member.isfile()):
-                    hold(not count, "a tar of one file is unpacked", f"{path} has more", f"tar -xzf {path}")
+                    hold(
+                        not count,
+                        "a tar of one file is unpacked",
+                        f"{path} has more",
+                        f"tar -xzf {path}",
+                    )
                     shutil.copyfileobj(archive.extractfile(member), out, _BLOCK)  # type: ignore[arg-type]
     except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise Fault("corrupted", f"{path} cannot be unpacked: {error}") from error
@@ -219,23 +272,35 @@ def _unpack(sources: list[Path], out: IO[bytes]) -> None:
 
 @contextlib.contextmanager
 def _explained(item: Published, host: str) -> Iterator[None]:
-    """The hub client's errors as ours. Their own texts may hold addresses and what the server sent: they stay inside."""
+    """The hub client's errors as ours. Their own texts may hold addresses and what the server sent:
+    they stay inside."""
     what = f"the {item.type} {item.repo} at {host}"
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise InputError("a download needs the network", "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE") from error
+        raise InputError(
+            "a download needs the network", "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
+        ) from error
     except HFValidationError as error:
-        raise InputError("a repository is called org/name", item.repo, "see ssp download --list") from error
+        raise InputError(
+            "a repository is called org/name", item.repo, "see ssp download --list"
+        ) from error
     except HfHubHTTPError as error:
         status = int(error.response.status_code)
         if not 400 <= status < 500 or status in (408, 429):
             raise Fault("hub_failed", f"{what}: HTTP {status}; {_AGAIN}") from error
-        step = "check name, --type and --revision main; for a private or gated one accept its terms, then set HF_TOKEN"
-        raise InputError("the repository exists and you may read it", f"{what}: HTTP {status}", step) from error
+        step = (
+            "check name, --type and --revision main; for a private or gated one accept its terms,"
+            " then set HF_TOKEN"
+        )
+        raise InputError(
+            "the repository exists and you may read it", f"{what}: HTTP {status}", step
+        ) from error
     except HTTPError as error:
         raise Fault("hub_unreachable", f"{what}: {type(error).__name__}; {_AGAIN}") from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise Fault("hub_failed", f"{what}: a file came with another size than the hub says; {_AGAIN}") from error
+        raise Fault(
+            "hub_failed", f"{what}: a file came with another size than the hub says; {_AGAIN}"
+        ) from error

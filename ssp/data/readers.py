@@ -1,5 +1,6 @@
-"""Readers of the files that users bring: corpora, targets, questions with their answers. A bad row is refused with file,
-place and column, and so is a gold answer that normalises to nothing, which every empty answer would match."""
+"""Readers of the files that users bring: corpora, targets, questions with their answers. A bad row
+is refused with file, place and column, and so is a gold answer that normalises to nothing, which
+every empty answer would match."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,8 @@ IDS = ("id", "_id", "qid", "question_id", "query_id")
 
 @dataclass(frozen=True)
 class Target:
-    """One answer to ask about. `searches`: requested number, 0 when the row does not say; `examples`: style."""
+    """One answer to ask about. `searches`: requested number, 0 when the row does not say;
+    `examples`: style."""
 
     id: str
     answer: str
@@ -45,9 +47,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with all its right answers (at least one) and its number of hops (0 when not stated). `id` is unique
-    over all sources and splits: `<source>/<split>/<the row's id, index or number>`, without the parts that are not
-    known. `source` and `split` are "" when the row does not say, as is `rubric`, what a good answer to it has."""
+    """One question with all its right answers (at least one) and its number of hops (0 when not
+    stated). `id` is unique over all sources and splits: `<source>/<split>/<the row's id, index or
+    number>`, without the parts that are not known. `source` and `split` are "" when the row does
+    not say, as is `rubric`, what a good answer to it has."""
 
     id: str
     question: str
@@ -59,7 +62,8 @@ class Question:
 
 
 def read_corpus(path: str | Path) -> list[Document]:
-    """Documents of a file in row order, as `document_of` reads each. InputError for an id that comes twice."""
+    """Documents of a file in row order, as `document_of` reads each. InputError for an id that
+    comes twice."""
     seen: dict[str, str] = {}
     documents = []
     for row in rows(path):
@@ -69,7 +73,8 @@ def read_corpus(path: str | Path) -> list[Document]:
 
 
 class Passage(NamedTuple):
-    """One row of a corpus file: line `number`, and byte `start` of its JSON `raw` in the unpacked file."""
+    """One row of a corpus file: line `number`, and byte `start` of its JSON `raw` in the unpacked
+    file."""
 
     document: Document
     number: int
@@ -78,15 +83,22 @@ class Passage(NamedTuple):
 
 
 def stream_corpus(path: str | Path) -> Iterator[Passage]:
-    """As `read_corpus`, a row at a time and without looking for ids that come twice: files larger than memory."""
+    """As `read_corpus`, a row at a time and without looking for ids that come twice: files larger
+    than memory."""
     path = Path(path)
     if path.suffix == ".parquet":
         for row in rows(path):
             document = document_of(row)
-            yield Passage(document, row.index, 0, orjson.dumps({"id": document.id, "contents": document.contents}))
+            yield Passage(
+                document,
+                row.index,
+                0,
+                orjson.dumps({"id": document.id, "contents": document.contents}),
+            )
         return
     for index, (number, start, raw) in enumerate(lines(path)):
-        if any(raw.count(key) > 1 for key in _KEYS):  # what is escaped inside of a text is not such bytes
+        # what is escaped inside of a text is not such bytes
+        if any(raw.count(key) > 1 for key in _KEYS):
             parse(path, number, index, raw)
         yield Passage(decode(raw, path, number, index), number, start, raw)
 
@@ -97,8 +109,8 @@ _KEYS = (b'"id"', b'"_id"', b'"docid"', b'"contents"', b'"title"', b'"text"')
 
 
 def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
-    """The document in `raw`, line `number` of a corpus file; InputError for a bad one. Rows in the usual form take a
-    short way: a gather of hundreds of documents waits for this."""
+    """The document in `raw`, line `number` of a corpus file; InputError for a bad one. Rows in the
+    usual form take a short way: a gather of hundreds of documents waits for this."""
     try:
         fields = orjson.loads(raw)
         name = fields["id"]
@@ -115,9 +127,9 @@ def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
 
 
 def document_of(row: Row) -> Document:
-    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the names `CORPUS_IDS`. A
-    passage may be empty: files have such rows, and vectors that were made of a file count them. InputError for another
-    row."""
+    """The document of a corpus row, `{id, contents}` or `{id, title, text}`; the id has one of the
+    names `CORPUS_IDS`. A passage may be empty: files have such rows, and vectors that were made of
+    a file count them. InputError for another row."""
     names = [name for name in CORPUS_IDS if row.has(name)]
     bodies = [name for name in ("contents", "text") if row.has(name)]
     missing = "" if names else "id"
@@ -140,11 +152,14 @@ def document_of(row: Row) -> Document:
     return Document(row.key(names[0]), contents)
 
 
-def read_targets(path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None) -> list[Target]:
-    """Targets of a file: SSP's source rows (`ground_truth`, where known `search_turns`, `sys_question_example`) or its
-    processed rows (`reward_model.ground_truth.target`: one string, or a list of one). An id is the row's `id`, else
-    `extra_info.index`, else the number of the row from 0. `dropped`: see `read_questions`. A row of several
-    answers is refused, or with a list `several` named there, and the first one is its target."""
+def read_targets(
+    path: str | Path, dropped: list[str] | None = None, several: list[str] | None = None
+) -> list[Target]:
+    """Targets of a file: SSP's source rows (`ground_truth`, where known `search_turns`,
+    `sys_question_example`) or its processed rows (`reward_model.ground_truth.target`: one string,
+    or a list of one). An id is the row's `id`, else `extra_info.index`, else the number of the row
+    from 0. `dropped`: see `read_questions`. A row of several answers is refused, or with a list
+    `several` named there, and the first one is its target."""
     seen: dict[str, str] = {}
     found = [_target(row, seen, dropped, several) for row in rows(path)]
     return _not_empty(path, [target for target in found if target is not None])
@@ -160,19 +175,20 @@ def read_questions(
 ) -> list[Question]:
     """Questions of a file in row order, each row in whichever of these forms it has:
 
-    Search-R1 and SSP evaluation rows (`reward_model.ground_truth.target`; the question is the `question` column, else
-    what follows the one "Question:" of the user prompt), FlashRAG (`golden_answers`), plain (`answers` or `answer`).
-    `source` and `split` are those of rows that name none. Files that share `seen` share no id. With a list `dropped`,
-    gold answers that normalise to nothing are left out and named there, and so are rows that keep none. `file`: a name of
-    the file that goes into the ids of rows which name another source themselves."""
+    Search-R1 and SSP evaluation rows (`reward_model.ground_truth.target`; the question is the
+    `question` column, else what follows the one "Question:" of the user prompt), FlashRAG
+    (`golden_answers`), plain (`answers` or `answer`). `source` and `split` are those of rows that
+    name none. Files that share `seen` share no id. With a list `dropped`, gold answers that
+    normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
+    name of the file that goes into the ids of rows which name another source themselves."""
     seen = {} if seen is None else seen
     found = [_question(row, source, split, seen, dropped, file) for row in rows(path)]
     return _not_empty(path, [question for question in found if question is not None])
 
 
 def asked(prompt: str) -> str | None:
-    """The question in a prompt: what follows its one "Question:", up to the context or the answer, stripped. None where
-    there is none, or where other text may stand in it."""
+    """The question in a prompt: what follows its one "Question:", up to the context or the answer,
+    stripped. None where there is none, or where other text may stand in it."""
     _, *behind = prompt.split(MARKER)
     if len(behind) != 1:
         return None
@@ -184,7 +200,9 @@ def _titled(title: str, text: str) -> str:
     return '"' + title.strip().strip('"') + '"\n' + text
 
 
-def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, several: list[str] | None) -> Target | None:
+def _target(
+    row: Row, seen: dict[str, str], dropped: list[str] | None, several: list[str] | None
+) -> Target | None:
     key, extra, searches, least = str(row.index), row, 0, 1
     if "reward_model" in row.fields and not row.has("ground_truth"):
         place, name = row.inside("reward_model").inside("ground_truth"), "target"
@@ -207,7 +225,9 @@ def _target(row: Row, seen: dict[str, str], dropped: list[str] | None, several: 
     if extra.has("search_turns"):
         searches = extra.count("search_turns", least)
     examples = extra.label("sys_question_example")
-    return Target(row.claim(row.key("id") if row.has("id") else key, seen), answers[0], searches, examples)
+    return Target(
+        row.claim(row.key("id") if row.has("id") else key, seen), answers[0], searches, examples
+    )
 
 
 def _question(
@@ -216,14 +236,18 @@ def _question(
     extra, metadata, hops = row.maybe("extra_info"), row, 0
     if not row.has("reward_model"):
         metadata = row.maybe("metadata")
-        hops = next((place.count("hops", least=0) for place in (metadata, row) if place.has("hops")), 0)
+        hops = next(
+            (place.count("hops", least=0) for place in (metadata, row) if place.has("hops")), 0
+        )
     source = row.label("data_source") or metadata.label("data_source") or source
     split = extra.label("split") or row.label("split") or metadata.label("split") or split
     key = _key(row, extra)
     scope = "".join(f"{part}/" for part in (source, split) if part)
     if file not in ("", source):
         key = f"{scope}{file}/{key.removeprefix(scope)}"
-    id = row.claim(key if key.startswith(scope) else scope + key, seen, "give each file a name: --source A,B")
+    id = row.claim(
+        key if key.startswith(scope) else scope + key, seen, "give each file a name: --source A,B"
+    )
     place = row
     name = next(filter(row.has, golds.COLUMNS), "golden_answers")
     if row.has("reward_model"):
@@ -234,13 +258,17 @@ def _question(
             place, name = model, "ground_truth"
     if name not in place.fields:
         step = (
-            "rename the column of the right answers to answer (a text, or a list), or correct that row; rows without "
+            "rename the column of the right answers to answer (a text, or a list), or correct that"
+            " row; rows without "
         )
         step += "a question are targets (data.targets)"
         rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
         place.fail(name, rule, place.lacks(), step)
     answers = golds.answers(row, place, name, dropped, one=not name.endswith("answers"))
-    text, rubric = _text(row, extra), row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
+    text, rubric = (
+        _text(row, extra),
+        row.label("rubric") or metadata.label("rubric") or extra.label("rubric"),
+    )
     return Question(id, text, tuple(answers), hops, source, split, rubric) if answers else None
 
 
@@ -253,23 +281,38 @@ def _key(row: Row, extra: Row) -> str:
 
 
 def _text(row: Row, extra: Row) -> str:
-    """The question itself; SSP's evaluation rows have it in extra_info, its processed rows have "dummy" there."""
+    """The question itself; SSP's evaluation rows have it in extra_info, its processed rows have
+    "dummy" there."""
     if row.has("question") or not row.has("prompt"):
         return row.text("question").strip()
     if extra.has("question") and extra.text("question") != "dummy":
         return extra.text("question").strip()
     prompt = row.fields["prompt"]
     turns = prompt if isinstance(prompt, list) else []
-    said = [turn.get("content") for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"]
+    said = [
+        turn.get("content")
+        for turn in turns
+        if isinstance(turn, dict) and turn.get("role") == "user"
+    ]
     question = asked(said[-1]) if said and isinstance(said[-1], str) else None
     if question is None:
-        rule = f'without a question column the user prompt has one "{MARKER}" and nothing but the question behind it'
-        row.fail("prompt", rule, show(said[-1:] or prompt, 600), "give each row its question in a column `question`")
+        rule = (
+            f'without a question column the user prompt has one "{MARKER}" and nothing but the'
+            " question behind it"
+        )
+        row.fail(
+            "prompt",
+            rule,
+            show(said[-1:] or prompt, 600),
+            "give each row its question in a column `question`",
+        )
     return question
 
 
 def _not_empty(path: str | Path, read: list[T]) -> list[T]:
-    hold(read, "a data file has at least one row", f"{path} has none that is kept", "check the file")
+    hold(
+        read, "a data file has at least one row", f"{path} has none that is kept", "check the file"
+    )
     return read
 
 
@@ -281,8 +324,8 @@ ENDINGS = (".jsonl", *(f".jsonl{ending}" for ending in PACKED), ".parquet")
 
 @dataclass(frozen=True)
 class Part:
-    """One source file: its path, the names of rows that say none, the preferred splits that it does not have, and the name
-    that the user gave it, if any."""
+    """One source file: its path, the names of rows that say none, the preferred splits that it does
+    not have, and the name that the user gave it, if any."""
 
     path: Path
     source: str = ""
@@ -291,9 +334,12 @@ class Part:
     name: str = ""
 
 
-def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()) -> list[Part]:
-    """One part a path: a file, or a folder of split files, of which the first of `splits` that exists is taken. `sources`: a
-    name a path; default: a folder's own name, for a file none. A file's rows take one split name at most."""
+def parts(
+    paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()
+) -> list[Part]:
+    """One part a path: a file, or a folder of split files, of which the first of `splits` that
+    exists is taken. `sources`: a name a path; default: a folder's own name, for a file none. A
+    file's rows take one split name at most."""
     same, found = not sources or len(sources) == len(paths), f"{len(sources)} for {len(paths)}"
     hold(same, "--source has one name for each file", found, "name them in order")
     taken = []
@@ -308,7 +354,12 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
         there = [(split, path / (split + end)) for split in wanted for end in ENDINGS]
         held = [(split, file) for split, file in there if file.is_file()]
         names = ", ".join(f"{split}.jsonl" for split in wanted)
-        hold(held, f"a folder of questions holds one of {names}", path, "check the folder, or name --split")
+        hold(
+            held,
+            f"a folder of questions holds one of {names}",
+            path,
+            "check the folder, or name --split",
+        )
         split, file = held[0]
         missing = wanted[: wanted.index(split)]
         taken.append(Part(file, source or path.resolve().name, split, missing, source))
@@ -316,16 +367,21 @@ def parts(paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequ
 
 
 def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
-    """The questions of each part. InputError when two of all rows share an id. `dropped`: see `read_questions`."""
+    """The questions of each part. InputError when two of all rows share an id. `dropped`: see
+    `read_questions`."""
     seen: dict[str, str] = {}
-    return [read_questions(one.path, one.source, one.split, seen, dropped, one.name) for one in sources]
+    return [
+        read_questions(one.path, one.source, one.split, seen, dropped, one.name) for one in sources
+    ]
 
 
 def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[Target]:
-    """Targets of SSP's rows and of questions, of each the first right answer; `several` gets the places of those that
-    have others."""
+    """Targets of SSP's rows and of questions, of each the first right answer; `several` gets the
+    places of those that have others."""
     first = next(rows(part.path), None)
-    if first is not None and (first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"):
+    if first is not None and (
+        first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"
+    ):
         return read_targets(part.path, dropped, several)
     read = read_questions(part.path, part.source, part.split, dropped=dropped)
     several += [question.id for question in read if len(question.answers) > 1]

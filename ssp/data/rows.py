@@ -1,5 +1,6 @@
-"""Rows of data files (jsonl, also packed, and parquet) and typed access to their columns. A bad one is an InputError
-that names the file, the line (from 1) or the parquet row (from 0), and the column."""
+"""Rows of data files (jsonl, also packed, and parquet) and typed access to their columns. A bad one
+is an InputError that names the file, the line (from 1) or the parquet row (from 0), and the
+column."""
 
 from __future__ import annotations
 
@@ -18,13 +19,20 @@ from typing import IO, Any, NoReturn, cast
 from ssp.base.errors import InputError, hold
 
 ROW_BYTES = 1_000_000
-"""Longest line, and longest text of a column; a longer one is a file of another kind, or a document in one piece."""
+"""Longest line, and longest text of a column; a longer one is a file of another kind, or a document
+in one piece."""
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 PACKED = (*_OPENERS, ".zst")
 """Endings of packed files."""
 
-_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"(\xb5/\xfd": ".zst", b"PAR1": ".parquet"}
+_MAGIC = {
+    b"\x1f\x8b": ".gz",
+    b"BZh": ".bz2",
+    b"\xfd7zXZ": ".xz",
+    b"(\xb5/\xfd": ".zst",
+    b"PAR1": ".parquet",
+}
 """How the files of an ending begin."""
 
 _UNPACK = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc"}
@@ -42,7 +50,8 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row. `index` counts rows from 0; `place` is "line N" or "row N"; `prefix` is the path of an inner object."""
+    """One row. `index` counts rows from 0; `place` is "line N" or "row N"; `prefix` is the path of
+    an inner object."""
 
     path: Path
     place: str
@@ -50,9 +59,13 @@ class Row:
     fields: dict[str, Any]
     prefix: str = ""
 
-    def fail(self, name: str, rule: str, found: str, next_step: str = "correct that row") -> NoReturn:
+    def fail(
+        self, name: str, rule: str, found: str, next_step: str = "correct that row"
+    ) -> NoReturn:
         """Refuse this row because of column `name`."""
-        raise InputError(rule, f"{self.path}, {self.place}, field {self.prefix}{name}: {found}", next_step)
+        raise InputError(
+            rule, f"{self.path}, {self.place}, field {self.prefix}{name}: {found}", next_step
+        )
 
     def has(self, name: str) -> bool:
         """True when the column is there and not null."""
@@ -80,7 +93,10 @@ class Row:
         for odd in (text for text in texts if not isinstance(text, str)):
             kind = f"an object of {', '.join(odd)}" if isinstance(odd, dict) else show(odd)
             self.fail(
-                name, f"{self.prefix}{name} is a text, or a list of texts", kind, "write it so, for example with jq"
+                name,
+                f"{self.prefix}{name} is a text, or a list of texts",
+                kind,
+                "write it so, for example with jq",
             )
         return [self._text(name, text, True) for text in texts]
 
@@ -101,7 +117,11 @@ class Row:
         if not isinstance(value, str):
             self.fail(name, f"{self.prefix}{name} is a string", show(value))
         if len(value) >= ROW_BYTES:
-            self.fail(name, f"{self.prefix}{name} has fewer than {ROW_BYTES:,} characters", f"{len(value):,}")
+            self.fail(
+                name,
+                f"{self.prefix}{name} has fewer than {ROW_BYTES:,} characters",
+                f"{len(value):,}",
+            )
         if not empty and not value.strip():
             self.fail(name, f"{self.prefix}{name} is not empty", show(value))
         try:
@@ -115,7 +135,8 @@ class Row:
         value = self._get(name)
         if isinstance(value, str) and value.strip().isdecimal():
             value = int(value) if len(value) < 10 else value
-        if isinstance(value, float) and value.is_integer() and abs(value) < 1e9:  # pandas, where other rows have none
+        # pandas, where other rows have none
+        if isinstance(value, float) and value.is_integer() and abs(value) < 1e9:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             self.fail(name, f"{self.prefix}{name} is an integer of at least {least}", show(value))
@@ -131,11 +152,17 @@ class Row:
 
     def maybe(self, name: str) -> Row:
         """The object under `name`, an empty one when the column is not there or null."""
-        return self.inside(name) if self.has(name) else replace(self, fields={}, prefix=f"{self.prefix}{name}.")
+        return (
+            self.inside(name)
+            if self.has(name)
+            else replace(self, fields={}, prefix=f"{self.prefix}{name}.")
+        )
 
-    def claim(self, value: str, seen: dict[str, str], apart: str = "give each row an id of its own") -> str:
-        """The id `value`, which no row in `seen` (id → file and place) may have had; refused with both places. `apart`:
-        what tells the rows of two files apart."""
+    def claim(
+        self, value: str, seen: dict[str, str], apart: str = "give each row an id of its own"
+    ) -> str:
+        """The id `value`, which no row in `seen` (id → file and place) may have had; refused with
+        both places. `apart`: what tells the rows of two files apart."""
         if value in seen:
             same = seen[value].startswith(f"{self.path}, ")
             step = "give each row an id of its own" if same else apart
@@ -145,7 +172,8 @@ class Row:
 
 
 def rows(path: str | Path) -> Iterator[Row]:
-    """Every row of a file: `.parquet`, else one JSON object a line. InputError for a file that cannot be read."""
+    """Every row of a file: `.parquet`, else one JSON object a line. InputError for a file that
+    cannot be read."""
     path = Path(path)
     if path.suffix == ".parquet":
         yield from _parquet(path)
@@ -162,7 +190,11 @@ def show(value: Any, longest: int = 60) -> str:
 
 def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     """The row in `raw`, line `number` of a file. InputError unless it is one JSON object."""
-    where, rule, step = f"{path}, line {number}", "every line is one JSON object", "correct that line"
+    where, rule, step = (
+        f"{path}, line {number}",
+        "every line is one JSON object",
+        "correct that line",
+    )
     step = _lined(path, raw) if index == 0 else step
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
@@ -186,10 +218,15 @@ def _lined(path: Path, raw: bytes) -> str:
     if raw.lstrip().startswith(b"["):
         return f"make lines of its array: {given}jq -c '.[]'{before} > {made}"
     if raw.rstrip().endswith(b"},"):
-        return f"remove the commas between its lines: {given}sed 's/,[[:space:]]*$//'{before} > {made}"
+        return (
+            f"remove the commas between its lines: {given}sed 's/,[[:space:]]*$//'{before} > {made}"
+        )
     if raw.lstrip().startswith(b"{"):
         tables = "of columns, pandas: to_json(orient='records', lines=True)"
-        return f"correct that line; make one line of an object: {given}jq -c .{before} > {made}; {tables}"
+        return (
+            f"correct that line; make one line of an object: {given}jq -c .{before} > {made};"
+            f" {tables}"
+        )
     if bare.suffix in (".csv", ".tsv"):
         # Excel begins a table with a byte order mark.
         reader = "csv.DictReader(open(0, encoding='utf-8-sig', newline='')"
@@ -205,7 +242,8 @@ def _lined(path: Path, raw: bytes) -> str:
 
 
 def _made(path: Path) -> Path:
-    """A name beside `path` for its rows, which no file has: a shell empties what it writes to before it reads."""
+    """A name beside `path` for its rows, which no file has: a shell empties what it writes to
+    before it reads."""
     bare = path.with_suffix("") if path.suffix in PACKED else path
     made = bare.with_suffix(".jsonl")
     number = 2
@@ -216,37 +254,54 @@ def _made(path: Path) -> Path:
 
 
 def _refuse_other(path: Path, raw: bytes) -> None:
-    """InputError for a file of another kind, which begins with `raw`, with what makes rows of it."""
+    """InputError for a file of another kind, which begins with `raw`, with what makes rows of
+    it."""
     source, rows_of = shlex.quote(str(path)), shlex.quote(str(path.with_suffix(".parquet")))
     kind = next((name for magic, name in _OTHERS.items() if raw.startswith(magic)), "")
     if raw[257:262] == b"ustar":
         kind, step = "a tar archive", "take the file out: tar -xf, or ssp download --unpack"
     elif kind == "UTF-16":
-        step = f"save it as UTF-8: iconv -f UTF-16 -t UTF-8 {source} > {shlex.quote(str(_made(path)))}"
+        step = (
+            f"save it as UTF-8: iconv -f UTF-16 -t UTF-8 {source} > {shlex.quote(str(_made(path)))}"
+        )
     elif kind == "a zip archive":
         step = f"take the file out: unzip {source}"
     elif kind:
-        read = "feather.read_table(a)" if kind == "an arrow file" else "ipc.open_stream(memory_map(a)).read_all()"
-        program = "import sys; from pyarrow import feather, ipc, memory_map, parquet; _, a, b = sys.argv; "
+        read = (
+            "feather.read_table(a)"
+            if kind == "an arrow file"
+            else "ipc.open_stream(memory_map(a)).read_all()"
+        )
+        program = (
+            "import sys; from pyarrow import feather, ipc, memory_map, parquet; _, a, b ="
+            " sys.argv; "
+        )
         program += f"parquet.write_table({read}, b)"
         step = f'make parquet of it: python3 -c "{program}" {source} {rows_of}'
     else:
         return
-    raise InputError("a data file is rows in UTF-8, packed or not, or parquet", f"{path} is {kind}", step)
+    raise InputError(
+        "a data file is rows in UTF-8, packed or not, or parquet", f"{path} is {kind}", step
+    )
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys differ; ValueError for one of which the last value would hide another."""
+    """An object whose keys differ; ValueError for one of which the last value would hide
+    another."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {show(next(name for name in names if names.count(name) > 1))} stands there twice")
+        raise ValueError(
+            f"the key {show(next(name for name in names if names.count(name) > 1))} stands there"
+            " twice"
+        )
     return made
 
 
 def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Lines of a file that are not blank: number from 1, byte where it starts in the unpacked file, and the line.
-    InputError for a file that cannot be read or unpacked, or a line above ROW_BYTES."""
+    """Lines of a file that are not blank: number from 1, byte where it starts in the unpacked file,
+    and the line. InputError for a file that cannot be read or unpacked, or a line above
+    ROW_BYTES."""
     number = start = 0
     try:
         with _open(path) as stream:
@@ -256,10 +311,16 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                     _refuse_other(path, raw)
                 if number == 1 and len(raw) > ROW_BYTES and raw.lstrip().startswith(b"["):
                     begins = show(raw[:40].decode(errors="replace"))
-                    raise InputError("every line is one JSON object", f"{path}, line 1: {begins}", _lined(path, raw))
+                    raise InputError(
+                        "every line is one JSON object",
+                        f"{path}, line 1: {begins}",
+                        _lined(path, raw),
+                    )
                 if len(raw) > ROW_BYTES:
                     rule = f"a line of a data file has at most {ROW_BYTES:,} bytes"
-                    raise InputError(rule, f"{path}, line {number}", "cut that row, documents into passages")
+                    raise InputError(
+                        rule, f"{path}, line {number}", "cut that row, documents into passages"
+                    )
                 end = start + len(raw)
                 raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if raw.strip():
@@ -275,7 +336,10 @@ def _open(path: Path) -> IO[bytes]:
     kind = next((ending for magic, ending in _MAGIC.items() if head.startswith(magic)), "")
     if head and kind != (path.suffix if path.suffix in PACKED else ""):
         bare = path.with_suffix("") if path.suffix in PACKED else path
-        rule, step = "a data file is readable by its ending", shlex.join(["mv", str(path), f"{bare}{kind}"])
+        rule, step = (
+            "a data file is readable by its ending",
+            shlex.join(["mv", str(path), f"{bare}{kind}"]),
+        )
         raise InputError(rule, f"{path}, which is {kind or 'not packed'}", step)
     if path.suffix in _OPENERS:
         return cast(IO[bytes], _OPENERS[path.suffix](path, "rb"))
@@ -295,21 +359,36 @@ def _parquet(path: Path) -> Iterator[Row]:
         with ParquetFile(path) as file:
             names = file.schema_arrow.names
             rule = "the columns of a data file have different names"
-            hold(len(set(names)) == len(names), rule, f"{path}: {', '.join(names)}", "rename or drop one of them")
+            hold(
+                len(set(names)) == len(names),
+                rule,
+                f"{path}: {', '.join(names)}",
+                "rename or drop one of them",
+            )
             for batch in file.iter_batches(batch_size=1024):
                 for fields in batch.to_pylist():
                     yield Row(path, f"row {index}", index, fields)
                     index += 1
     except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
-        raise _unreadable(path, f"after row {index}: {' '.join(str(error).split())}", error) from error
+        raise _unreadable(
+            path, f"after row {index}: {' '.join(str(error).split())}", error
+        ) from error
 
 
 def _unreadable(path: Path, found: str, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
         return InputError("a data file must exist", str(path), "check the path")
     if path.is_dir():
-        inside = sorted(file.name for file in path.iterdir() if file.suffix in (".jsonl", ".parquet", *PACKED))
+        inside = sorted(
+            file.name for file in path.iterdir() if file.suffix in (".jsonl", ".parquet", *PACKED)
+        )
         rule, step = "a data file is readable, not a folder", "name a file in it"
-        return InputError(rule, f"{path}, which holds {', '.join(inside[:5]) or 'no jsonl or parquet'}", step)
-    kind = "parquet with text in UTF-8 and dates in range" if path.suffix == ".parquet" else "jsonl, packed or not"
+        return InputError(
+            rule, f"{path}, which holds {', '.join(inside[:5]) or 'no jsonl or parquet'}", step
+        )
+    kind = (
+        "parquet with text in UTF-8 and dates in range"
+        if path.suffix == ".parquet"
+        else "jsonl, packed or not"
+    )
     return InputError(f"a data file must be readable {kind}", f"{path}, {found}", "check the file")

@@ -1,4 +1,5 @@
-"""Engines: what turns token ids into sampled token ids. Importing this package imports neither torch nor vLLM."""
+"""Engines: what turns token ids into sampled token ids. Importing this package imports neither
+torch nor vLLM."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,9 @@ from ssp.engines.simulated import Pace, Script, ScriptedEngine, SimulatedEngine
 
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
-    """The configured engine with the model of the HF folder `model_dir`. `sleeps`: a learner on the same GPUs takes turns
-    with it. InputError for a kind that is not made from a folder, for vLLM where it is not installed."""
+    """The configured engine with the model of the HF folder `model_dir`. `sleeps`: a learner on the
+    same GPUs takes turns with it. InputError for a kind that is not made from a folder, for vLLM
+    where it is not installed."""
     if config.kind == "torch":
         from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
@@ -21,14 +23,19 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
         from ssp.engines.vllm.engine import VllmEngine
 
         return VllmEngine(model_dir, config, sleeps=sleeps)
-    raise InputError("a folder's engine is engine.kind=torch or vllm", config.kind, "set engine.kind=torch")
+    raise InputError(
+        "a folder's engine is engine.kind=torch or vllm", config.kind, "set engine.kind=torch"
+    )
 
 
 def faces(
-    config: EngineConfig, model_dir: str | Path, adapters: Mapping[str, LoraConfig], sleeps: bool = False
+    config: EngineConfig,
+    model_dir: str | Path,
+    adapters: Mapping[str, LoraConfig],
+    sleeps: bool = False,
 ) -> dict[str, Engine]:
-    """An engine for each role of `adapters`, over one vLLM with the base model of the folder `model_dir`. Each generates
-    once it has loaded an adapter. InputError as `create`."""
+    """An engine for each role of `adapters`, over one vLLM with the base model of the folder
+    `model_dir`. Each generates once it has loaded an adapter. InputError as `create`."""
     from ssp.engines.vllm.engine import VllmEngine
     from ssp.engines.vllm.faces import Face
 
@@ -37,11 +44,24 @@ def faces(
 
 
 def acted(config: EngineConfig, script: Script) -> Engine:
-    """The engine without a model that plays `script`: in no time (scripted), or as the settings say (simulated)."""
+    """The engine without a model that plays `script`: in no time (scripted), or as the settings say
+    (simulated)."""
     if config.kind == "scripted":
         return ScriptedEngine(script)
     cost = config.simulated
-    return SimulatedEngine(script, Pace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences))
+    return SimulatedEngine(
+        script, Pace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
+    )
 
 
-__all__ = ["Engine", "Generation", "Sampling", "Script", "ScriptedEngine", "StopWords", "acted", "create", "faces"]
+__all__ = [
+    "Engine",
+    "Generation",
+    "Sampling",
+    "Script",
+    "ScriptedEngine",
+    "StopWords",
+    "acted",
+    "create",
+    "faces",
+]

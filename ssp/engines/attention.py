@@ -1,5 +1,5 @@
-"""Attention of new tokens over a cache of keys and values: of one token a row (`fused`); of pieces of several, on a CPU one
-after another, on a GPU side by side."""
+"""Attention of new tokens over a cache of keys and values: of one token a row (`fused`); of pieces
+of several, on a CPU one after another, on a GPU side by side."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ STEP = 64
 
 @dataclass(frozen=True)
 class Piece:
-    """Ids to feed to one row, from position `start` on. `last`: what follows its last token is to be sampled."""
+    """Ids to feed to one row, from position `start` on. `last`: what follows its last token is to
+    be sampled."""
 
     row: int
     start: int
@@ -29,20 +30,23 @@ class Piece:
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(queries [n, kv_heads, heads / kv_heads, head_dim], a layer's keys, its values) → n * heads * head_dim values."""
+"""(queries [n, kv_heads, heads / kv_heads, head_dim], a layer's keys, its values) → n * heads *
+head_dim values."""
 
 
 def unseen_by(positions: Tensor, length: int) -> Tensor:
-    """What to add to scores: -inf where a query at `positions[i]` must not see key j: [n, length]."""
+    """What to add to scores: -inf where a query at `positions[i]` must not see key j: [n,
+    length]."""
     place = positions.device
     mask = torch.zeros(len(positions), length, device=place)
     return mask.masked_fill_(torch.arange(length, device=place) > positions[:, None], -torch.inf)
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, unseen: Tensor) -> Tensor:
-    """Attention in a narrow type, with scores and sums in float32 (four axes: torch is slow with three). Query [b, kv_heads,
-    n, head_dim], key and value [b, kv_heads, length, head_dim], `unseen` [n, length] or [b, 1, 1, length] → as the query.
-    Heads that share keys stand in one row after the other: `enable_gqa` would copy the keys for each."""
+    """Attention in a narrow type, with scores and sums in float32 (four axes: torch is slow with
+    three). Query [b, kv_heads, n, head_dim], key and value [b, kv_heads, length, head_dim],
+    `unseen` [n, length] or [b, 1, 1, length] → as the query. Heads that share keys stand in one row
+    after the other: `enable_gqa` would copy the keys for each."""
     return F.scaled_dot_product_attention(query, key, value, attn_mask=unseen, scale=1.0)
 
 
@@ -56,12 +60,17 @@ def starts(pieces: Sequence[Piece]) -> list[int]:
     return [0, *accumulate(len(piece.ids) for piece in pieces)]
 
 
-def one_by_one(pieces: Sequence[Piece], rows: Tensor, positions: Tensor, groups: int, dtype: torch.dtype) -> Attend:
-    """For a CPU: nothing is computed that nobody reads. `rows`, `positions` int64 [n], a token each; `groups`: heads that
-    share keys; `dtype`: of the queries."""
+def one_by_one(
+    pieces: Sequence[Piece], rows: Tensor, positions: Tensor, groups: int, dtype: torch.dtype
+) -> Attend:
+    """For a CPU: nothing is computed that nobody reads. `rows`, `positions` int64 [n], a token
+    each; `groups`: heads that share keys; `dtype`: of the queries."""
     begins = starts(pieces)
     own = zip(pieces, begins, begins[1:], strict=False)
-    masks = [unseen_by(positions[a:b], piece.end).to(dtype).repeat_interleave(groups, 0) for piece, a, b in own]
+    masks = [
+        unseen_by(positions[a:b], piece.end).to(dtype).repeat_interleave(groups, 0)
+        for piece, a, b in own
+    ]
 
     def attend(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         n, kv, _, d = q.shape
@@ -80,9 +89,11 @@ def one_by_one(pieces: Sequence[Piece], rows: Tensor, positions: Tensor, groups:
     return attend
 
 
-def side_by_side(pieces: Sequence[Piece], rows: Tensor, positions: Tensor, groups: int, dtype: torch.dtype) -> Attend:
-    """For a GPU, on which a product for each piece takes longer to start than to compute: pieces whose sizes differ by less
-    than twice attend together, each padded to the longest of them."""
+def side_by_side(
+    pieces: Sequence[Piece], rows: Tensor, positions: Tensor, groups: int, dtype: torch.dtype
+) -> Attend:
+    """For a GPU, on which a product for each piece takes longer to start than to compute: pieces
+    whose sizes differ by less than twice attend together, each padded to the longest of them."""
     device, begins = positions.device, starts(pieces)
     alike = dict[int, list[int]]()
     for at, piece in enumerate(pieces):

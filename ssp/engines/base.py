@@ -1,8 +1,8 @@
 """What an engine is: slots that remember, segments that are sampled, versions that are stamped.
 
-Promises, for every implementation: a generation carries exactly the ids that were sampled, their log-probs, and the
-version that drew each; `load` forgets every slot, so that no cache outlives its version (law 1), except in flight.
-Refuses to know text, tags, roles, rewards."""
+Promises, for every implementation: a generation carries exactly the ids that were sampled, their
+log-probs, and the version that drew each; `load` forgets every slot, so that no cache outlives its
+version (law 1), except in flight. Refuses to know text, tags, roles, rewards."""
 
 import itertools
 from collections.abc import Callable, Container, Sequence
@@ -16,8 +16,9 @@ from ssp.base.errors import Fault, InvariantError
 
 
 class StopWords:
-    """Strings that end a segment wherever the tokens' borders lie; the token that completes one is the last. No stop string
-    lies in more than `window` tokens: each has at least one byte. `decode`: ids → text."""
+    """Strings that end a segment wherever the tokens' borders lie; the token that completes one is
+    the last. No stop string lies in more than `window` tokens: each has at least one byte.
+    `decode`: ids → text."""
 
     def __init__(self, strings: Sequence[str], decode: Callable[[Sequence[int]], str]) -> None:
         self.strings = tuple(strings)
@@ -27,11 +28,15 @@ class StopWords:
         self._may_end: dict[int, bool] = {}
 
     def may_end(self, id: int) -> bool:
-        """False for an id that can complete no stop string: its own text has none of their last characters."""
+        """False for an id that can complete no stop string: its own text has none of their last
+        characters."""
         if id not in self._may_end:
             text = self._decode([id])
-            plain = text.strip() and "\ufffd" not in text  # else part of a character, or of a space that joining adds
-            self._may_end[id] = not plain or any(ending.isspace() or ending in text for ending in self._endings)
+            # else part of a character, or of a space that joining adds
+            plain = text.strip() and "\ufffd" not in text
+            self._may_end[id] = not plain or any(
+                ending.isspace() or ending in text for ending in self._endings
+            )
         return self._may_end[id]
 
     def hit(self, ids: Sequence[int]) -> bool:
@@ -41,13 +46,15 @@ class StopWords:
 
 
 def most_rows(n: int) -> int:
-    """Rows of the embedded engine's cache with which a GPU decodes `n`: few sizes, each of which is recorded once."""
+    """Rows of the embedded engine's cache with which a GPU decodes `n`: few sizes, each of which is
+    recorded once."""
     return max(16, 1 << (n - 1).bit_length())
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end it."""
+    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end
+    it."""
 
     temperature: float
     max_tokens: int
@@ -57,10 +64,10 @@ class Sampling:
 
 @dataclass
 class Generation:
-    """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the context's end.
-    `logprobs` are natural logs under the full vocabulary at the sampling temperature (greedy: at temperature 1).
-    `version` drew the last token; `versions`, one a token, are there where weights changed in the middle (`Engine.load`
-    with `keep`)."""
+    """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the
+    context's end. `logprobs` are natural logs under the full vocabulary at the sampling temperature
+    (greedy: at temperature 1). `version` drew the last token; `versions`, one a token, are there
+    where weights changed in the middle (`Engine.load` with `keep`)."""
 
     ids: list[int]
     logprobs: list[float]
@@ -75,18 +82,23 @@ class Engine(Protocol):
     version: int
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Replace the weights (HF parameter names, float32) and forget every slot; later steps on those are errors.
-        `keep`, of live engines (declared in-flight mode): slots and turns go on with the keys and values that they
-        have, and every token from here on is drawn by `version`. No slot that opens later sees these keys."""
+        """Replace the weights (HF parameter names, float32) and forget every slot; later steps on
+        those are errors. `keep`, of live engines (declared in-flight mode): slots and turns go on
+        with the keys and values that they have, and every token from here on is drawn by `version`.
+        No slot that opens later sees these keys."""
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots; what a slot draws depends on its seed, its ids and the weights only."""
 
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """Append `pending[i]` to slot i, then sample until a stop id or `max_tokens`; one `Sampling` for all slots."""
+    def step(
+        self, slots: list[int], pending: list[list[int]], samplings: Sampling
+    ) -> list[Generation]:
+        """Append `pending[i]` to slot i, then sample until a stop id or `max_tokens`; one
+        `Sampling` for all slots."""
 
     def close(self, slots: list[int]) -> None:
-        """Forget slots, and abort their turns: the futures raise Fault `aborted`. Forgotten or closed ones are fine."""
+        """Forget slots, and abort their turns: the futures raise Fault `aborted`. Forgotten or
+        closed ones are fine."""
 
 
 @runtime_checkable
@@ -96,16 +108,21 @@ class FreeEngine(Engine, Protocol):
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
         """`step` for one slot, at once; the future gives its generation, or raises Fault."""
 
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+    def step(
+        self, slots: list[int], pending: list[list[int]], samplings: Sampling
+    ) -> list[Generation]:
         """One turn of each slot, all at once; raises the first error."""
         check_step(slots, pending, slots)
-        futures = [self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
+        futures = [
+            self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)
+        ]
         return [future.result() for future in futures]
 
 
 @runtime_checkable
 class LiveEngine(FreeEngine, Protocol):
-    """A free-running engine of our own: its weights can be replaced in the middle of a turn (`load` with `keep`)."""
+    """A free-running engine of our own: its weights can be replaced in the middle of a turn (`load`
+    with `keep`)."""
 
     def stop(self) -> None:
         """End the engine's thread and give its memory back; turns under way are aborted."""
@@ -116,7 +133,8 @@ class Sleeper(Protocol):
     """An engine that shares its GPUs with a learner."""
 
     def sleep(self) -> None:
-        """Give the memory back; no turn may be under way. Fault `engine_awake` when too much of it stays taken."""
+        """Give the memory back; no turn may be under way. Fault `engine_awake` when too much of it
+        stays taken."""
 
     def wake(self) -> None:
         """Take it again: weights as they were, no cache."""
@@ -159,17 +177,24 @@ class Slots:
 
 
 def drawn_by(marks: Sequence[tuple[int, int]], tokens: int) -> tuple[int, list[int] | None]:
-    """`Generation.version` and `versions` of a turn of so many tokens. `marks`: (tokens drawn before, version that draws
-    from there on), the first of them (0, version)."""
+    """`Generation.version` and `versions` of a turn of so many tokens. `marks`: (tokens drawn
+    before, version that draws from there on), the first of them (0, version)."""
     ends = [*(at for at, _ in marks[1:]), tokens]
-    versions = [version for (at, version), end in zip(marks, ends, strict=True) for _ in range(at, end)]
+    versions = [
+        version for (at, version), end in zip(marks, ends, strict=True) for _ in range(at, end)
+    ]
     return (versions or [marks[-1][1]])[-1], versions if len(set(versions)) > 1 else None
 
 
-def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]) -> None:
-    """InvariantError unless slots are distinct and open, one pending list each. `known`: the open ones."""
+def check_step(
+    slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]
+) -> None:
+    """InvariantError unless slots are distinct and open, one pending list each. `known`: the open
+    ones."""
     if len(slots) != len(pending) or len(set(slots)) != len(slots):
-        raise InvariantError(f"{len(slots)} slots ({len(set(slots))} distinct), {len(pending)} pending lists")
+        raise InvariantError(
+            f"{len(slots)} slots ({len(set(slots))} distinct), {len(pending)} pending lists"
+        )
     gone = [slot for slot in slots if slot not in known]
     if gone:
         raise InvariantError(f"slots {gone[:5]} are not open: closed, or forgotten by load()")
@@ -178,14 +203,19 @@ def check_step(slots: Sequence[int], pending: Sequence[Sequence[int]], known: Co
 def once(
     engine: Engine, seeds: Sequence[int], prompts: Sequence[list[int]], sampling: Sampling
 ) -> list[Generation | Fault]:
-    """One turn of a new slot for each prompt, or the fault that hit it: of a lock-step engine, all of them."""
+    """One turn of a new slot for each prompt, or the fault that hit it: of a lock-step engine, all
+    of them."""
     slots = engine.open(list(seeds))
     try:
         if isinstance(engine, FreeEngine):
-            futures = [engine.submit(slot, ids, sampling) for slot, ids in zip(slots, prompts, strict=True)]
+            futures = [
+                engine.submit(slot, ids, sampling) for slot, ids in zip(slots, prompts, strict=True)
+            ]
             faults = [future.exception() for future in futures]
             pairs = zip(futures, faults, strict=True)
-            return [fault if isinstance(fault, Fault) else future.result() for future, fault in pairs]
+            return [
+                fault if isinstance(fault, Fault) else future.result() for future, fault in pairs
+            ]
         return list(engine.step(slots, list(prompts), sampling)) if slots else []
     except Fault as fault:
         return [fault] * len(slots)

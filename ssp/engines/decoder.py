@@ -1,9 +1,11 @@
-"""The decoder of three families for inference: weights packed for speed, one forward over a KV cache. Llama (llama3 rope
-scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything else is an InputError.
+"""The decoder of three families for inference: weights packed for speed, one forward over a KV
+cache. Llama (llama3 rope scaling too), Qwen2 and Qwen3, with tied or own output matrix; anything
+else is an InputError.
 
-Promises the same function as the stock model (to float32 rounding), on a CPU or a GPU: every tensor of a forward is made on
-the decoder's device. Rewrites, exact in real numbers: norm weights and 1/sqrt(head_dim) are multiplied into what comes
-behind them, and without norms of queries and keys "rotate half" is a second projection."""
+Promises the same function as the stock model (to float32 rounding), on a CPU or a GPU: every tensor
+of a forward is made on the decoder's device. Rewrites, exact in real numbers: norm weights and
+1/sqrt(head_dim) are multiplied into what comes behind them, and without norms of queries and keys
+"rotate half" is a second projection."""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from torch import Tensor
 
 from ssp.base.errors import InputError, hold
 from ssp.base.shape import FAMILIES, Shape, context
-from ssp.engines.attention import STEP, Attend, Piece, even, fused, one_by_one, side_by_side, starts, unseen_by
+from ssp.engines.attention import (
+    STEP,
+    Attend,
+    Piece,
+    even,
+    fused,
+    one_by_one,
+    side_by_side,
+    starts,
+    unseen_by,
+)
 
 CPU = torch.device("cpu")
 _SAVE = "save the model again"
@@ -28,7 +40,8 @@ _NEXT = "use a Llama, Qwen2 or Qwen3 checkpoint, or another engine.kind"
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary positions: base and, for llama3, how low frequencies are stretched (Llama 3.1, arXiv 2407.21783)."""
+    """Rotary positions: base and, for llama3, how low frequencies are stretched (Llama 3.1, arXiv
+    2407.21783)."""
 
     theta: float
     factor: float = 1.0
@@ -37,11 +50,13 @@ class Rope:
     original: int = 8192
 
     def frequencies(self, head_dim: int) -> Tensor:
-        """Radians a position, float32 [head_dim / 2], rounded as the model library rounds them: angles are frequencies
-        times positions, so that another rounding grows with the position. A wave longer than `original` / `low` is
-        `factor` times longer, one shorter than `original` / `high` as it was; the frequencies of those in between are a
-        linear mix of both."""
-        plain: Tensor = 1.0 / self.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32, device=CPU) / head_dim)
+        """Radians a position, float32 [head_dim / 2], rounded as the model library rounds them:
+        angles are frequencies times positions, so that another rounding grows with the position. A
+        wave longer than `original` / `low` is `factor` times longer, one shorter than `original` /
+        `high` as it was; the frequencies of those in between are a linear mix of both."""
+        plain: Tensor = 1.0 / self.theta ** (
+            torch.arange(0, head_dim, 2, dtype=torch.float32, device=CPU) / head_dim
+        )
         if self.factor == 1.0:
             return plain
         turns = self.original * plain / (2 * math.pi)
@@ -59,7 +74,8 @@ class Architecture(Shape):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Architecture:
-        """From an HF config as a mapping. InputError for anything that the engine does not compute."""
+        """From an HF config as a mapping. InputError for anything that the engine does not
+        compute."""
         family = str(config.get("model_type"))
         rule = f"the torch engine computes {', '.join(FAMILIES.values())} models"
         hold(family in FAMILIES, rule, f"model_type = {family}", _NEXT)
@@ -77,7 +93,10 @@ def _check(config: Mapping[str, Any], family: str) -> None:
     facts: dict[str, tuple[object, object]] = {
         "hidden_act": (config.get("hidden_act", "silu"), "silu"),
         "use_sliding_window": (bool(config.get("use_sliding_window", False)), False),
-        "layer_types": (sorted(set(config.get("layer_types") or ["full_attention"])), ["full_attention"]),
+        "layer_types": (
+            sorted(set(config.get("layer_types") or ["full_attention"])),
+            ["full_attention"],
+        ),
         "mlp_bias": (bool(config.get("mlp_bias", False)), False),
         "quantization_config": (config.get("quantization_config"), None),
     }
@@ -86,7 +105,13 @@ def _check(config: Mapping[str, Any], family: str) -> None:
     for name, (found, supported) in facts.items():
         rule = f"the torch engine computes {family} models with {name} = {supported}"
         hold(found == supported, rule, f"{name} = {found}", _NEXT)
-    needed = ("num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
+    needed = (
+        "num_attention_heads",
+        "hidden_size",
+        "num_hidden_layers",
+        "intermediate_size",
+        "vocab_size",
+    )
     for name in needed:
         if not isinstance(config.get(name), int):
             raise InputError(f"a model's configuration gives {name}", config.get(name), _SAVE)
@@ -95,19 +120,29 @@ def _check(config: Mapping[str, Any], family: str) -> None:
 def _rope(config: Mapping[str, Any], family: str) -> Rope:
     """From `rope_parameters`, or from `rope_theta` and `rope_scaling` as older tools write them."""
     given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    hold(isinstance(given, dict), "a model's configuration gives rope_parameters as an object", given, _SAVE)
+    hold(
+        isinstance(given, dict),
+        "a model's configuration gives rope_parameters as an object",
+        given,
+        _SAVE,
+    )
     kind = given.get("rope_type", given.get("type", "default"))
     theta, partial = (
         _number(given if name in given else config, name, default)
         for name, default in (("rope_theta", 10000.0), ("partial_rotary_factor", 1.0))
     )
     if kind not in ("default", "llama3") or partial != 1.0:
-        rule = f"the torch engine computes {family} models with rope type default or llama3 over whole heads"
+        rule = (
+            f"the torch engine computes {family} models with rope type default or llama3 over whole"
+            " heads"
+        )
         raise InputError(rule, f"rope type = {kind}, partial_rotary_factor = {partial}", _NEXT)
     if kind == "default":
         return Rope(theta)
     try:
-        factor, low, high = (float(given[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+        factor, low, high = (
+            float(given[key]) for key in ("factor", "low_freq_factor", "high_freq_factor")
+        )
         return Rope(theta, factor, low, high, int(given["original_max_position_embeddings"]))
     except KeyError as error:
         raise InputError(f"rope type llama3 gives {error.args[0]}", dict(given), _SAVE) from error
@@ -124,17 +159,19 @@ def _number(config: Mapping[str, Any], name: str, default: float) -> float:
 
 @dataclass
 class _Layer:
-    qkv: Tensor  # [hidden, 2 * (heads + kv_heads) * head_dim + kv_heads * head_dim]: q k, rotated q k, v
+    # [hidden, 2 * (heads + kv_heads) * head_dim + kv_heads * head_dim]: q k, rotated q k, v
+    qkv: Tensor
     qkv_bias: Tensor
-    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]; where there is one, qkv has no rotated part
+    # [heads + kv_heads, head_dim]; where there is one, qkv has no rotated part
+    qk_norm: Tensor | None
     out: Tensor  # [heads * head_dim, hidden]
     gate_up: Tensor  # [hidden, 2 * mlp]
     down: Tensor  # [mlp, hidden]
 
 
 class Cache:
-    """Keys and values, a layer each: [rows, kv_heads, length, head_dim], in the type of the weights. It only grows, `grown`
-    times so far; unused places are finite."""
+    """Keys and values, a layer each: [rows, kv_heads, length, head_dim], in the type of the
+    weights. It only grows, `grown` times so far; unused places are finite."""
 
     def __init__(self, shape: Architecture, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.dtype, self.device = shape, dtype, device
@@ -150,7 +187,8 @@ class Cache:
             for tensors, new in zip(old, (self.keys, self.values), strict=True):
                 fresh = torch.zeros(size, dtype=self.dtype, device=self.device)
                 if self.rows:
-                    fresh[: self.rows, :, : self.length] = tensors.pop(0)  # and is gone: never two caches at a time
+                    # and is gone: never two caches at a time
+                    fresh[: self.rows, :, : self.length] = tensors.pop(0)
                 new.append(fresh)
         self.rows, self.length, self.grown = rows, length, self.grown + 1
 
@@ -181,7 +219,8 @@ class Decoder:
         device: torch.device = CPU,
     ) -> None:
         self.shape, self.dtype, self.device = shape, dtype, device
-        if device.type == "cuda":  # it plans each new shape anew, and the keys grow with every token
+        # it plans each new shape anew, and the keys grow with every token
+        if device.type == "cuda":
             torch.backends.cuda.enable_cudnn_sdp(False)
         for name, size in shape.tensors().items():
             if name not in weights or tuple(weights[name].shape) != size:
@@ -206,12 +245,17 @@ class Decoder:
 
         def project(x: str) -> Tensor:  # weight and bias
             weight = take(f"{prefix}self_attn.{x}_proj.weight") * before
-            bias = take(f"{prefix}self_attn.{x}_proj.bias") if shape.bias else weight.new_zeros(len(weight))
+            bias = (
+                take(f"{prefix}self_attn.{x}_proj.bias")
+                if shape.bias
+                else weight.new_zeros(len(weight))
+            )
             return torch.cat([weight, bias[:, None]], 1)
 
         q, k, v = map(project, "qkv")
         qk_norm = None
-        if shape.qk_norm:  # the rows' norms are needed before they turn, and take the scale of q away
+        # the rows' norms are needed before they turn, and take the scale of q away
+        if shape.qk_norm:
             norms = [take(f"{prefix}self_attn.{x}_norm.weight") for x in "qk"]
             qk_norm = torch.stack([norms[0] * scale] * shape.heads + [norms[1]] * shape.kv_heads)
             qkv = torch.cat([q, k, v]).to(self.dtype)
@@ -220,7 +264,10 @@ class Decoder:
             first, second = qk.view(-1, 2, shape.head_dim // 2, shape.hidden + 1).unbind(1)
             rotated = torch.stack([-second, first], 1).view_as(qk)
             qkv = torch.cat([qk, rotated, v]).to(self.dtype)
-        gate_up = torch.cat([take(prefix + "mlp.gate_proj.weight"), take(prefix + "mlp.up_proj.weight")]) * after
+        gate_up = (
+            torch.cat([take(prefix + "mlp.gate_proj.weight"), take(prefix + "mlp.up_proj.weight")])
+            * after
+        )
         return _Layer(
             qkv=qkv[:, :-1].t().contiguous(),
             qkv_bias=qkv[:, -1].contiguous(),
@@ -233,7 +280,10 @@ class Decoder:
     @torch.inference_mode()
     def become(self, other: Decoder) -> None:
         """Take the weights of another one of the same shape, in place."""
-        own, new = ([one.embed, one.head, *(t for x in one.layers for t in vars(x).values())] for one in (self, other))
+        own, new = (
+            [one.embed, one.head, *(t for x in one.layers for t in vars(x).values())]
+            for one in (self, other)
+        )
         for mine, theirs in zip(own, new, strict=True):
             if mine is not None:
                 mine.copy_(theirs)
@@ -248,22 +298,34 @@ class Decoder:
         return F.rms_norm(x, x.shape[-1:], eps=self.shape.eps)
 
     def _forward(
-        self, cache: Cache, ids: Tensor, rows: Tensor, positions: Tensor, attend: Attend, ends: Tensor | None = None
+        self,
+        cache: Cache,
+        ids: Tensor,
+        rows: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        ends: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the cache. `ids`, `rows`,
-        `positions`: int64 [n]. `attend` mixes the values of one layer for all n queries. With `ends`, int64 [m], the
-        last layer gives these of the n only, [m, hidden]: nobody reads what it makes of the others."""
+        """Hidden states before the last norm, [n, hidden], of n tokens; fills their places in the
+        cache. `ids`, `rows`, `positions`: int64 [n]. `attend` mixes the values of one layer for all
+        n queries. With `ends`, int64 [m], the last layer gives these of the n only, [m, hidden]:
+        nobody reads what it makes of the others."""
         shape, n, d = self.shape, len(ids), self.shape.head_dim
         self._rotary(cache.length)
         x = self.embed.index_select(0, ids)
-        cos, sin = self._cos.index_select(0, positions)[:, None], self._sin.index_select(0, positions)[:, None]
+        cos, sin = (
+            self._cos.index_select(0, positions)[:, None],
+            self._sin.index_select(0, positions)[:, None],
+        )
         heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads, device=self.device)
         places = (heads * cache.length + positions[:, None]).view(-1)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             qk, v = (part.to(self.dtype) for part in self._project(layer, x, cos, sin))
             keys.view(-1, d).index_copy_(0, places, qk[:, shape.heads :].reshape(-1, d))
             values.view(-1, d).index_copy_(0, places, v.reshape(-1, d))
-            mixed = attend(qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values).reshape(n, -1)
+            mixed = attend(
+                qk[:, : shape.heads].view(n, shape.kv_heads, -1, d), keys, values
+            ).reshape(n, -1)
             if ends is not None and layer is self.layers[-1]:
                 x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
             x = torch.addmm(x, mixed, layer.out)
@@ -272,9 +334,14 @@ class Decoder:
         return x
 
     def _project(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys with their rotary positions, float32 [n, heads + kv_heads, head_dim], and values."""
+        """Queries and keys with their rotary positions, float32 [n, heads + kv_heads, head_dim],
+        and values."""
         shape, n, both = self.shape, len(x), self.shape.heads + self.shape.kv_heads
-        qkv = torch.addmm(layer.qkv_bias, self._unit(x), layer.qkv).float().view(n, -1, shape.head_dim)
+        qkv = (
+            torch.addmm(layer.qkv_bias, self._unit(x), layer.qkv)
+            .float()
+            .view(n, -1, shape.head_dim)
+        )
         if layer.qk_norm is None:
             qk, rotated, v = qkv.split([both, both, shape.kv_heads], 1)
         else:
@@ -284,9 +351,12 @@ class Decoder:
             rotated = torch.cat([-second, first], 2)
         return torch.addcmul(qk * cos, rotated, sin), v
 
-    def decode(self, cache: Cache, ids: Tensor, positions: Tensor, length: int, rows: Tensor | None = None) -> Tensor:
-        """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n, hidden]. All attend in
-        one product over the longest row's `length`. `rows`, int64 [n]: where keys and values go instead."""
+    def decode(
+        self, cache: Cache, ids: Tensor, positions: Tensor, length: int, rows: Tensor | None = None
+    ) -> Tensor:
+        """One token for each of the rows 0 .. n-1: `ids`, `positions` int64 [n] → hidden states [n,
+        hidden]. All attend in one product over the longest row's `length`. `rows`, int64 [n]: where
+        keys and values go instead."""
         n, length = len(ids), length if self.device.type == "cpu" else even(length)
         unseen = unseen_by(positions, length)[:, None].to(self.dtype)
 
@@ -303,18 +373,22 @@ class Decoder:
         return self._forward(cache, ids, rows, positions, attend)
 
     def prefill(self, cache: Cache, pieces: Sequence[Piece]) -> Tensor:
-        """Feed pieces, packed without padding; hidden state of the last token of each that is `last`. A piece follows what
-        its row holds, and earlier pieces of the same row in the same call."""
+        """Feed pieces, packed without padding; hidden state of the last token of each that is
+        `last`. A piece follows what its row holds, and earlier pieces of the same row in the same
+        call."""
         told = (
             [id for piece in pieces for id in piece.ids],
             [piece.row for piece in pieces for _ in piece.ids],
             [place for piece in pieces for place in range(piece.start, piece.end)],
             [end - 1 for piece, end in zip(pieces, starts(pieces)[1:], strict=True) if piece.last],
         )
-        whole = torch.tensor([number for numbers in told for number in numbers], device=self.device)  # one transfer
+        # one transfer
+        whole = torch.tensor([number for numbers in told for number in numbers], device=self.device)
         ids, rows, positions, ends = whole.split([len(numbers) for numbers in told])
         together = one_by_one if self.device.type == "cpu" else side_by_side
-        attend = together(pieces, rows, positions, self.shape.heads // self.shape.kv_heads, self.dtype)
+        attend = together(
+            pieces, rows, positions, self.shape.heads // self.shape.kv_heads, self.dtype
+        )
         return self._forward(cache, ids, rows, positions, attend, ends)
 
     def logits(self, x: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ _AGAIN = "save the model again, with its configuration"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a parameter lies: its file, and its name, shape and type there, as safetensors has them."""
+    """Where a parameter lies: its file, and its name, shape and type there, as safetensors has
+    them."""
 
     file: Path
     name: str
@@ -53,7 +54,9 @@ class ModelFolder:
         self.path = path
         self.config: dict[str, Any] = dict(read_json(path / CONFIG))
         self.files = weight_files(path)
-        step = f"merge the adapter (merge_and_unload of peft), or remove {ADAPTER} where that is done"
+        step = (
+            f"merge the adapter (merge_and_unload of peft), or remove {ADAPTER} where that is done"
+        )
         alone = not (path / ADAPTER).exists()
         hold(alone, "a model folder holds no adapter", f"{ADAPTER} in {path}", step)
         self.places = self._read_headers()
@@ -84,7 +87,8 @@ class ModelFolder:
         return at.shape[0] if at is not None else 0
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Parameter by its Hugging Face name → float32 array. InputError for one that is not finite."""
+        """Parameter by its Hugging Face name → float32 array. InputError for one that is not
+        finite."""
         arrays: dict[str, np.ndarray] = {}
         for name, place in self.places.items():
             arrays[name] = self._tensor(place).float().numpy()
@@ -96,7 +100,8 @@ class ModelFolder:
     def plain(self) -> Iterator[Path]:
         """A folder in which vLLM and transformers find this model too, while the context lives.
 
-        It is `path` itself where nothing in it misleads them, else a temporary one, with links to the
+        It is `path` itself where nothing in it misleads them, else a temporary one, with links to
+        the
         files that count."""
         lying = {file.name for file in self.path.glob("*.safetensors")}
         renamed = [name for name, place in self.places.items() if place.name != name]
@@ -123,7 +128,10 @@ class ModelFolder:
 
         places: dict[str, StoredTensor] = {}
         for file in self.files:
-            rule, step = f"{file} must be a readable safetensors file", "copy or save the model again"
+            rule, step = (
+                f"{file} must be a readable safetensors file",
+                "copy or save the model again",
+            )
             torn = holding(SafetensorError, rule, str, step)
             with torn, safe_open(file, framework="np") as opened:
                 for name in opened.keys():  # noqa: SIM118

@@ -1,8 +1,10 @@
-"""Decoding by CUDA graphs: the kernels of a token, recorded once for each size and then started together.
+"""Decoding by CUDA graphs: the kernels of a token, recorded once for each size and then started
+together.
 
-A token of SmolLM2-135M is about 650 kernels, which a host starts in 12 ms and a GPU computes in a fraction of that.
-Promises the hidden states of `Decoder.decode` for rows 0 .. n-1, and to write nothing but their places in the cache and the
-first place of its last row, which is nobody's: a size has more rows than are decoded."""
+A token of SmolLM2-135M is about 650 kernels, which a host starts in 12 ms and a GPU computes in a
+fraction of that. Promises the hidden states of `Decoder.decode` for rows 0 .. n-1, and to write
+nothing but their places in the cache and the first place of its last row, which is nobody's: a size
+has more rows than are decoded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +25,8 @@ _recording = Lock()
 
 
 def recorder() -> Record:
-    """`Record` by CUDA graphs that share their memory, since one computes at a time and what it gives is copied at once.
-    Other threads may use the GPU meanwhile."""
+    """`Record` by CUDA graphs that share their memory, since one computes at a time and what it
+    gives is copied at once. Other threads may use the GPU meanwhile."""
     pool = torch.cuda.graph_pool_handle()
 
     def recorded(compute: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
@@ -46,8 +48,8 @@ class _Size:
 
 
 class Graphs:
-    """Graphs of one decoder, whose weights may change in place (`Decoder.become`), over one cache; `records`: makes what
-    records those of one cache's memory."""
+    """Graphs of one decoder, whose weights may change in place (`Decoder.become`), over one cache;
+    `records`: makes what records those of one cache's memory."""
 
     def __init__(self, model: Decoder, records: Callable[[], Record] = recorder) -> None:
         self._model, self._records = model, records
@@ -68,7 +70,9 @@ class Graphs:
             size = self._sizes[rows, length] = self._made(cache, ids.new_zeros(3, rows), length)
         spare = (0, 0, cache.rows - 1)
         given = (ids, positions, torch.arange(n, device=ids.device))
-        for own, mine, others in zip((size.ids, size.positions, size.rows), given, spare, strict=True):
+        for own, mine, others in zip(
+            (size.ids, size.positions, size.rows), given, spare, strict=True
+        ):
             own[:n], own[n:] = mine, others
         size.again()
         return size.hidden[:n].clone()

@@ -1,7 +1,8 @@
-"""A thread that alone touches something: it works in rounds, and does what others order between two rounds.
+"""A thread that alone touches something: it works in rounds, and does what others order between two
+rounds.
 
-Promises that whoever waits for an answer gets one: the result, the error, or the Fault that ended the thread; after that
-nothing is done any more."""
+Promises that whoever waits for an answer gets one: the result, the error, or the Fault that ended
+the thread; after that nothing is done any more."""
 
 import queue
 import threading
@@ -13,18 +14,25 @@ from ssp.base.errors import Fault, SspError
 
 T = TypeVar("T")
 Order = Callable[[Fault | None], None]
-"""Called once, on the thread: with None, or instead of being done with the Fault that ended the thread."""
+"""Called once, on the thread: with None, or instead of being done with the Fault that ended the
+thread."""
 
 on_error: Callable[[BaseException], None] = lambda error: None  # noqa: E731
-"""Called on a thread that an error ends, first of all: an engine's own process sets it, to end too."""
+"""Called on a thread that an error ends, first of all: an engine's own process sets it, to end
+too."""
 
 
 class OrderThread:
-    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread does. An error of a
-    round, or one of an order that is not ours, ends the thread with Fault `engine_down`."""
+    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread
+    does. An error of a round, or one of an order that is not ours, ends the thread with Fault
+    `engine_down`."""
 
     def __init__(
-        self, name: str, busy: Callable[[], bool], round: Callable[[], None], end: Callable[[Fault], None]
+        self,
+        name: str,
+        busy: Callable[[], bool],
+        round: Callable[[], None],
+        end: Callable[[Fault], None],
     ) -> None:
         self._busy, self._round, self._end = busy, round, end
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
@@ -35,7 +43,8 @@ class OrderThread:
         self._thread.start()
 
     def order(self, order: Order) -> None:
-        """Have `order` called on the thread, between two rounds; at once, and here, when the thread has ended."""
+        """Have `order` called on the thread, between two rounds; at once, and here, when the thread
+        has ended."""
         with self._gate:
             if self._over is None:
                 self._orders.put(order)
@@ -43,7 +52,8 @@ class OrderThread:
         order(self._over)
 
     def ask(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done on the thread between two rounds; its error, or the Fault that ended the thread."""
+        """The result of `work`, done on the thread between two rounds; its error, or the Fault that
+        ended the thread."""
         answer: Future[T] = Future()
 
         def told(over: Fault | None) -> None:

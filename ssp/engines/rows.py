@@ -1,7 +1,8 @@
-"""The rows of the embedded engine's cache: which slot has which, how far it is filled, what it still owes.
+"""The rows of the embedded engine's cache: which slot has which, how far it is filled, what it
+still owes.
 
-Promises that a row's keys and values are its slot's ids and nothing else's, and that a prompt which several slots share is
-read once by each version (`prefix`)."""
+Promises that a row's keys and values are its slot's ids and nothing else's, and that a prompt which
+several slots share is read once by each version (`prefix`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +14,9 @@ from torch import Tensor
 from ssp.engines.decoder import CPU, Architecture, Cache, Decoder, Piece
 from ssp.engines.graphs import Graphs
 
-# Tokens in one prefill call, about: large enough for the matrices, small enough for the cache. Tokens of one row in one
-# product: longer ones waste work on keys that come later; shorter ones a GPU's time between two of them.
+# Tokens in one prefill call, about: large enough for the matrices, small enough for the cache.
+# Tokens of one row in one product: longer ones waste work on keys that come later; shorter ones a
+# GPU's time between two of them.
 _PREFILL = {"cpu": (512, 128), "cuda": (4096, 1024)}
 
 
@@ -22,7 +24,9 @@ class Rows:
     """`config`: a model's configuration; `device`: where all tensors are, the books are the host's.
     InputError for another architecture."""
 
-    def __init__(self, config: Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], dtype: str, prefix: bool, device: torch.device = CPU
+    ) -> None:
         self.shape = Architecture.of(config)
         self.dtype, self.prefix = getattr(torch, dtype), prefix
         self.device = device
@@ -33,17 +37,20 @@ class Rows:
         self.forget()
 
     def forget(self) -> None:
-        """No slot is open any more. The cache keeps its memory: places beyond a row's length are never read."""
+        """No slot is open any more. The cache keeps its memory: places beyond a row's length are
+        never read."""
         self.row: dict[int, int] = {}  # slot → row
-        # by row: slot (-1: free), positions filled, numbers drawn, token sampled but not yet fed (-1: none), seed
+        # by row: slot (-1: free), positions filled, numbers drawn, token sampled but not yet fed
+        # (-1: none), seed
         self.slot, self.length, self.drawn, self.owed = (np.zeros(0, np.int64) for _ in range(4))
         self.seed = np.zeros(0, np.uint64)
-        self._holder: dict[tuple[int, ...], int] = {}  # prompt → a slot that this version read it for
+        # prompt → a slot that this version read it for
+        self._holder: dict[tuple[int, ...], int] = {}
         self._prompt: dict[int, tuple[int, ...]] = {}
 
     def replace(self, model: Decoder, keep: bool) -> None:
-        """Compute with `model`, which the caller gives away, from now on; `keep`: rows stay as they are, and no later slot
-        reads them."""
+        """Compute with `model`, which the caller gives away, from now on; `keep`: rows stay as they
+        are, and no later slot reads them."""
         if self.model is None or self._graphs is None:
             self.model, self._graphs = model, Graphs(model) if self.device.type == "cuda" else None
         else:  # they know where its weights are
@@ -97,8 +104,8 @@ class Rows:
         return int(self.length[row]) + int(self.owed[row] >= 0)
 
     def gather(self, slots: list[int], first: int, length: int = 0) -> np.ndarray:
-        """Move the slots' rows, none of them lower, to `first` and up; returns which of `slots` is in each, int64 [n].
-        `length`: positions in use by rows that are not booked yet."""
+        """Move the slots' rows, none of them lower, to `first` and up; returns which of `slots` is
+        in each, int64 [n]. `length`: positions in use by rows that are not booked yet."""
         n = len(slots)
         rows = np.array([self.row[slot] for slot in slots])
         outside = rows[rows >= first + n]
@@ -126,12 +133,13 @@ class Rows:
         self.cache.reserve(len(self.slot) + 1, length)
 
     def feed(self, first: int, pending: list[list[int]], most: int) -> tuple[Tensor, list[int]]:
-        """Read ragged ids into the rows from `first` on, and make room for `most` more: hidden states of each row's last id,
-        [n, hidden], and these ids."""
+        """Read ragged ids into the rows from `first` on, and make room for `most` more: hidden
+        states of each row's last id, [n, hidden], and these ids."""
         # What a row sampled last comes in front: its keys are not in the cache yet.
         rows = range(first, first + len(pending))
         feeds = [
-            ([int(self.owed[row])] if self.owed[row] >= 0 else []) + ids for row, ids in zip(rows, pending, strict=True)
+            ([int(self.owed[row])] if self.owed[row] >= 0 else []) + ids
+            for row, ids in zip(rows, pending, strict=True)
         ]
         longest = int(self.length[first : first + len(feeds)].max()) + max(map(len, feeds))
         self._reserve(longest + most)
@@ -145,12 +153,15 @@ class Rows:
             self.cache.copy(torch.tensor(origins), torch.tensor(copies), length)
             self.length[copies] = self.length[origins]
             place = {row: i for i, row in enumerate(read)}
-            hidden = hidden.index_select(0, torch.tensor([place[source] for source in sources], device=self.device))
+            hidden = hidden.index_select(
+                0, torch.tensor([place[source] for source in sources], device=self.device)
+            )
         return hidden, [ids[-1] for ids in feeds]
 
     def _shared(self, first: int, feeds: list[list[int]]) -> list[int]:
-        """For each row the row that reads its feed, itself or an earlier one with the same prompt. What an open slot of an
-        earlier call holds is copied at once, and only the last id is left to feed."""
+        """For each row the row that reads its feed, itself or an earlier one with the same prompt.
+        What an open slot of an earlier call holds is copied at once, and only the last id is left
+        to feed."""
         sources, reader = [], dict[tuple[int, ...], int]()
         for row, ids in enumerate(feeds, first):
             source = row
@@ -161,14 +172,17 @@ class Rows:
                 if holder == slot:
                     self._prompt[slot] = prompt
                 elif source == row and len(ids) > 1:
-                    self.cache.copy(torch.tensor([self.row[holder]]), torch.tensor([row]), len(ids) - 1)
+                    self.cache.copy(
+                        torch.tensor([self.row[holder]]), torch.tensor([row]), len(ids) - 1
+                    )
                     self.length[row] = len(ids) - 1
                     feeds[row - first] = ids[-1:]
             sources.append(source)
         return sources
 
     def _prefill(self, rows: list[int], feeds: list[list[int]]) -> Tensor:
-        """Feed ragged ids to `rows`; returns the hidden state of each row's last one, [n, hidden]."""
+        """Feed ragged ids to `rows`; returns the hidden state of each row's last one, [n,
+        hidden]."""
         assert self.model is not None
         hidden: list[Tensor] = []
         call: list[Piece] = []

@@ -32,25 +32,38 @@ def keys_belong_to_the_kind(cfg: Config) -> None:
                 key = f"{role}.engine.{item.name}"
                 rule = f"{key} belongs to engine.kind={' or '.join(kinds)}"
                 found = f"{value} with engine.kind={engine.kind}"
-                raise InputError(rule, found, f"leave {key} out, or set {role}.engine.kind={kinds[0]}")
+                raise InputError(
+                    rule, found, f"leave {key} out, or set {role}.engine.kind={kinds[0]}"
+                )
 
 
 def scripts_are_not_learned_from(cfg: Config) -> None:
-    """What a script says has no probability and recalls nothing, so who learns from it only pretends to. Its questions have
-    no true answer: a verifier that reads would reject them, or play a script itself."""
+    """What a script says has no probability and recalls nothing, so who learns from it only
+    pretends to. Its questions have no true answer: a verifier that reads would reject them, or play
+    a script itself."""
     for role in cfg.roles:
         block = cfg.block(role)
         acted = block.engine.kind in ACTED
         if acted != (block.learner.kind == "simulated"):
-            rule = f"{role}.learner.kind is simulated where {role}.engine.kind is {' or '.join(ACTED)}, and only there"
+            rule = (
+                f"{role}.learner.kind is simulated where {role}.engine.kind is"
+                f" {' or '.join(ACTED)}, and only there"
+            )
             found = f"engine.kind={block.engine.kind}, learner.kind={block.learner.kind}"
-            raise InputError(rule, found, f"set {role}.learner.kind={'simulated' if acted else 'torch'}")
-        rule, step = f"{role}.search.kind is retriever where a script plays", f"set {role}.search.kind=retriever"
+            raise InputError(
+                rule, found, f"set {role}.learner.kind={'simulated' if acted else 'torch'}"
+            )
+        rule, step = (
+            f"{role}.search.kind is retriever where a script plays",
+            f"set {role}.search.kind=retriever",
+        )
         hold(not acted or block.search.kind == "retriever", rule, block.search.kind, step)
     kinds = {cfg.proposer.engine.kind, cfg.solver.engine.kind}
     if PROPOSER in cfg.roles and kinds.intersection(ACTED) and cfg.referee.verifier != "none":
         rule = f"referee.verifier is none where a script plays (engine.kind={' or '.join(ACTED)})"
-        raise InputError(rule, cfg.referee.verifier, "set referee.verifier=none referee.evidence=none")
+        raise InputError(
+            rule, cfg.referee.verifier, "set referee.verifier=none referee.evidence=none"
+        )
 
 
 def engines_have_an_address(cfg: Config) -> None:
@@ -62,4 +75,8 @@ def engines_have_an_address(cfg: Config) -> None:
             check_address(f"{key} (--policy)", engine.url, step)
 
 
-RULES: tuple[Rule, ...] = (engines_have_an_address, keys_belong_to_the_kind, scripts_are_not_learned_from)
+RULES: tuple[Rule, ...] = (
+    engines_have_an_address,
+    keys_belong_to_the_kind,
+    scripts_are_not_learned_from,
+)

@@ -1,8 +1,9 @@
-"""Engines without a model: they play a script, in no time or in the time that a model of costs gives.
+"""Engines without a model: they play a script, in no time or in the time that a model of costs
+gives.
 
-Log-probs are 0.0: a script is certain of what it says. The cost model: a step of `running` sequences takes `base + each *
-running` seconds and gives each one token; at most `sequences` run at once, the others wait in the order in which they came.
-"""
+Log-probs are 0.0: a script is certain of what it says. The cost model: a step of `running`
+sequences takes `base + each * running` seconds and gives each one token; at most `sequences` run at
+once, the others wait in the order in which they came."""
 
 import heapq
 import math
@@ -20,11 +21,13 @@ from ssp.base.errors import Fault, InvariantError
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step, drawn_by
 
 Script = Callable[[list[int], int, int], list[int]]
-"""(ids of the slot so far, the slot's seed, turn from 0) → ids of the next turn; cut after the first stop id."""
+"""(ids of the slot so far, the slot's seed, turn from 0) → ids of the next turn; cut after the
+first stop id."""
 
 
 class ScriptedEngine(Slots):
-    """Plays `script` in every slot, in lock step and in no time. Deterministic as far as the script is."""
+    """Plays `script` in every slot, in lock step and in no time. Deterministic as far as the script
+    is."""
 
     def __init__(self, script: Script, version: int = 0) -> None:
         super().__init__()
@@ -37,17 +40,24 @@ class ScriptedEngine(Slots):
         self.version = version
         self._slots.clear()
 
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+    def step(
+        self, slots: list[int], pending: list[list[int]], samplings: Sampling
+    ) -> list[Generation]:
         """One turn of the script in each slot."""
         check_step(slots, pending, self._slots)
-        return [self._say(self._slots[slot], ids, samplings) for slot, ids in zip(slots, pending, strict=True)]
+        return [
+            self._say(self._slots[slot], ids, samplings)
+            for slot, ids in zip(slots, pending, strict=True)
+        ]
 
     def _say(self, slot: Slot, pending: list[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words, ids, stopped = sampling.stop_words, list[int](), False
         for id in self._script(list(slot.ids), slot.seed, slot.turns)[: sampling.max_tokens]:
             ids.append(id)
-            stopped = id in sampling.stop_ids or (words is not None and words.may_end(id) and words.hit(ids))
+            stopped = id in sampling.stop_ids or (
+                words is not None and words.may_end(id) and words.hit(ids)
+            )
             if stopped:
                 break
         slot.ids.extend(ids)
@@ -60,7 +70,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Pace:
-    """`base` and `each`: seconds a step and a running sequence. `sequences`: the most that run at once."""
+    """`base` and `each`: seconds a step and a running sequence. `sequences`: the most that run at
+    once."""
 
     base: float
     each: float
@@ -77,8 +88,9 @@ class Pace:
 
 
 class Decoding(Generic[Item]):
-    """One engine's sequences. `started` hears of each item when its first token is drawn. `busy`: seconds in which
-    something ran; `slots`: times the sequences that did; `tokens`: given so far."""
+    """One engine's sequences. `started` hears of each item when its first token is drawn. `busy`:
+    seconds in which something ran; `slots`: times the sequences that did; `tokens`: given so
+    far."""
 
     def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
         self.pace = pace
@@ -90,7 +102,8 @@ class Decoding(Generic[Item]):
         self.busy = self.tokens = self.slots = 0.0
 
     def add(self, now: float, tokens: int, item: Item) -> None:
-        """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance` before."""
+        """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance`
+        before."""
         self._pass(now)
         self._waiting.append((max(1, tokens), item))
         self._admit()
@@ -102,7 +115,8 @@ class Decoding(Generic[Item]):
         return self._now + (self._running[0][0] - self._steps) * self.pace.step(len(self._running))
 
     def advance(self, now: float) -> list[Item]:
-        """Items that end up to `now`, in the order of their ends; those who waited start in between."""
+        """Items that end up to `now`, in the order of their ends; those who waited start in
+        between."""
         ended = []
         while (end := self.next()) <= now:
             self._pass(end)
@@ -114,7 +128,9 @@ class Decoding(Generic[Item]):
 
     def drawn(self, item: Item) -> int:
         """Whole tokens that `item` has by now; 0 while it waits."""
-        return next((int(self._steps - start) for _, _, start, other in self._running if other is item), 0)
+        return next(
+            (int(self._steps - start) for _, _, start, other in self._running if other is item), 0
+        )
 
     def drop(self, item: Item) -> None:
         """Forget an item before its end; unknown ones are fine."""
@@ -149,24 +165,28 @@ class _Turn:
     slot: int
     said: Generation
     future: Future[Generation] = field(default_factory=Future)
-    marks: list[tuple[int, int]] = field(default_factory=list)  # (tokens drawn before, version that draws from there)
+    # (tokens drawn before, version that draws from there)
+    marks: list[tuple[int, int]] = field(default_factory=list)
 
 
 class SimulatedEngine(ScriptedEngine):
-    """Plays `script` at `pace`, as a live engine (`LiveEngine`) whose thread sleeps between two ends of turns. Threads: any;
-    each slot has one turn at a time."""
+    """Plays `script` at `pace`, as a live engine (`LiveEngine`) whose thread sleeps between two
+    ends of turns. Threads: any; each slot has one turn at a time."""
 
     def __init__(self, script: Script, pace: Pace) -> None:
         super().__init__(script)
         self._moved = threading.Condition(threading.RLock())
         self._turns: dict[int, _Turn] = {}
-        self._decoding: Decoding[_Turn] = Decoding(pace, lambda turn: turn.marks.append((0, self.version)))
+        self._decoding: Decoding[_Turn] = Decoding(
+            pace, lambda turn: turn.marks.append((0, self.version))
+        )
         self._over = False
         self._thread = threading.Thread(target=self._run, name="simulated-engine", daemon=True)
         self._thread.start()
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Take the version; without `keep` every slot is forgotten and turns under way are aborted."""
+        """Take the version; without `keep` every slot is forgotten and turns under way are
+        aborted."""
         with self._moved:
             self._end_turns()
             self.version = version
@@ -189,7 +209,8 @@ class SimulatedEngine(ScriptedEngine):
             super().close(slots)
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
-        """One turn of one slot. The future raises Fault `aborted` when its slot or the engine ends before it."""
+        """One turn of one slot. The future raises Fault `aborted` when its slot or the engine ends
+        before it."""
         with self._moved:
             if slot in self._turns:
                 raise InvariantError(f"slot {slot} has a turn under way")

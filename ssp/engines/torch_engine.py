@@ -1,8 +1,9 @@
 """The embedded torch engine: many slots, one KV cache, exact log-probs.
 
-In lock step a call takes its turns in and runs until none is left: the same bits for the same calls. Free-running, a thread
-of its own runs as long as there is a turn, and takes orders between two tokens: which turns share a forward depends on when
-they come, so results are equal up to rounding, and not the same bits twice (law 7)."""
+In lock step a call takes its turns in and runs until none is left: the same bits for the same
+calls. Free-running, a thread of its own runs as long as there is a turn, and takes orders between
+two tokens: which turns share a forward depends on when they come, so results are equal up to
+rounding, and not the same bits twice (law 7)."""
 
 import itertools
 import math
@@ -25,9 +26,10 @@ from ssp.engines.turns import Turn, Turns
 
 
 class TorchEngine:
-    """Generates in lock step, deterministic on one build and thread count. `model`: an HF folder, or its configuration (then
-    `load` comes first); InputError for another architecture, or a broken folder. `prefix_cache`: a prompt that several slots
-    share is read once. `device`: see `ssp.base.devices`."""
+    """Generates in lock step, deterministic on one build and thread count. `model`: an HF folder,
+    or its configuration (then `load` comes first); InputError for another architecture, or a broken
+    folder. `prefix_cache`: a prompt that several slots share is read once. `device`: see
+    `ssp.base.devices`."""
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class TorchEngine:
         self.replace(self.decoder(weights), version, keep)
 
     def decoder(self, weights: dict[str, np.ndarray]) -> Decoder:
-        """A decoder of these weights. InputError when a parameter is missing or has another shape."""
+        """A decoder of these weights. InputError when a parameter is missing or has another
+        shape."""
         return Decoder(self.rows.shape, weights, self.rows.dtype, self.rows.device)
 
     def open(self, seeds: list[int]) -> list[int]:
@@ -70,9 +73,12 @@ class TorchEngine:
         self._abort(slots)
         self.rows.close(slots)
 
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
-        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a number: the slot is
-        forgotten. Where pending ids leave no room in the context, an empty generation that is not stopped."""
+    def step(
+        self, slots: list[int], pending: list[list[int]], samplings: Sampling
+    ) -> list[Generation]:
+        """Feed `pending`, then sample. Fault `engine_nonfinite` when the model's output is not a
+        number: the slot is forgotten. Where pending ids leave no room in the context, an empty
+        generation that is not stopped."""
         check_step(slots, pending, self.rows.row)
         futures = [self.claim(slot) for slot in slots]
         for slot, ids, future in zip(slots, pending, futures, strict=True):
@@ -93,9 +99,15 @@ class TorchEngine:
         return self._futures[slot]
 
     def admit(
-        self, slot: int, pending: list[int], sampling: Sampling, future: Future[Generation], over: Fault | None = None
+        self,
+        slot: int,
+        pending: list[int],
+        sampling: Sampling,
+        future: Future[Generation],
+        over: Fault | None = None,
     ) -> None:
-        """Take a claimed turn in, or end it at once: the thread is `over`, the slot gone, its context full."""
+        """Take a claimed turn in, or end it at once: the thread is `over`, the slot gone, its
+        context full."""
         if future.done():
             return
         if over is not None:
@@ -103,13 +115,22 @@ class TorchEngine:
         elif slot not in self.rows.row:
             self._fail(slot, Fault("aborted", "its slot was closed, or forgotten by load()"))
         elif self.rows.model is None or not (pending or self.rows.filled(slot)):
-            rule = "an engine needs weights before its first step, and a new slot a prompt of at least one token"
-            self._fail(slot, InputError(rule, "none", "call load(weights, version), and give a prompt"))
+            rule = (
+                "an engine needs weights before its first step, and a new slot a prompt of at least"
+                " one token"
+            )
+            self._fail(
+                slot, InputError(rule, "none", "call load(weights, version), and give a prompt")
+            )
         elif max(pending, default=0) >= (vocab := self.rows.shape.vocab):
             rule, found = f"ids are below the vocabulary's size, {vocab}", max(pending)
-            self._fail(slot, InputError(rule, found, "take the tokenizer that belongs to the model"))
+            self._fail(
+                slot, InputError(rule, found, "take the tokenizer that belongs to the model")
+            )
         elif (room := self.rows.shape.context - self.rows.filled(slot) - len(pending)) > 0:
-            self._new.append(Turn(slot, pending, sampling, min(room, sampling.max_tokens), self.version))
+            self._new.append(
+                Turn(slot, pending, sampling, min(room, sampling.max_tokens), self.version)
+            )
         else:
             self._futures.pop(slot).set_result(Generation([], [], self.version, False))
 
@@ -123,13 +144,15 @@ class TorchEngine:
             if all(map(math.isfinite, generation.logprobs)):
                 self._futures.pop(turn.slot).set_result(generation)
             else:
-                self._turns.drop(set())  # no dead row stays in the batch, which would write into the clean one
+                # no dead row stays in the batch, which would write into the clean one
+                self._turns.drop(set())
                 self.rows.blank(turn.slot)
                 what = f"version {generation.version} gives log-probs that are not numbers"
                 self._fail(turn.slot, Fault("engine_nonfinite", what))
 
     def replace(self, model: Decoder, version: int, keep: bool) -> None:
-        """Compute with `model` from now on. Without `keep` every slot is forgotten and turns under way are aborted."""
+        """Compute with `model` from now on. Without `keep` every slot is forgotten and turns under
+        way are aborted."""
         if not keep:
             self._abort(list(self._futures))
         self.rows.replace(model, keep)
@@ -146,7 +169,8 @@ class TorchEngine:
             begun = gone - {turn.slot for turn in self._new}
             self._new = [turn for turn in self._new if turn.slot not in gone]
             for slot in begun & set(self.rows.row):
-                self.rows.blank(slot)  # its keys may be no numbers, which a later row's mask does not hide
+                # its keys may be no numbers, which a later row's mask does not hide
+                self.rows.blank(slot)
             for slot in gone:
                 self._fail(slot, Fault("aborted", "the turn was aborted"))
 
@@ -160,8 +184,8 @@ class TorchEngine:
 
 
 class ContinuousEngine(LiveEngine):
-    """A `TorchEngine` that runs by itself (`LiveEngine`), called from any thread, with one turn a slot at a time. An error
-    of its thread reaches everybody who waits, as it is."""
+    """A `TorchEngine` that runs by itself (`LiveEngine`), called from any thread, with one turn a
+    slot at a time. An error of its thread reaches everybody who waits, as it is."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """As of `TorchEngine`."""
@@ -186,7 +210,8 @@ class ContinuousEngine(LiveEngine):
         self._thread.order(lambda over: None if over else self._inner.close(slots))
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
-        """See `FreeEngine.submit`. Fault `engine_nonfinite` when the model's output is not a number."""
+        """See `FreeEngine.submit`. Fault `engine_nonfinite` when the model's output is not a
+        number."""
         inner = self._inner
         check_step([slot], [pending], inner.rows.row)
         future = inner.claim(slot)

@@ -1,4 +1,5 @@
-"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web, a record."""
+"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web,
+a record."""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
-    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its path or world. `none`, and
-    what is searched elsewhere, has no file. Default: `train` and the corpora of data.eval. InputError: unknown world."""
+    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its
+    path or world. `none`, and what is searched elsewhere, has no file. Default: `train` and the
+    corpora of data.eval. InputError: unknown world."""
     return {name: Path(files.resolve(spec, "corpus")) for name, spec in _specs(cfg, names).items()}
 
 
@@ -45,13 +47,18 @@ def _specs(cfg: Config, names: Iterable[str] | None = None) -> dict[str, str]:
 
 
 def elsewhere(cfg: Config, corpus: str) -> bool:
-    """Whether `retriever.url` or the online engine is searched for this corpus: they stand for data.corpus."""
-    return bool(cfg.retriever.url or cfg.retriever.online.engine) and corpus in (TRAIN, cfg.data.corpus)
+    """Whether `retriever.url` or the online engine is searched for this corpus: they stand for
+    data.corpus."""
+    return bool(cfg.retriever.url or cfg.retriever.online.engine) and corpus in (
+        TRAIN,
+        cfg.data.corpus,
+    )
 
 
 def check(cfg: Config, names: Iterable[str] | None = None) -> None:
-    """Read what can be read of every corpus before anything starts, search once at `retriever.url`, and look for the key of
-    the online engine. InputError for a bad corpus row, an index folder that does not fit the settings, no answer, no key."""
+    """Read what can be read of every corpus before anything starts, search once at `retriever.url`,
+    and look for the key of the online engine. InputError for a bad corpus row, an index folder that
+    does not fit the settings, no answer, no key."""
     found = list(dict.fromkeys(named(cfg, names).values()))
     for path in found:
         if path.is_dir():
@@ -63,8 +70,8 @@ def check(cfg: Config, names: Iterable[str] | None = None) -> None:
 
 
 def suit(cfg: Config, found: Iterable[Path]) -> None:
-    """InputError for an index folder that does not fit the settings, and for an encoder or a reranker that is not there; no
-    more than manifests is read."""
+    """InputError for an index folder that does not fit the settings, and for an encoder or a
+    reranker that is not there; no more than manifests is read."""
     for path in found:
         fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
@@ -73,8 +80,8 @@ def suit(cfg: Config, found: Iterable[Path]) -> None:
 
 
 def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
-    """InputError for a knob that the corpus at `path` has not, and for parts that so many shards cannot share; only a
-    manifest is read."""
+    """InputError for a knob that the corpus at `path` has not, and for parts that so many shards
+    cannot share; only a manifest is read."""
     if (part := dense(path)) is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
@@ -88,8 +95,8 @@ def _knobs(part: DensePart) -> list[str]:
 
 
 def check_remote(cfg: Config) -> None:
-    """InputError when a first search at `retriever.url`, if there is one, is not answered, or the online engine's key is
-    not set: searches there cost."""
+    """InputError when a first search at `retriever.url`, if there is one, is not answered, or the
+    online engine's key is not set: searches there cost."""
     if cfg.retriever.online.engine:
         _engine(cfg).close()
         return
@@ -101,7 +108,8 @@ def check_remote(cfg: Config) -> None:
 
 
 def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
-    """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad one."""
+    """Shard `i` of `n` of a corpus file (BM25, in memory) or an index folder. InputError for a bad
+    one."""
     if not path.is_dir():
         return in_memory(read_corpus(path), cfg.k1, cfg.b, n)[i]
     return store.open_shard(path, i, n, gpu=cfg.gpus > 0)
@@ -113,15 +121,23 @@ def encoders(cfg: Config) -> int:
 
 
 def paths(cfg: Config) -> list[Path]:
-    """The corpora of a run, each once, where it reads them; nothing is made: a world is a path that is not there."""
+    """The corpora of a run, each once, where it reads them; nothing is made: a world is a path that
+    is not there."""
     specs = [spec for spec in dict.fromkeys(_specs(cfg).values()) if spec != NO_CORPUS]
-    return [Path(spec) if files.is_world(spec) else models.resolve(spec, "data.corpus") for spec in specs]
+    return [
+        Path(spec) if files.is_world(spec) else models.resolve(spec, "data.corpus")
+        for spec in specs
+    ]
 
 
 def check_faiss(cfg: Config) -> None:
-    """InputError when a corpus is searched by vectors here and faiss is not installed. Reads no index."""
+    """InputError when a corpus is searched by vectors here and faiss is not installed. Reads no
+    index."""
     if any(map(dense, paths(cfg))) and util.find_spec("faiss") is None:
-        step = "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words alone: ssp index --kind bm25"
+        step = (
+            "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words alone: ssp index"
+            " --kind bm25"
+        )
         raise InputError("search by vectors needs faiss", "not installed", step)
 
 
@@ -131,15 +147,15 @@ def dense(path: Path) -> DensePart | None:
 
 
 def encoder_of(path: Path, part: DensePart) -> str:
-    """The model that encodes queries for the index at `path`: the folder `encoder` in it, which may be a link, where there
-    is one, else the model that the index names."""
+    """The model that encodes queries for the index at `path`: the folder `encoder` in it, which may
+    be a link, where there is one, else the model that the index names."""
     own = path / "encoder"
     return str(own) if own.is_dir() else part.encoder.model
 
 
 def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> Encoder | None:
-    """What encodes queries for the dense index at `path`; None where none is asked. Without `load` it is only looked
-    for. InputError when its folder is not here."""
+    """What encodes queries for the dense index at `path`; None where none is asked. Without `load`
+    it is only looked for. InputError when its folder is not here."""
     if (part := dense(path)) is None:
         return None
     folder = models.folder(encoder_of(path, part), "an index's encoder")
@@ -168,12 +184,14 @@ def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
 def options(cfg: RetrieverConfig, kind: str, path: Path) -> Options:
     """How a corpus is searched by default."""
     rerank, part = cfg.rerank if cfg.reranker else 0, dense(path)
-    return Options(kind, Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs(), rerank)
+    return Options(
+        kind, Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs(), rerank
+    )
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
-    """Search in this process over `named(cfg, names)`, each as one shard; with `retriever.url` the server there for what it
-    stands for, after a first search (InputError when that fails)."""
+    """Search in this process over `named(cfg, names)`, each as one shard; with `retriever.url` the
+    server there for what it stands for, after a first search (InputError when that fails)."""
     check_remote(cfg)
     opened: dict[Path, Corpus] = {}
     corpora: dict[str, Corpus] = {}
@@ -189,7 +207,8 @@ def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
 
 
 def with_remote(cfg: Config, otherwise: Search) -> Search:
-    """`otherwise`, with what is searched elsewhere for the corpus that it stands for, if the configuration names it."""
+    """`otherwise`, with what is searched elsewhere for the corpus that it stands for, if the
+    configuration names it."""
     block = cfg.retriever
     if not (block.url or block.online.engine):
         return otherwise
@@ -204,13 +223,17 @@ def _engine(cfg: Config) -> OnlineSearch:
 
 
 def content(path: Path) -> str:
-    """What stands for all that is in a corpus file or an index folder: two that differ have two. InputError without one."""
+    """What stands for all that is in a corpus file or an index folder: two that differ have two.
+    InputError without one."""
     hold(path.exists(), "a corpus is a readable file or an index folder", path, "check the path")
     return store.read_manifest(path).sha256 if path.is_dir() else digest(path)
 
 
-def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool) -> RecordedSearch:
-    """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError for a missing corpus."""
+def recorded(
+    cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: bool
+) -> RecordedSearch:
+    """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError
+    for a missing corpus."""
     block, there = cfg.retriever, cfg.retriever.url
     if block.online.engine:
         _, site, ways = engine(block.online.engine)
@@ -222,7 +245,9 @@ def recorded(cfg: Config, names: Sequence[str], file: Path, ttl: float, replay: 
         if path.is_dir():
             found = store.read_manifest(path)
             asks = encoder_of(path, found.dense) if found.dense else ""
-            how = f"{options(block, found.kind, path)} {asks} {_computes(block)[0]} {block.reranker}"
+            how = (
+                f"{options(block, found.kind, path)} {asks} {_computes(block)[0]} {block.reranker}"
+            )
             retrievers[name] = f"{content(path)[:16]} {how}"
         else:
             retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {content(path)}"

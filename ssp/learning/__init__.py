@@ -1,2 +1,3 @@
-"""How a role learns: episodes become a batch (`batch`), a batch becomes an update (`learner`), a learner becomes a
-folder and back (`store`). Importing this package is cheap: torch and transformers come with the modules."""
+"""How a role learns: episodes become a batch (`batch`), a batch becomes an update (`learner`), a
+learner becomes a folder and back (`store`). Importing this package is cheap: torch and transformers
+come with the modules."""

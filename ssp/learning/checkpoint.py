@@ -1,7 +1,9 @@
-"""Model folders and checkpoints: the Hugging Face layout, `ssp.json`, and what a learner adds to go on from it.
+"""Model folders and checkpoints: the Hugging Face layout, `ssp.json`, and what a learner adds to go
+on from it.
 
-A checkpoint folder appears whole or not at all (written aside, then renamed), its model part loads with
-`AutoModelForCausalLM`, and a changed, missing or foreign file is refused by name before anything is taken (laws 6, 8)."""
+A checkpoint folder appears whole or not at all (written aside, then renamed), its model part loads
+with `AutoModelForCausalLM`, and a changed, missing or foreign file is refused by name before
+anything is taken (laws 6, 8)."""
 
 import os
 import shutil
@@ -24,18 +26,31 @@ from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.record.manifest import EXACT, check_files, seal
 
 GENERATION = "generation_config.json"
-_OF_CONFIGURATIONS = (ValueError, OSError, RecursionError, TypeError, LookupError, AttributeError, ImportError)
-"""What the model library raises of a configuration with values of other kinds, or for a package that is not here."""
+_OF_CONFIGURATIONS = (
+    ValueError,
+    OSError,
+    RecursionError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ImportError,
+)
+"""What the model library raises of a configuration with values of other kinds, or for a package
+that is not here."""
 
 
 def load_model(folder: Path) -> PreTrainedModel:
-    """The folder's model in float32, eval mode (no dropout). InputError naming the file that is missing, broken or not
-    as it was written."""
+    """The folder's model in float32, eval mode (no dropout). InputError naming the file that is
+    missing, broken or not as it was written."""
     read = ModelFolder(folder)
     check_files(folder)
     transformers_logging.disable_progress_bar()
     try:
-        here: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+        here: dict[str, Any] = {
+            "local_files_only": True,
+            "use_safetensors": True,
+            "output_loading_info": True,
+        }
         with read.plain() as plain:
             told: Any = AutoModelForCausalLM.from_pretrained(
                 plain, dtype=torch.float32, trust_remote_code=False, **here
@@ -47,10 +62,18 @@ def load_model(folder: Path) -> PreTrainedModel:
     # transformers fills what the file lacks with random numbers and only warns.
     absent = sorted(info["missing_keys"]) or sorted(str(key) for key in info["mismatched_keys"])
     if absent:
-        raise InputError("weights must hold every parameter", f"{folder} lacks {absent[0]}", "use another checkpoint")
+        raise InputError(
+            "weights must hold every parameter",
+            f"{folder} lacks {absent[0]}",
+            "use another checkpoint",
+        )
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
-            raise InputError("weights must be finite numbers", f"{name} in {folder} is not", "use another checkpoint")
+            raise InputError(
+                "weights must be finite numbers",
+                f"{name} in {folder} is not",
+                "use another checkpoint",
+            )
     # The folder's own may be one that transformers refuses to save. `write_policy` copies the file.
     model.generation_config = GenerationConfig.from_model_config(model.config)
     return model.eval()
@@ -58,14 +81,20 @@ def load_model(folder: Path) -> PreTrainedModel:
 
 def require(path: Path) -> None:
     """InputError when `path` is not a file."""
-    hold(path.is_file(), "a checkpoint must be complete", f"no file {path}", "use another checkpoint")
+    hold(
+        path.is_file(), "a checkpoint must be complete", f"no file {path}", "use another checkpoint"
+    )
 
 
-def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any], ranks: Ranks = SOLO) -> None:
-    """Write a checkpoint to `folder`: every rank's `fill` writes its part aside, then all is renamed at once.
+def write(
+    folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any], ranks: Ranks = SOLO
+) -> None:
+    """Write a checkpoint to `folder`: every rank's `fill` writes its part aside, then all is
+    renamed at once.
 
-    `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder` exists: versions are never
-    used twice. On any failure the unfinished folder is removed and the error goes on."""
+    `ssp.json` is `record` plus the SHA-256 of every other file. InvariantError when `folder`
+    exists: versions are never used twice. On any failure the unfinished folder is removed and the
+    error goes on."""
 
     def begin() -> Path:
         if folder.exists():
@@ -93,7 +122,9 @@ def write(folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any],
         raise
 
 
-def write_policy(folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path) -> None:
+def write_policy(
+    folder: Path, model: PreTrainedModel, weights: Mapping[str, Tensor], source: Path
+) -> None:
     """Write `weights`, by the names of `model`, in the Hugging Face layout.
 
     What is not learned is copied from `source`: the tokenizer's files, and the settings for

@@ -1,7 +1,8 @@
 """The value model of GAE: a copy of the start model with one linear value head, and its optimizer.
 
-The head sees only the positions at which a model token is about to be written, so that no other position has a value or
-a gradient (law 1; Search-R1's critic trains on retrieved text). Values start at exactly 0."""
+The head sees only the positions at which a model token is about to be written, so that no other
+position has a value or a gradient (law 1; Search-R1's critic trains on retrieved text). Values
+start at exactly 0."""
 
 from pathlib import Path
 
@@ -27,9 +28,12 @@ class ValueNet(nn.ModuleDict):
 
 
 class Critic:
-    """Values of one role's states. `source`: the start model's folder; trained by the role's backend, at its own rate."""
+    """Values of one role's states. `source`: the start model's folder; trained by the role's
+    backend, at its own rate."""
 
-    def __init__(self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks) -> None:
+    def __init__(
+        self, source: Path, config: CriticConfig, learner: LearnerConfig, ranks: Ranks
+    ) -> None:
         """InputError for a model folder that is missing or broken."""
         self._config = config
         model = checkpoint.load_model(source)
@@ -41,15 +45,17 @@ class Critic:
         self.backend = backends.make(self.net, learner, config.lr, ranks)
 
     def values(self, batch: Batch, trained: Tensor) -> Tensor:
-        """float32 [N, T]: the value before each token that is true in `trained` [N, T], 0 elsewhere."""
+        """float32 [N, T]: the value before each token that is true in `trained` [N, T], 0
+        elsewhere."""
         return measured(trained, self.backend, batch.ids)
 
     def step(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> None:
-        """One optimizer step on `rows`: 0.5 mean over model tokens of max((V - G)², (clip(V, V_old ± c) - G)²).
+        """One optimizer step on `rows`: 0.5 mean over model tokens of max((V - G)², (clip(V, V_old
+        ± c) - G)²).
 
-        G is `batch.targets`, advantage + V_old, and V_old is `batch.values`. Source: the clipped value loss of PPO's
-        code (Schulman et al. 2017), as verl computes it. InvariantError, with nothing changed, when loss or gradient is
-        not finite."""
+        G is `batch.targets`, advantage + V_old, and V_old is `batch.values`. Source: the clipped
+        value loss of PPO's code (Schulman et al. 2017), as verl computes it. InvariantError, with
+        nothing changed, when loss or gradient is not finite."""
         rows = rows[trained[rows].any(dim=1)]
         if not len(rows):
             return

@@ -1,5 +1,5 @@
-"""The KL of one role's policy to its reference: where it acts, its coefficient, and the reference itself, which is the
-start model or an average that follows the policy (EMA-PG).
+"""The KL of one role's policy to its reference: where it acts, its coefficient, and the reference
+itself, which is the start model or an average that follows the policy (EMA-PG).
 
 Nothing is computed while `kl.coef` is 0."""
 
@@ -19,34 +19,41 @@ from ssp.learning.kl import at, importance
 from ssp.learning.memory import measured
 
 Named = Iterable[tuple[str, Tensor]]
-"""Tensors by name: whole weights and buffers, or one rank's shards of them. What is not of floating type is passed over."""
+"""Tensors by name: whole weights and buffers, or one rank's shards of them. What is not of floating
+type is passed over."""
 
 
 class Average:
-    """`tensors`, written in place. After update t with t mod `every` = 0: mean ← tau mean + (1 - tau) policy.
+    """`tensors`, written in place. After update t with t mod `every` = 0: mean ← tau mean + (1 -
+    tau) policy.
 
-    Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses slow drift. Here the means
-    are kept in float32 (`master`, which a checkpoint must keep; a float32 tensor is its own) and cast to each tensor's type.
-    """
+    Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses
+    slow drift. Here the means are kept in float32 (`master`, which a checkpoint must keep; a
+    float32 tensor is its own) and cast to each tensor's type."""
 
     def __init__(self, tensors: Named, tau: float, every: int) -> None:
         self._tensors, self._tau, self._every = _floating(tensors), tau, every
         self.master = {name: tensor.float() for name, tensor in self._tensors.items()}
 
     def follow(self, policy: Named, step: int) -> None:
-        """Take in the policy's tensors after its update number `step`. InvariantError as in `take`."""
+        """Take in the policy's tensors after its update number `step`. InvariantError as in
+        `take`."""
         if step > 0 and step % self._every == 0:
             self.take(policy, 1.0 - self._tau)
 
     @torch.no_grad()
     def take(self, tensors: Named, share: float = 1.0) -> None:
-        """Become what a checkpoint holds, or in part. InvariantError, with nothing changed, when these are not the
-        tensors of the average by name and shape."""
+        """Become what a checkpoint holds, or in part. InvariantError, with nothing changed, when
+        these are not the tensors of the average by name and shape."""
         given = _floating(tensors)
-        ours, theirs = ({name: tensor.shape for name, tensor in some.items()} for some in (self.master, given))
+        ours, theirs = (
+            {name: tensor.shape for name, tensor in some.items()} for some in (self.master, given)
+        )
         if ours != theirs:
             odd = min(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
-            raise InvariantError(f"an average follows tensors of its own names and shapes, unlike {odd}")
+            raise InvariantError(
+                f"an average follows tensors of its own names and shapes, unlike {odd}"
+            )
         for name, master in self.master.items():
             if share == 1.0:
                 master.copy_(given[name])
@@ -74,8 +81,8 @@ class Divergence:
         """The reference's average when it follows the policy: then it is part of a checkpoint."""
 
     def adopt(self, reference: Any, tensors: Named = ()) -> None:
-        """Hold the policy to `reference`, a model as `ssp.learning.forward.score` takes one. `tensors`: what of it this
-        rank keeps, by name, where it is to follow the policy."""
+        """Hold the policy to `reference`, a model as `ssp.learning.forward.score` takes one.
+        `tensors`: what of it this rank keeps, by name, where it is to follow the policy."""
         self.reference = reference
         if self._config.ema_tau < 1:
             self.moving = Average(tensors, self._config.ema_tau, self._config.ema_every)
@@ -85,22 +92,28 @@ class Divergence:
         """Whether it is a term of the loss."""
         return self.reference is not None and self._config.place == "loss"
 
-    def penalty(self, policy: Backend, batch: Batch, trained: Tensor, figures: Figures) -> Tensor | None:
-        """float32 [N, T]: coefficient times KL of each trained token, by the log-probs that it was sampled with.
+    def penalty(
+        self, policy: Backend, batch: Batch, trained: Tensor, figures: Figures
+    ) -> Tensor | None:
+        """float32 [N, T]: coefficient times KL of each trained token, by the log-probs that it was
+        sampled with.
 
-        None without KL, or where it is in the loss. Kinds that need whole distributions do not work here."""
+        None without KL, or where it is in the loss. Kinds that need whole distributions do not work
+        here."""
         if self.reference is None or self.in_loss:
             return None
         reference = measured(trained, policy, batch.ids, self._temperature, of_reference=True)
         out = torch.zeros(trained.shape)
         out[trained] = self._estimator(batch.logprobs[trained], reference[trained])
-        if policy.ranks.rank == 0 and bool(trained.any()):  # all ranks have it, and figures are summed
+        # all ranks have it, and figures are summed
+        if policy.ranks.rank == 0 and bool(trained.any()):
             figures.add_kl(out[trained])
         return self.coef * out
 
     def after(self, figures: dict[str, float], episodes: int, policy: Named, step: int) -> None:
-        """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on so many episodes is
-        done. `figures` get the coefficient that it was made with, where it is steered."""
+        """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on
+        so many episodes is done. `figures` get the coefficient that it was made with, where it is
+        steered."""
         if self._config.target:
             figures["kl/coef"] = self.coef
         if "kl" in figures:
@@ -109,13 +122,16 @@ class Divergence:
             self.moving.follow(policy, step)
 
     def restore(self, anchor: Named | None, coef: float) -> None:
-        """Go on from a checkpoint's anchor and, where the coefficient is steered, its coefficient."""
+        """Go on from a checkpoint's anchor and, where the coefficient is steered, its
+        coefficient."""
         if self.moving is not None and anchor is not None:
             self.moving.take(anchor)
         if self._config.target:
             self.coef = coef
 
-    def compare(self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None) -> Tensor:
+    def compare(
+        self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None
+    ) -> Tensor:
         """The KL of each token, as `ssp.learning.forward.score` asks for it."""
         if getattr(self._estimator, "distributions", False):
             return self._estimator(policy, reference, sampled, behaviour, self._config.topk)

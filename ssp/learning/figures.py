@@ -1,7 +1,7 @@
 """The figures of one update, summed over its micro-batches, and how much of the machine it uses.
 
-Each is averaged over the tokens that were computed; a loss and a norm over the optimizer steps. All of them describe
-the policy before the optimizer step that they belong to."""
+Each is averaged over the tokens that were computed; a loss and a norm over the optimizer steps. All
+of them describe the policy before the optimizer step that they belong to."""
 
 import functools
 import math
@@ -20,18 +20,20 @@ CPU_SIZE, GPU_SIZE = 768, 8192
 
 
 SUMS = (
-    "tokens ratio ratio_squares ratio_max low high dual masked correctable entropy nll compared mismatch mismatch_max kl"
-    " right right_nll right_drift wrong wrong_nll wrong_drift kl_tokens values values_clipped values_tokens"
+    "tokens ratio ratio_squares ratio_max low high dual masked correctable entropy nll compared"
+    " mismatch mismatch_max kl right right_nll right_drift wrong wrong_nll wrong_drift kl_tokens"
+    " values values_clipped values_tokens"
 ).split()
 
 
 class Figures:
     """Running sums and, of names that end in `_max`, maxima, so that ranks can put theirs together.
 
-    `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed; of the whole step, so every rank
-    knows them. `work`: operations, see `Work`. `sums`: see `SUMS`; `low`, `high`, `dual`: tokens that were clipped
-    because their ratio was small; large, with an advantage of at least 0; large, with a negative one. `masked`: tokens
-    that a correction took out; `right`, `wrong`: with an advantage above, below 0."""
+    `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed; of the whole
+    step, so every rank knows them. `work`: operations, see `Work`. `sums`: see `SUMS`; `low`,
+    `high`, `dual`: tokens that were clipped because their ratio was small; large, with an advantage
+    of at least 0; large, with a negative one. `masked`: tokens that a correction took out; `right`,
+    `wrong`: with an advantage above, below 0."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -42,14 +44,17 @@ class Figures:
         self.sums = dict.fromkeys(SUMS, 0.0)
 
     @torch.no_grad()
-    def add(self, tokens: Tokens, clipped: Tensor, entropy: Tensor, masked: Tensor | None = None) -> None:
-        """Take in one micro-batch: its tokens, which of them were clipped (bool [M]), their entropy (nats, [M]), which
-        of them a correction took out (bool [M], None: there is no correction)."""
+    def add(
+        self, tokens: Tokens, clipped: Tensor, entropy: Tensor, masked: Tensor | None = None
+    ) -> None:
+        """Take in one micro-batch: its tokens, which of them were clipped (bool [M]), their entropy
+        (nats, [M]), which of them a correction took out (bool [M], None: there is no
+        correction)."""
         ratio = tokens.ratio().double()
         log_ratio = (tokens.logprobs - tokens.behaviour).double()
         large, gains = ratio >= 1, tokens.advantages >= 0
-        # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler. In float64: the terms
-        # cancel to ~1e-10 when the two agree as they should.
+        # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler. In
+        # float64: the terms cancel to ~1e-10 when the two agree as they should.
         found = {
             "ratio": ratio.sum(),
             "ratio_squares": (ratio * ratio).sum(),
@@ -57,7 +62,11 @@ class Figures:
             "low": (clipped & ~large).sum(),
             "high": (clipped & large & gains).sum(),
             "dual": (clipped & large & ~gains).sum(),
-            **({} if masked is None else {"masked": masked.sum(), "correctable": torch.ones_like(masked).sum()}),
+            **(
+                {}
+                if masked is None
+                else {"masked": masked.sum(), "correctable": torch.ones_like(masked).sum()}
+            ),
             "entropy": entropy.sum(),
             "nll": -tokens.logprobs.double().sum(),
             "mismatch": (torch.expm1(log_ratio) - log_ratio).sum(),
@@ -69,10 +78,13 @@ class Figures:
                 f"{name}_nll": -tokens.logprobs[of].double().sum(),
                 f"{name}_drift": log_ratio[of].sum(),
             }
-        values = torch.stack([value.double() for value in found.values()]).tolist()  # one transfer from the device
+        # one transfer from the device
+        values = torch.stack([value.double() for value in found.values()]).tolist()
         for name, value in zip(found, values, strict=True):
             if self.steps and name.startswith("mismatch"):
-                continue  # an earlier mini-batch has moved the policy, which is no mismatch of the two programs
+                # an earlier mini-batch has moved the policy, which is no mismatch of the two
+                # programs
+                continue
             old = self.sums[name]
             self.sums[name] = max(old, value) if name.endswith("_max") else old + value
         self.sums["tokens"] += ratio.numel()
@@ -95,11 +107,13 @@ class Figures:
         for most in (False, True):
             names = [name for name in SUMS if name.endswith("_max") is most]
             values = [self.sums[name] for name in names]
-            self.sums.update(zip(names, ranks.most(values) if most else ranks.total(values), strict=True))
+            self.sums.update(
+                zip(names, ranks.most(values) if most else ranks.total(values), strict=True)
+            )
 
     def summary(self) -> dict[str, float]:
-        """Means by metric name. `ratio/samples` is the effective sample size (sum w)^2 / sum w^2 (Kong 1992) as a share
-        of the tokens, w their ratios."""
+        """Means by metric name. `ratio/samples` is the effective sample size (sum w)^2 / sum w^2
+        (Kong 1992) as a share of the tokens, w their ratios."""
         sums, steps = self.sums, max(self.steps, 1)
         tokens, compared = max(sums["tokens"], 1), max(sums["compared"], 1)
         out = {
@@ -107,7 +121,9 @@ class Figures:
             "grad_norm": self.norm / steps,
             "ratio/mean": sums["ratio"] / tokens,
             "ratio/max": sums["ratio_max"],
-            "ratio/samples": sums["ratio"] ** 2 / (tokens * sums["ratio_squares"]) if sums["tokens"] else 1.0,
+            "ratio/samples": (
+                sums["ratio"] ** 2 / (tokens * sums["ratio_squares"]) if sums["tokens"] else 1.0
+            ),
             "clip_fraction": (sums["low"] + sums["high"] + sums["dual"]) / tokens,
             **{f"clip_fraction/{name}": sums[name] / tokens for name in ("low", "high", "dual")},
             "entropy": sums["entropy"] / tokens,
@@ -131,12 +147,14 @@ class Figures:
 
 
 class Work:
-    """Floating-point operations of one token of a causal language model, forward (`body`, `head`: the output layer) and
-    backward, and of attention: what it needs, without padding and recomputation.
+    """Floating-point operations of one token of a causal language model, forward (`body`, `head`:
+    the output layer) and backward, and of attention: what it needs, without padding and
+    recomputation.
 
-    A matrix product of an [a, b] weight costs 2ab a token forward, as much for the gradient of its input, and as much
-    again for its own where it is trained (Kaplan et al. 2020, arXiv 2001.08361, section 2.1: 6N). Causal attention
-    costs 2 width L^2 a layer and sequence of L tokens forward, and twice that backward."""
+    A matrix product of an [a, b] weight costs 2ab a token forward, as much for the gradient of its
+    input, and as much again for its own where it is trained (Kaplan et al. 2020, arXiv 2001.08361,
+    section 2.1: 6N). Causal attention costs 2 width L^2 a layer and sequence of L tokens forward,
+    and twice that backward."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         output, config = model.get_output_embeddings(), model.config
@@ -149,12 +167,18 @@ class Work:
         self.attention = 2.0 * width * config.num_hidden_layers
 
     def operations(self, lengths: Sequence[int], predicted: int, backward: bool) -> float:
-        """Of sequences of `lengths` tokens, `predicted` of them through the output layer; with or without backward."""
+        """Of sequences of `lengths` tokens, `predicted` of them through the output layer; with or
+        without backward."""
         tokens, squares = sum(lengths), float(sum(length * length for length in lengths))
         forward = self.body * tokens + self.head * predicted + self.attention * squares
         if not backward:
             return forward
-        return forward + self.body_back * tokens + self.head_back * predicted + 2 * self.attention * squares
+        return (
+            forward
+            + self.body_back * tokens
+            + self.head_back * predicted
+            + 2 * self.attention * squares
+        )
 
 
 def _product(layer: nn.Linear) -> float:
@@ -164,7 +188,8 @@ def _product(layer: nn.Linear) -> float:
 
 @functools.cache
 def matrix_rate(device: str, dtype: torch.dtype) -> float:
-    """Operations a second of a large matrix product on `device`, the best of several, on the threads torch has now."""
+    """Operations a second of a large matrix product on `device`, the best of several, on the
+    threads torch has now."""
     gpu = torch.device(device).type == "cuda"
     size = GPU_SIZE if gpu else CPU_SIZE
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))

@@ -1,15 +1,17 @@
 """KL estimators and how their coefficient is steered.
 
-Sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r = pi(p) / sg(pi(p))
-(value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman 2020 (joschu.net/blog/kl-approx.html);
-of the others, and of what each one's gradient really is: EMA-PG (arXiv 2602.04417). Clamps (log w at ±20, k3's value at
-±10) as in verl and EMA-PG.
+Sampled ones, over a flat list of model tokens: p is the sampled token, w = pi_ref(p) / pi(p), r =
+pi(p) / sg(pi(p)) (value 1, with gradient), sg stops the gradient. Source of k1, k2, k3: Schulman
+2020 (joschu.net/blog/kl-approx.html); of the others, and of what each one's gradient really is:
+EMA-PG (arXiv 2602.04417). Clamps (log w at ±20, k3's value at ±10) as in verl and EMA-PG.
 
-Those over whole next-token distributions (log-softmax), exact, or exact on k tokens with a sampled tail: p was drawn
-from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient. Source: EMA-PG. The published top-k loss
-has the right value but not the right gradient: it differs by +grad of pi's mass on the top k (reverse) or of pi's mass
-off it (forward). With `_paper` behind its name an estimator is that loss; else it drops the
-surplus term, so that value and gradient are the true KL's at every k and for every set that does not depend on p."""
+Those over whole next-token distributions (log-softmax), exact, or exact on k tokens with a sampled
+tail: p was drawn from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient.
+Source: EMA-PG. The published top-k loss has the right value but not the right gradient: it differs
+by +grad of pi's mass on the top k (reverse) or of pi's mass off it (forward). With `_paper` behind
+its name an estimator is that loss; else it drops the
+surplus term, so that value and gradient are the true KL's at every k and for every set that does
+not depend on p."""
 
 from collections.abc import Callable
 from functools import partial
@@ -44,7 +46,8 @@ def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """w - 1 - log w, clamped. Unbiased value inside the clamps, never negative; its gradient is the forward KL's.
+    """w - 1 - log w, clamped. Unbiased value inside the clamps, never negative; its gradient is the
+    forward KL's.
 
     The KL loss of Search Self-play's published recipe."""
     log_w = _log_w(logprobs, reference)
@@ -52,7 +55,8 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3pp(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """r (w - 1 - log w), clamped. Unbiased value inside the clamps; its gradient is the reverse KL's."""
+    """r (w - 1 - log w), clamped. Unbiased value inside the clamps; its gradient is the reverse
+    KL's."""
     return _one(logprobs) * k3(logprobs, reference)
 
 
@@ -68,7 +72,8 @@ def k5(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """|log w|, called `abs`. Biased value; its gradient is that of the expected sign of -log w. Source: Search-R1."""
+    """|log w|, called `abs`. Biased value; its gradient is that of the expected sign of -log w.
+    Source: Search-R1."""
     return (logprobs - reference.detach()).abs()
 
 
@@ -82,18 +87,27 @@ def importance(logprobs: Tensor, behaviour: Tensor) -> Tensor:
     return torch.exp((logprobs - behaviour).detach().clamp(-LOG_W_LIMIT, LOG_W_LIMIT))
 
 
-def full(policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int) -> Tensor:
+def full(
+    policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int
+) -> Tensor:
     """sum_j pi(j) (log pi(j) - log ref(j)): the reverse KL over the whole vocabulary.
 
-    Of these three: policy [M, V] log-probs with gradient, reference [M, V], sampled long [M], behaviour [M] (None: the
-    policy itself drew p, so s is 1), `k` tokens that are computed exactly (of `full`, all) → [M]."""
+    Of these three: policy [M, V] log-probs with gradient, reference [M, V], sampled long [M],
+    behaviour [M] (None: the policy itself drew p, so s is 1), `k` tokens that are computed exactly
+    (of `full`, all) → [M]."""
     return (policy.exp() * (policy - reference.detach())).sum(dim=-1)
 
 
 def topk_reverse(
-    policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int, paper: bool = False
+    policy: Tensor,
+    reference: Tensor,
+    sampled: Tensor,
+    behaviour: Tensor | None,
+    k: int,
+    paper: bool = False,
 ) -> Tensor:
-    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)), q the policy's top k.
+    """sum_{j in q} pi(j) sg(log pi(j) - log ref(j)) + s 1[p not in q] r sg(log pi(p) - log ref(p)),
+    q the policy's top k.
 
     `paper`: without the first sg. Any q that does not depend on p serves."""
     top = policy.detach().topk(min(k, policy.shape[-1]), dim=-1).indices
@@ -105,9 +119,15 @@ def topk_reverse(
 
 
 def topk_forward(
-    policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None, k: int, paper: bool = False
+    policy: Tensor,
+    reference: Tensor,
+    sampled: Tensor,
+    behaviour: Tensor | None,
+    k: int,
+    paper: bool = False,
 ) -> Tensor:
-    """sum_{j in q} ref(j) (log ref(j) - log pi(j)) + s 1[p not in q] sg(w) log w, q the reference's top k.
+    """sum_{j in q} ref(j) (log ref(j) - log pi(j)) + s 1[p not in q] sg(w) log w, q the reference's
+    top k.
 
     w = ref / pi at p, its log clamped to ±20. `paper`: the tail is k5, which has log r on top."""
     reference = reference.detach()
@@ -130,13 +150,16 @@ def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor
 
 
 _ESTIMATORS: dict[str, Callable[..., Tensor]] = {
-    **{kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)},
+    **{
+        kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)
+    },
     "abs": absolute,
     "topk_reverse_paper": partial(topk_reverse, paper=True),
     "topk_forward_paper": partial(topk_forward, paper=True),
 }
 for _name in ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full"):
-    vars(_ESTIMATORS[_name]).update(distributions=True)  # what they say of themselves: sampled log-probs do not suffice
+    # what they say of themselves: sampled log-probs do not suffice
+    vars(_ESTIMATORS[_name]).update(distributions=True)
 
 
 def names() -> tuple[str, ...]:
@@ -145,15 +168,21 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Any:
-    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its attribute
-    `distributions` is true as `full` is called. InputError for an unknown name."""
-    hold(name in _ESTIMATORS, "kl.kind must be a known name", name, f"set kl.kind to one of: {', '.join(names())}")
+    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its
+    attribute `distributions` is true as `full` is called. InputError for an unknown name."""
+    hold(
+        name in _ESTIMATORS,
+        "kl.kind must be a known name",
+        name,
+        f"set kl.kind to one of: {', '.join(names())}",
+    )
     return _ESTIMATORS[name]
 
 
 def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> float:
-    """The coefficient after an update on so many episodes whose mean KL a token (nats) was `measured`: the same while
-    `target` is 0, else steered to it: beta ← beta (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon).
+    """The coefficient after an update on so many episodes whose mean KL a token (nats) was
+    `measured`: the same while `target` is 0, else steered to it: beta ← beta (1 + clip(KL / target
+    - 1, -0.2, 0.2) n / horizon).
 
     Source: Ziegler et al. 2019 (arXiv 1909.08593), section 2.2."""
     error = min(max(measured / config.target - 1.0, -0.2), 0.2) if config.target else 0.0

@@ -1,7 +1,8 @@
 """A learner: batches in, optimizer steps, figures out.
 
-One optimizer step an update at most (a mini-batch, where these are set), and weights untouched by a step whose loss or
-gradient is not finite. It does not know which algorithm or loss it runs, versions, games and Ray."""
+One optimizer step an update at most (a mini-batch, where these are set), and weights untouched by a
+step whose loss or gradient is not finite. It does not know which algorithm or loss it runs,
+versions, games and Ray."""
 
 import time
 from collections.abc import Mapping
@@ -23,21 +24,27 @@ class Learner(Stored):
     def update(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         """Train on each role's batch; the figures of each by their names in metrics.jsonl.
 
-        Roles that share take their optimizer steps one after the other, or, with `learner.combine`, together, on the
-        sum of their gradients. A mini-batch without any signal is measured but makes no optimizer step. InvariantError:
-        a loss or gradient that is not finite (weights, optimizer and counter are then as before, but for earlier
-        mini-batches). OutOfMemory: a micro-batch does not fit."""
+        Roles that share take their optimizer steps one after the other, or, with `learner.combine`,
+        together, on the sum of their gradients. A mini-batch without any signal is measured but
+        makes no optimizer step. InvariantError: a loss or gradient that is not finite (weights,
+        optimizer and counter are then as before, but for earlier mini-batches). OutOfMemory: a
+        micro-batch does not fit."""
         started = time.perf_counter()
         names = [role for role in self.objectives if role in batches]
         updates: dict[str, Update] = {}
         for group in [names] if self.config.combine else [[name] for name in names]:
             for role in group:
-                updates[role] = self.objectives[role].begin(batches[role], self.backend, self.step + 1)
+                updates[role] = self.objectives[role].begin(
+                    batches[role], self.backend, self.step + 1
+                )
             steps = [self.objectives[role].steps(updates[role], self.step + 1) for role in group]
             for together in zip_longest(*steps):
                 self._optimize([step for step in together if step is not None])
         self.step += 1
-        figures = {role: update.objective.finish(update, self.backend, self.step) for role, update in updates.items()}
+        figures = {
+            role: update.objective.finish(update, self.backend, self.step)
+            for role, update in updates.items()
+        }
         for role, found in figures.items():
             found["seconds"] = time.perf_counter() - started
             found["mfu"] = updates[role].figures.work / (found["seconds"] * self.rate)
@@ -45,7 +52,8 @@ class Learner(Stored):
         return figures
 
     def measure(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
-        """The figures that `update` would give of each role's batch, without learning: nothing changes."""
+        """The figures that `update` would give of each role's batch, without learning: nothing
+        changes."""
         found: dict[str, dict[str, float]] = {}
         for role, batch in batches.items():
             objective, kept = self.objectives[role], self.objectives[role].algorithm.state_dict()
@@ -58,7 +66,8 @@ class Learner(Stored):
         return found
 
     def _optimize(self, steps: list[Step]) -> None:
-        """One optimizer step of the policy on `steps`, where they have signal; and one of each critic."""
+        """One optimizer step of the policy on `steps`, where they have signal; and one of each
+        critic."""
         losses = gradient([self._job(step) for step in steps], self.backend)
         learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
         norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0

@@ -1,7 +1,7 @@
 """Low-rank adapters (LoRA) on a policy, through peft: put on, left out, merged, written and read.
 
-A fresh adapter changes nothing and is the same on every rank; published weights carry Hugging Face names with the
-adapter merged in float32. Source: Hu et al. 2021 (arXiv 2106.09685)."""
+A fresh adapter changes nothing and is the same on every rank; published weights carry Hugging Face
+names with the adapter merged in float32. Source: Hu et al. 2021 (arXiv 2106.09685)."""
 
 from __future__ import annotations
 
@@ -31,19 +31,34 @@ Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]  # see `
 def _peft(config: LoraConfig) -> PeftConfig:
     from peft import LoraConfig as PeftConfig  # here, because it takes a second to import
 
-    return PeftConfig(r=config.rank, lora_alpha=config.rank, target_modules=list(config.targets), task_type="CAUSAL_LM")
+    return PeftConfig(
+        r=config.rank,
+        lora_alpha=config.rank,
+        target_modules=list(config.targets),
+        task_type="CAUSAL_LM",
+    )
 
 
 def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
-    """Freeze `model` and give its layers called `config.targets` a trainable adapter. InputError when one has no layer."""
+    """Freeze `model` and give its layers called `config.targets` a trainable adapter. InputError
+    when one has no layer."""
     settings = _peft(config)
     from peft import inject_adapter_in_model
 
     head = model.get_output_embeddings()  # the log-probs are computed from its weight in chunks
-    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head]
+    linear = [
+        name
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Linear) and part is not head
+    ]
     there = {name.rpartition(".")[2] for name in linear}
     rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
-    hold(there.issuperset(config.targets), rule, ", ".join(config.targets), "leave learner.lora.rank at 0")
+    hold(
+        there.issuperset(config.targets),
+        rule,
+        ", ".join(config.targets),
+        "leave learner.lora.rank at 0",
+    )
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -72,7 +87,8 @@ class Bare:
         return getattr(self._model, name)
 
     def base_model(self, *args: Any, **options: Any) -> Any:
-        """The model's body. Only in here are the adapters off: what is computed again later has them on."""
+        """The model's body. Only in here are the adapters off: what is computed again later has
+        them on."""
         for layer in self._layers:
             layer.enable_adapters(False)
         try:
@@ -83,7 +99,8 @@ class Bare:
 
 
 def weights(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]]:
-    """Parameters by Hugging Face name, adapters merged; each is good until the next one is asked for."""
+    """Parameters by Hugging Face name, adapters merged; each is good until the next one is asked
+    for."""
     layers = _layers(model)
     for name, parameter in model.named_parameters():
         if is_adapter(name):
@@ -109,7 +126,11 @@ def adapter(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]
 
 def _adapters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
     """By peft's names in a file, which leave the adapter's own name out."""
-    return {name.replace(f".{NAME}.", "."): p for name, p in model.named_parameters() if is_adapter(name)}
+    return {
+        name.replace(f".{NAME}.", "."): p
+        for name, p in model.named_parameters()
+        if is_adapter(name)
+    }
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig) -> None:
@@ -121,10 +142,15 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig) -> No
 
 @torch.no_grad()
 def read(folder: Path, model: PreTrainedModel) -> None:
-    """The inverse of `write`, where parameters are whole. InputError when an adapter of other shapes is there."""
-    tensors = {name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / FILE).items()}
+    """The inverse of `write`, where parameters are whole. InputError when an adapter of other
+    shapes is there."""
+    tensors = {
+        name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / FILE).items()
+    }
     ours = _adapters(model)
     if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in ours.items()}:
-        raise InputError("the adapter must have the model's shapes", folder, "set learner.lora as it was")
+        raise InputError(
+            "the adapter must have the model's shapes", folder, "set learner.lora as it was"
+        )
     for name, parameter in ours.items():
         parameter.copy_(tensors[name])

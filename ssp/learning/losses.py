@@ -1,8 +1,10 @@
-"""Policy losses, one function each, over a flat list of model tokens, and how token losses become one number.
+"""Policy losses, one function each, over a flat list of model tokens, and how token losses become
+one number.
 
-A loss gives values a token, not a mean: weights (`token_weights`) are a matter of the whole batch, so the micro-batch
-split cannot change the result. Every row is whole in one call: losses and masks over sequences average over a row. A
-sequence is a row; an episode that was cut into several contexts is several."""
+A loss gives values a token, not a mean: weights (`token_weights`) are a matter of the whole batch,
+so the micro-batch split cannot change the result. Every row is whole in one call: losses and masks
+over sequences average over a row. A sequence is a row; an episode that was cut into several
+contexts is several."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +23,10 @@ LOG_RATIO_LIMIT = 20.0  # exp stays finite in float32; the bound that the refere
 class Tokens:
     """Model tokens of some whole rows, all fields [M]: row by row, in order.
 
-    `logprobs` (with gradient) of the policy in training and `behaviour` of the policy that sampled, both at the
-    sampling temperature; `rows`, the row that each token belongs to, `turns` the policy's turn; `proximal`: log-probs of the
-    policy in training as the update began, None where it is still that one."""
+    `logprobs` (with gradient) of the policy in training and `behaviour` of the policy that sampled,
+    both at the sampling temperature; `rows`, the row that each token belongs to, `turns` the
+    policy's turn; `proximal`: log-probs of the policy in training as the update began, None where
+    it is still that one."""
 
     logprobs: Tensor
     behaviour: Tensor
@@ -41,13 +44,15 @@ class Tokens:
         return (self.logprobs if self.proximal is None else self.proximal).detach()
 
     def start_ratio(self) -> Tensor:
-        """exp(start - behaviour), the log clamped to ±20: how far trainer and sampler were apart as the update began."""
+        """exp(start - behaviour), the log clamped to ±20: how far trainer and sampler were apart as
+        the update began."""
         return _exp(self.start() - self.behaviour.detach())
 
 
 @dataclass(frozen=True)
 class LossOptions:
-    """`clip_low`, `clip_high`: the ratio is kept in [1 - low, 1 + high]. `tis_cap`: largest importance weight.
+    """`clip_low`, `clip_high`: the ratio is kept in [1 - low, 1 + high]. `tis_cap`: largest
+    importance weight.
 
     `clip_dual`: largest ratio that a negative advantage is multiplied with, 0 = no such bound."""
 
@@ -62,61 +67,72 @@ Loss = Callable[[Tokens, LossOptions], tuple[Tensor, Tensor]]
 
 
 def pg(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """-A log pi: plain policy gradient, for on-policy batches only. Source: Williams 1992 (REINFORCE)."""
+    """-A log pi: plain policy gradient, for on-policy batches only. Source: Williams 1992
+    (REINFORCE)."""
     return -tokens.advantages * tokens.logprobs, torch.zeros_like(tokens.logprobs, dtype=torch.bool)
 
 
 def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """max(-A r, -A clip(r, 1 - low, 1 + high)), and where A < 0 at most -A dual.
 
-    Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds: DAPO (arXiv 2503.14476); dual clip: Ye et
-    al. 2020 (arXiv 1912.09729)."""
+    Source: Schulman et al. 2017 (arXiv 1707.06347), eq. 7; separate bounds: DAPO (arXiv
+    2503.14476); dual clip: Ye et al. 2020 (arXiv 1912.09729)."""
     return _clipped(tokens.ratio(), tokens.advantages, options)
 
 
 def gspo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """`ppo_clip` with one ratio a sequence: s = exp(mean of the sequence's log r), the geometric mean of its ratios.
+    """`ppo_clip` with one ratio a sequence: s = exp(mean of the sequence's log r), the geometric
+    mean of its ratios.
 
-    A token has s_t = sg(s) pi_t / sg(pi_t): the value s, and a gradient through its own log-prob. Source: Zheng et al.
-    2025 (arXiv 2507.18071), GSPO and, for s_t, its GSPO-token; the paper's bounds are 3e-4 and 4e-4."""
+    A token has s_t = sg(s) pi_t / sg(pi_t): the value s, and a gradient through its own log-prob.
+    Source: Zheng et al. 2025 (arXiv 2507.18071), GSPO and, for s_t, its GSPO-token; the paper's
+    bounds are 3e-4 and 4e-4."""
     mean = _row_mean(tokens.logprobs.detach() - tokens.behaviour, tokens.rows)
     own = tokens.logprobs - tokens.logprobs.detach()
     return _clipped(_exp(mean) * torch.exp(own), tokens.advantages, options)
 
 
 def cispo(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """-sg(clip(r, 1 - low, 1 + high)) A log pi: the weight is bounded, and no token loses its gradient.
+    """-sg(clip(r, 1 - low, 1 + high)) A log pi: the weight is bounded, and no token loses its
+    gradient.
 
-    Source: MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1 here)."""
+    Source: MiniMax-M1 (arXiv 2506.13585), eq. 4 and 5; there low is so large that it never acts (1
+    here)."""
     ratio = tokens.ratio().detach()
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
     return -kept * tokens.advantages * tokens.logprobs, kept != ratio
 
 
 def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox / pi_behaviour), cap `tis_cap`.
+    """min(w, cap) max(-A u, -A clip(u, 1 - low, 1 + high)), u = pi / pi_prox, w = sg(pi_prox /
+    pi_behaviour), cap `tis_cap`.
 
-    Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq. 5; the cap is that
-    of `tis`, whose gradient it has in an update's first optimizer step."""
+    Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq.
+    5; the cap is that of `tis`, whose gradient it has in an update's first optimizer step."""
     weight = tokens.start_ratio()
     loss, clipped = _clipped(_exp(tokens.logprobs - tokens.start()), tokens.advantages, options)
     return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
 
 
 def tis(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-    """-sg(min(r, cap)) A log pi: truncated importance sampling. Source: Ionides 2008; its use for the mismatch of
-    sampler and trainer, Yao et al. 2025."""
+    """-sg(min(r, cap)) A log pi: truncated importance sampling. Source: Ionides 2008; its use for
+    the mismatch of sampler and trainer, Yao et al. 2025."""
     ratio = tokens.ratio().detach()
-    return -ratio.clamp(max=options.tis_cap) * tokens.advantages * tokens.logprobs, ratio > options.tis_cap
+    return (
+        -ratio.clamp(max=options.tis_cap) * tokens.advantages * tokens.logprobs,
+        ratio > options.tis_cap,
+    )
 
 
 def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tuple[Tensor, Tensor]:
-    """`loss` [M] with 0, and no gradient, where trainer and sampler disagree too much; masked bool [M]: where that is.
+    """`loss` [M] with 0, and no gradient, where trainer and sampler disagree too much; masked bool
+    [M]: where that is.
 
-    By `Tokens.start_ratio`: mask token: tokens whose ratio is outside [low, high]; sequence: all tokens of a row whose
-    ratios have a geometric mean outside. What leaves the loss stays in the denominators (`token_weights`), as
-    published. Source: IcePop, Ling Team 2025 (arXiv 2510.18855), whose M(k) min(...) is `decoupled` under the token
-    mask; sequences: Liu et al. 2025, "When Speed Kills Stability", by the geometric mean of GSPO."""
+    By `Tokens.start_ratio`: mask token: tokens whose ratio is outside [low, high]; sequence: all
+    tokens of a row whose ratios have a geometric mean outside. What leaves the loss stays in the
+    denominators (`token_weights`), as published. Source: IcePop, Ling Team 2025 (arXiv 2510.18855),
+    whose M(k) min(...) is `decoupled` under the token mask; sequences: Liu et al. 2025, "When Speed
+    Kills Stability", by the geometric mean of GSPO."""
     if correction.mask == "none":
         return loss, torch.zeros_like(loss, dtype=torch.bool)
     ratio = tokens.start_ratio()
@@ -127,22 +143,28 @@ def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tup
 
 
 def llds(tokens: Tokens) -> Tensor:
-    """max(0, log pi_sampler - log pi) where A >= 0, of turns that became less likely as a whole; else 0. [M], with gradient.
+    """max(0, log pi_sampler - log pi) where A >= 0, of turns that became less likely as a whole;
+    else 0. [M], with gradient.
 
-    A term beside any loss: what was not worse than the rest keeps its likelihood. Source: Deng et al. 2025 (arXiv
-    2512.04220), LLDS with the gate by actions, which are turns here; without `turns` the gate is by rows, the paper's
-    other form. Tokens weigh as in the loss: under token-mean it is a mean over all tokens, as in the authors' code; their
-    paper writes a mean over the preserved ones."""
+    A term beside any loss: what was not worse than the rest keeps its likelihood. Source: Deng et
+    al. 2025 (arXiv 2512.04220), LLDS with the gate by actions, which are turns here; without
+    `turns` the gate is by rows, the paper's other form. Tokens weigh as in the loss: under
+    token-mean it is a mean over all tokens, as in the authors' code; their paper writes a mean over
+    the preserved ones."""
     fell = torch.where(tokens.advantages >= 0, tokens.behaviour - tokens.logprobs, 0.0)
-    less_likely = _row_mean(fell.detach(), tokens.rows if tokens.turns is None else tokens.turns) > 0
+    less_likely = (
+        _row_mean(fell.detach(), tokens.rows if tokens.turns is None else tokens.turns) > 0
+    )
     return torch.where(less_likely, fell.clamp(min=0.0), 0.0)
 
 
 def token_weights(counts: Tensor, aggregate: str, length: int) -> Tensor:
-    """What one token of each episode weighs in the loss, float64 [E]; `counts` [E]: trained tokens of each episode.
+    """What one token of each episode weighs in the loss, float64 [E]; `counts` [E]: trained tokens
+    of each episode.
 
-    token-mean: 1 / all tokens (DAPO). sequence-mean: the mean of the episodes' own means (GRPO). fixed-length: 1 /
-    (episodes * `length`) (Dr. GRPO, arXiv 2503.20783). An episode without trained tokens counts nowhere."""
+    token-mean: 1 / all tokens (DAPO). sequence-mean: the mean of the episodes' own means (GRPO).
+    fixed-length: 1 / (episodes * `length`) (Dr. GRPO, arXiv 2503.20783). An episode without trained
+    tokens counts nowhere."""
     counts = counts.double()
     episodes = (counts > 0).sum().clamp(min=1)
     if aggregate == "token-mean":
@@ -174,10 +196,13 @@ def _clipped(ratio: Tensor, advantages: Tensor, options: LossOptions) -> tuple[T
     return loss, clipped.detach()
 
 
-_LOSSES: dict[str, Loss] = {loss.__name__: loss for loss in (pg, ppo_clip, tis, decoupled, gspo, cispo)}
+_LOSSES: dict[str, Loss] = {
+    loss.__name__: loss for loss in (pg, ppo_clip, tis, decoupled, gspo, cispo)
+}
 
-# What they say of themselves; a user's own loss may too. `trust_region`: it uses `Tokens.behaviour`. `proximal`: it needs
-# `Tokens.proximal` from an update's second optimizer step on, as a user's own one may, and gets it.
+# What they say of themselves; a user's own loss may too. `trust_region`: it uses
+# `Tokens.behaviour`. `proximal`: it needs `Tokens.proximal` from an update's second optimizer step
+# on, as a user's own one may, and gets it.
 for _name, _loss in _LOSSES.items():
     vars(_loss).update(trust_region=_name != "pg", proximal=_name == "decoupled")
 
@@ -188,10 +213,16 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Loss:
-    """The loss called `name`, or the user's own at that place. Unknown name → InputError that lists the known ones."""
+    """The loss called `name`, or the user's own at that place. Unknown name → InputError that lists
+    the known ones."""
     if own.is_own(name):
         return _own(name)
-    hold(name in _LOSSES, "loss must be a known name", name, f"set loss to one of: {', '.join(names())}")
+    hold(
+        name in _LOSSES,
+        "loss must be a known name",
+        name,
+        f"set loss to one of: {', '.join(names())}",
+    )
     return _LOSSES[name]
 
 
@@ -210,8 +241,15 @@ def _own(place: str) -> Loss:
         given, wanted = theirs(tokens, options), tokens.logprobs.shape
         pair = given if isinstance(given, tuple) and len(given) == 2 else (None, None)
         if not all(isinstance(part, Tensor) and part.shape == wanted for part in pair):
-            step = f"return two tensors of {tuple(wanted)}: losses, and where a bound on the ratio acts"
-            raise InputError(f"{rule} gives a loss a token, and whether it is clipped", type(given).__name__, step)
+            step = (
+                f"return two tensors of {tuple(wanted)}: losses, and where a bound on the ratio"
+                " acts"
+            )
+            raise InputError(
+                f"{rule} gives a loss a token, and whether it is clipped",
+                type(given).__name__,
+                step,
+            )
         return given
 
     return checked

@@ -1,7 +1,7 @@
 """What one rank computes at a time: its share of some rows, in micro-batches that fit into memory.
 
-Every rank has as many of them as the others, so that the collectives of sharded models match: one with fewer repeats a
-short row that counts for nothing."""
+Every rank has as many of them as the others, so that the collectives of sharded models match: one
+with fewer repeats a short row that counts for nothing."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,13 +32,17 @@ def fits(config: LearnerConfig) -> Iterator[None]:
             raise
         short = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OutOfMemory(
-            f"an update does not fit into memory with {config.token_budget} tokens a micro-batch: {short}. Next: set "
-            f"learner.token_budget={max(1, config.token_budget // 2)}, or learner.checkpointing=true"
+            f"an update does not fit into memory with {config.token_budget} tokens a micro-batch:"
+            f" {short}. Next: set learner.token_budget={max(1, config.token_budget // 2)}, or"
+            " learner.checkpointing=true"
         ) from error
 
 
-def pieces(row_lengths: Tensor, rows: Tensor, config: LearnerConfig, ranks: Ranks) -> list[tuple[Tensor, bool]]:
-    """This rank's micro-batches of `rows` (long [K], K > 0): row indices, and whether they count."""
+def pieces(
+    row_lengths: Tensor, rows: Tensor, config: LearnerConfig, ranks: Ranks
+) -> list[tuple[Tensor, bool]]:
+    """This rank's micro-batches of `rows` (long [K], K > 0): row indices, and whether they
+    count."""
     shares = [
         micro_batches(row_lengths, share, config.token_budget, config.packing)
         for share in deal(row_lengths, rows, ranks.world)
@@ -49,8 +53,8 @@ def pieces(row_lengths: Tensor, rows: Tensor, config: LearnerConfig, ranks: Rank
 
 
 class Job(NamedTuple):
-    """A loss on `rows` (long [K]) that end at `ends` [N]: `loss(rows, figures)` of a micro-batch, which `figures` take
-    note of. One that `learns` leaves its gradient."""
+    """A loss on `rows` (long [K]) that end at `ends` [N]: `loss(rows, figures)` of a micro-batch,
+    which `figures` take note of. One that `learns` leaves its gradient."""
 
     ends: Tensor
     rows: Tensor
@@ -60,7 +64,8 @@ class Job(NamedTuple):
 
 
 def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
-    """The loss of each job over all ranks, its figures filled on; the gradient of the sum is left in `backend`."""
+    """The loss of each job over all ranks, its figures filled on; the gradient of the sum is left
+    in `backend`."""
     backend.zero()
     work = [pieces(job.ends, job.rows, backend.config, backend.ranks) for job in jobs]
     left = sum(len(parts) for job, parts in zip(jobs, work, strict=True) if job.learns)
@@ -80,8 +85,8 @@ def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
 
 
 def measured(trained: Tensor, backend: Backend, ids: Tensor, *args: Any, **options: Any) -> Tensor:
-    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true (of several the first), 0
-    elsewhere; without gradient. Each rank computes its share."""
+    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true (of
+    several the first), 0 elsewhere; without gradient. Each rank computes its share."""
     rows, ends = torch.nonzero(trained.any(dim=1)).squeeze(1), lengths(trained)
     out = torch.zeros(trained.shape)
     with fits(backend.config), torch.no_grad():

@@ -1,9 +1,11 @@
 """How one role learns: everything between its batch and the loss of a micro-batch.
 
-The gradient does not depend on the split into micro-batches and ranks; only model tokens of valid rows have one (law 1).
+The gradient does not depend on the split into micro-batches and ranks; only model tokens of valid
+rows have one (law 1).
 
-Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the step, also of those whose
-advantage is 0 (no compute without KL or entropy). What must not count, as groups without spread, the caller drops."""
+Weight of a token in the loss (`{role}.aggregate`): by all model tokens of all valid rows of the
+step, also of those whose advantage is 0 (no compute without KL or entropy). What must not count, as
+groups without spread, the caller drops."""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ from ssp.learning.memory import measured
 class Update:
     """One update of one role: its batch with advantages, and which tokens it trains (bool [N, T]).
 
-    `proximal` float32 [N, T]: log-probs of the policy as it is when the update begins; None where it is still that one."""
+    `proximal` float32 [N, T]: log-probs of the policy as it is when the update begins; None where
+    it is still that one."""
 
     objective: Objective
     batch: Batch
@@ -55,8 +58,8 @@ class Update:
 
 
 class Step(NamedTuple):
-    """One optimizer step of an update on the rows in `part`: those in `rows` are computed, with a gradient where it
-    `learns`; `weights` [N] of their tokens."""
+    """One optimizer step of an update on the rows in `part`: those in `rows` are computed, with a
+    gradient where it `learns`; `weights` [N] of their tokens."""
 
     update: Update
     part: Tensor
@@ -66,21 +69,25 @@ class Step(NamedTuple):
 
 
 class Objective:
-    """`source`: the folder of the start model; `steps`: updates in all, for a schedule that falls."""
+    """`source`: the folder of the start model; `steps`: updates in all, for a schedule that
+    falls."""
 
     def __init__(self, config: RoleConfig, source: Path, ranks: Ranks, steps: int) -> None:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
         self.config, self._steps = config, steps
         self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam)
         self._loss, self._temperature = losses.get(config.loss), config.sampling.temperature
-        self._options = losses.LossOptions(config.clip_low, config.clip_high, config.tis_cap, config.clip_dual)
+        self._options = losses.LossOptions(
+            config.clip_low, config.clip_high, config.tis_cap, config.clip_dual
+        )
         self.divergence = Divergence(config.kl, self._temperature)
         self.critic = None
         if self.algorithm.needs_values:
             self.critic = Critic(source, config.critic, config.learner, ranks)
 
     def begin(self, batch: Batch, policy: Backend, step: int) -> Update:
-        """Update number `step` on `batch`: advantages by policy, critic and reference as they are now."""
+        """Update number `step` on `batch`: advantages by policy, critic and reference as they are
+        now."""
         trained = batch.mask & batch.valid[:, None]
         figures = Figures()
         if self.critic is not None:
@@ -94,9 +101,11 @@ class Objective:
         return update
 
     def steps(self, update: Update, number: int) -> Iterator[Step]:
-        """The optimizer steps of update `number`. One without signal (all advantages 0, nothing but the policy loss),
-        or while the critic warms up, only measures."""
-        everywhere = self.divergence.in_loss or self.config.entropy_coef > 0 or self.config.llds_coef > 0
+        """The optimizer steps of update `number`. One without signal (all advantages 0, nothing but
+        the policy loss), or while the critic warms up, only measures."""
+        everywhere = (
+            self.divergence.in_loss or self.config.entropy_coef > 0 or self.config.llds_coef > 0
+        )
         warming = self.critic is not None and number <= self.config.critic.warmup_steps
         for part in update.parts():
             signal = part if everywhere else part[(update.advantages[part] != 0).any(dim=1)]
@@ -117,15 +126,21 @@ class Objective:
         weighted = behaviour if self.config.kl.weight else None
         against = (self.divergence.compare, weighted) if self.divergence.in_loss else ()
         ids = update.batch.ids[rows, :length]
-        logprobs, entropy, kl = policy(ids, mask, self._temperature, *against, entropy_gradient=coef > 0)
+        logprobs, entropy, kl = policy(
+            ids, mask, self._temperature, *against, entropy_gradient=coef > 0
+        )
         owners = rows[:, None].expand(-1, length)[mask]
         begins = mask & ~torch.nn.functional.pad(mask, (1, -1))
         turns = begins.flatten().cumsum(0).view_as(mask)[mask].to(policy.device)
         proximal = logprobs.detach() if update.proximal is None else at(update.proximal)
-        tokens = losses.Tokens(logprobs, behaviour, at(update.advantages), owners.to(policy.device), proximal, turns)
+        tokens = losses.Tokens(
+            logprobs, behaviour, at(update.advantages), owners.to(policy.device), proximal, turns
+        )
         values, clipped = self._loss(tokens, self._options)
         values, masked = losses.corrected(values, tokens, self.config.correction)
-        figures.add(tokens, clipped, entropy, None if self.config.correction.mask == "none" else masked)
+        figures.add(
+            tokens, clipped, entropy, None if self.config.correction.mask == "none" else masked
+        )
         if coef:
             values = values - coef * entropy
         if self.config.llds_coef:
@@ -136,16 +151,17 @@ class Objective:
         return (values * step.weights[owners].to(policy.device)).sum()
 
     def weights(self, batch: Batch, trained: Tensor, rows: Tensor, step: int) -> Tensor:
-        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update `step`; a continuation
-        counts as its episode."""
+        """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update
+        `step`; a continuation counts as its episode."""
         sources, on = batch.sources, trained[rows].sum(dim=1)
         counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], on)
         length = self.config.limits.at(step).total_tokens
         return losses.token_weights(counts, self.config.aggregate, length)[sources].float()
 
     def lr(self, step: int) -> float:
-        """Of update `step` (from 1): of w warm-up updates number k runs at k/w of the rate, so the first one is not
-        lost at rate 0; then constant, or the half cosine that would be 0 one update after the last."""
+        """Of update `step` (from 1): of w warm-up updates number k runs at k/w of the rate, so the
+        first one is not lost at rate 0; then constant, or the half cosine that would be 0 one
+        update after the last."""
         learner = self.config.learner
         peak = max(learner.warmup_steps, 1)
         if step < peak:
@@ -156,23 +172,29 @@ class Objective:
         return learner.lr * 0.5 * (1.0 + math.cos(math.pi * done))
 
     def finish(self, update: Update, policy: Backend, step: int) -> dict[str, float]:
-        """Let coefficient and anchor follow, once update `step` is done; its figures by their metric names."""
+        """Let coefficient and anchor follow, once update `step` is done; its figures by their
+        metric names."""
         update.figures.reduce(policy.ranks)
         summary = update.figures.summary()
-        self.divergence.after(summary, int(update.batch.episodes().valid.sum()), policy.local_tensors("model"), step)
+        self.divergence.after(
+            summary, int(update.batch.episodes().valid.sum()), policy.local_tensors("model"), step
+        )
         sizes = update.advantages[update.trained].abs()
         size = float(sizes.mean()) if len(sizes) else 0.0
         return {**summary, "lr": update.lr, "tokens": float(len(sizes)), "advantage/mean_abs": size}
 
 
-def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, place: str = "loss") -> Batch:
-    """`batch` with advantages, and where there is a critic its targets. `penalty` [N, T]: coefficient times KL of each
-    token, without gradient.
+def estimate(
+    algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, place: str = "loss"
+) -> Batch:
+    """`batch` with advantages, and where there is a critic its targets. `penalty` [N, T]:
+    coefficient times KL of each token, without gradient.
 
-    `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022); advantage: A_t ← A_t -
-    penalty_t after it; future: A_t ← A_t - the sum of penalty_t and all later ones of the row (both EMA-PG's); loss: it
-    is not looked at. An estimator with a critic is whitened over the batch's model tokens in between, as Search-R1 and
-    verl do; its targets are not. Whitening counts each model token once, those of continuations too."""
+    `place` reward: r_t ← r_t - penalty_t before the estimate (InstructGPT, Ouyang et al. 2022);
+    advantage: A_t ← A_t - penalty_t after it; future: A_t ← A_t - the sum of penalty_t and all
+    later ones of the row (both EMA-PG's); loss: it is not looked at. An estimator with a critic is
+    whitened over the batch's model tokens in between, as Search-R1 and verl do; its targets are
+    not. Whitening counts each model token once, those of continuations too."""
     trained = batch.mask & batch.valid[:, None]
     if penalty is not None and place == "reward":
         batch = replace(batch, token_rewards=token_rewards(batch) - penalty)
@@ -189,7 +211,8 @@ def estimate(algorithm: Algorithm, batch: Batch, penalty: Tensor | None = None, 
 
 
 def _settled_or_estimated(algorithm: Algorithm, batch: Batch, trained: Tensor) -> Tensor:
-    """float32 [N, T]: of each row its settled credit, else what the estimator makes of its tokens."""
+    """float32 [N, T]: of each row its settled credit, else what the estimator makes of its
+    tokens."""
     if batch.settled is not None and bool(batch.settled.all()):
         assert batch.advantages is not None
         return batch.advantages

@@ -1,8 +1,10 @@
-"""Rows side by side: the forward pass of a causal model without padding and without work that nobody reads.
+"""Rows side by side: the forward pass of a causal model without padding and without work that
+nobody reads.
 
-It calls the modules of a Hugging Face model (so adapters, hooks of sharded parameters and autocast work) but not its
-attention. No token sees another row's tokens; rows which begin with the same prompt compute it once; the last layer's
-MLP runs only where a state is asked for; the states are those of the padded forward up to rounding."""
+It calls the modules of a Hugging Face model (so adapters, hooks of sharded parameters and autocast
+work) but not its attention. No token sees another row's tokens; rows which begin with the same
+prompt compute it once; the last layer's MLP runs only where a state is asked for; the states are
+those of the padded forward up to rounding."""
 
 from __future__ import annotations
 
@@ -30,12 +32,14 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Segments:
-    """Consecutive pieces of a line; piece i continues piece `parents[i]`, which continues none (-1: nor does i). A
-    token sees its own piece up to itself, before that the whole piece which its own continues, and nothing else.
+    """Consecutive pieces of a line; piece i continues piece `parents[i]`, which continues none (-1:
+    nor does i). A token sees its own piece up to itself, before that the whole piece which its own
+    continues, and nothing else.
 
-    `runs`: (how many, own tokens, tokens seen), for consecutive pieces of equal sizes. `seen` long [K]: the places of
-    the tokens that each piece's last token sees, piece by piece; None where all are their own in order. `own`, `ends`:
-    cumulative counts of own and of seen tokens, int32 [pieces + 1]."""
+    `runs`: (how many, own tokens, tokens seen), for consecutive pieces of equal sizes. `seen` long
+    [K]: the places of the tokens that each piece's last token sees, piece by piece; None where all
+    are their own in order. `own`, `ends`: cumulative counts of own and of seen tokens, int32
+    [pieces + 1]."""
 
     runs: tuple[tuple[int, int, int], ...]
     seen: Tensor | None
@@ -47,12 +51,24 @@ class Segments:
     def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
         """Pieces of `sizes` tokens."""
         starts = list(accumulate(sizes, initial=0))
-        totals = [size + (0 if parent < 0 else sizes[parent]) for size, parent in zip(sizes, parents, strict=True)]
+        totals = [
+            size + (0 if parent < 0 else sizes[parent])
+            for size, parent in zip(sizes, parents, strict=True)
+        ]
         seen = None
         if totals != list(sizes):
-            both = [place for pair in zip(parents, range(len(sizes)), strict=True) for place in pair if place >= 0]
-            seen = torch.cat([torch.arange(starts[piece], starts[piece + 1]) for piece in both]).to(device)
-        runs = tuple((len(list(run)), *key) for key, run in groupby(zip(sizes, totals, strict=True)))
+            both = [
+                place
+                for pair in zip(parents, range(len(sizes)), strict=True)
+                for place in pair
+                if place >= 0
+            ]
+            seen = torch.cat([torch.arange(starts[piece], starts[piece + 1]) for piece in both]).to(
+                device
+            )
+        runs = tuple(
+            (len(list(run)), *key) for key, run in groupby(zip(sizes, totals, strict=True))
+        )
         sums = [list(accumulate(counts, initial=0)) for counts in (sizes, totals)]
         own, ends = (torch.tensor(some, dtype=torch.int32, device=device) for some in sums)
         return cls(runs, seen, own, ends, (max(sizes), max(totals)))
@@ -60,8 +76,8 @@ class Segments:
 
 @dataclass(frozen=True)
 class Line:
-    """Rows laid side by side, T tokens: `ids` and `positions` long [T], `segments`: who attends to whom; `asked`
-    long [M]: the place of each state that is read, in the order of the mask."""
+    """Rows laid side by side, T tokens: `ids` and `positions` long [T], `segments`: who attends to
+    whom; `asked` long [M]: the place of each state that is read, in the order of the mask."""
 
     ids: Tensor
     positions: Tensor
@@ -70,14 +86,22 @@ class Line:
 
 
 def enable_packing(model: PreTrainedModel) -> None:
-    """Make `ssp.learning.forward` lay this model's rows side by side. A body without its head (a critic's) will do.
+    """Make `ssp.learning.forward` lay this model's rows side by side. A body without its head (a
+    critic's) will do.
 
-    Its body then also computes a `Line`: `body(line=...)` → [M, H]. InputError for a model that it cannot do this for."""
+    Its body then also computes a `Line`: `body(line=...)` → [M, H]. InputError for a model that it
+    cannot do this for."""
     config = model.config.get_text_config()
     odd = ("attention_dropout", "use_sliding_window")
-    found = {"model_type": config.model_type, **{name: getattr(config, name, False) for name in odd}}
+    found = {
+        "model_type": config.model_type,
+        **{name: getattr(config, name, False) for name in odd},
+    }
     if config.model_type not in FAMILIES or any(found[name] for name in odd):
-        rule = f"learner.packing needs a model of {', '.join(FAMILIES)} without attention dropout or sliding windows"
+        rule = (
+            f"learner.packing needs a model of {', '.join(FAMILIES)} without attention dropout or"
+            " sliding windows"
+        )
         raise InputError(rule, found, "set learner.packing=false")
     body: Any = model.base_model
     body.forward = MethodType(_forward, body)
@@ -90,7 +114,8 @@ def packs(model: PreTrainedModel) -> bool:
 
 
 def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
-    """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same gradient."""
+    """Lay rows side by side, and keep of each layer only its input, where `config` says so. Same
+    gradient."""
     if config.packing:
         enable_packing(model)
     if config.checkpointing:
@@ -101,8 +126,9 @@ def prepare(model: PreTrainedModel, config: LearnerConfig) -> None:
 
 
 def lay_out(ids: Tensor, mask: Tensor) -> Line:
-    """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted; a row ends before its
-    last one. Rows that agree up to their first masked token share that prompt. InvariantError: nothing to predict."""
+    """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted;
+    a row ends before its last one. Rows that agree up to their first masked token share that
+    prompt. InvariantError: nothing to predict."""
     device, ids, mask = ids.device, ids.cpu(), mask.cpu().clone()
     mask[:, :1] = False  # nothing predicts it
     first = mask.int().argmax(dim=1).tolist()
@@ -142,16 +168,31 @@ def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) ->
     if line is None:
         return type(body).forward(body, *args, **options)
     x = body.embed_tokens(line.ids)
-    cos, sin = (wide[0, :, None, : wide.shape[-1] // 2] for wide in body.rotary_emb(x, line.positions[None]))
+    cos, sin = (
+        wide[0, :, None, : wide.shape[-1] // 2] for wide in body.rotary_emb(x, line.positions[None])
+    )
     for layer in body.layers:
-        given = (layer, x, cos, sin, line.segments, line.asked if layer is body.layers[-1] else None)
+        given = (
+            layer,
+            x,
+            cos,
+            sin,
+            line.segments,
+            line.asked if layer is body.layers[-1] else None,
+        )
         # The same two flags as transformers' own layers look at.
         again = layer.gradient_checkpointing and layer.training and torch.is_grad_enabled()
-        x = checkpoint(_layer, *given, use_reentrant=False, preserve_rng_state=False) if again else _layer(*given)
+        x = (
+            checkpoint(_layer, *given, use_reentrant=False, preserve_rng_state=False)
+            if again
+            else _layer(*given)
+        )
     return body.norm(x)
 
 
-def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, asked: Tensor | None) -> Tensor:
+def _layer(
+    layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, asked: Tensor | None
+) -> Tensor:
     """One decoder layer over x [T, H]; with `asked` only those places of its result, [M, H]."""
     attention, normed = layer.self_attn, narrow(layer.input_layernorm(x))
     size = (len(x), -1, attention.head_dim)
@@ -167,19 +208,21 @@ def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, 
 
 
 def narrow(x: Tensor) -> Tensor:
-    """`x` in the type of autocast, which would else make, and keep, a copy for each product that reads it."""
+    """`x` in the type of autocast, which would else make, and keep, a copy for each product that
+    reads it."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of the wider type."""
+    """Rotary positions: x [T, heads, D], cos and sin [T, 1, D / 2] → [T, heads, D], of the wider
+    type."""
     return _Rotate.apply(x, cos, sin)
 
 
 class _Rotate(torch.autograd.Function):
-    """(a, b) → (a cos - b sin, b cos + a sin), halves of the last axis. Its own inverse's transpose: the gradient is a
-    rotation by the opposite angle, so that nothing is kept."""
+    """(a, b) → (a cos - b sin, b cos + a sin), halves of the last axis. Its own inverse's
+    transpose: the gradient is a rotation by the opposite angle, so that nothing is kept."""
 
     @staticmethod
     def forward(ctx, x, cos, sin):  # type: ignore[no-untyped-def]
@@ -204,8 +247,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
     """query [T, heads, D], key and value [T, kv heads, D] → [T, heads, D], of the values' type.
 
-    On a GPU in half precision one call of `varlen_attn`; else `scaled_dot_product_attention` for each run of pieces of
-    equal size, on a CPU in float32, in which its kernel is faster."""
+    On a GPU in half precision one call of `varlen_attn`; else `scaled_dot_product_attention` for
+    each run of pieces of equal size, on a CPU in float32, in which its kernel is faster."""
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF
     if fast:
@@ -213,13 +256,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     elif dtype in HALF:
         query, key, value = query.float(), key.float(), value.float()
     if segments.seen is not None:  # the keys of a prompt before each piece that continues it
-        key, value = (x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value))
+        key, value = (
+            x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value)
+        )
     if fast:
         return in_one_call(query, key, value, segments, scale)
     with torch.autocast(query.device.type, enabled=False):
         own = [count * size for count, size, _ in segments.runs]
         total = [count * size for count, _, size in segments.runs]
-        parts = zip(query.split(own), key.split(total), value.split(total), segments.runs, strict=True)
+        parts = zip(
+            query.split(own), key.split(total), value.split(total), segments.runs, strict=True
+        )
         mixed = []
         for q, k, v, (count, size, _) in parts:
             if size:
@@ -228,9 +275,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
         return torch.cat(mixed).to(dtype)
 
 
-def in_one_call(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
-    """`attend` by torch's kernel for pieces of unequal sizes, all of one type of half precision; keys and values lie as the
-    pieces see them."""
+def in_one_call(
+    query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
+) -> Tensor:
+    """`attend` by torch's kernel for pieces of unequal sizes, all of one type of half precision;
+    keys and values lie as the pieces see them."""
     from torch.nn.attention import varlen
 
     more: dict[str, Any] = {}
@@ -238,8 +287,11 @@ def in_one_call(query: Tensor, key: Tensor, value: Tensor, segments: Segments, s
         if "enable_gqa" in signature(varlen.varlen_attn).parameters:
             more = {"enable_gqa": True}
         else:  # torch before 2.12
-            key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
-    # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces need it.
+            key, value = (
+                x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)
+            )
+    # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces
+    # need it.
     sizes = (segments.own, segments.ends, *segments.longest)
     out = varlen.varlen_attn(query, key, value, *sizes, scale=scale, window_size=(-1, 0), **more)
     assert isinstance(out, Tensor)  # a pair only when more is asked for
@@ -247,13 +299,17 @@ def in_one_call(query: Tensor, key: Tensor, value: Tensor, segments: Segments, s
 
 
 def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n * own, heads, D].
+    """Pieces of one size: query [n, own, heads, D], key and value [n, total, kv heads, D] → [n *
+    own, heads, D].
 
-    The causal mask of this function is aligned at the first token, so queries that continue a prompt get zeros in front."""
+    The causal mask of this function is aligned at the first token, so queries that continue a
+    prompt get zeros in front."""
     (_, own, heads, dim), total = query.shape, key.shape[1]
     if own < total:
         query = F.pad(query, (0, 0, 0, 0, total - own, 0))
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     grouped = heads > key.shape[1]
-    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=grouped)
+    mixed = F.scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=scale, enable_gqa=grouped
+    )
     return mixed[:, :, total - own :].transpose(1, 2).reshape(-1, heads, dim)

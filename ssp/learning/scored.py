@@ -1,4 +1,5 @@
-"""What an advantage estimator is given: the scored episodes of a round; and what it gives back: their credits.
+"""What an advantage estimator is given: the scored episodes of a round; and what it gives back:
+their credits.
 
 A void has no number and is not among them (law 2). Needs no torch."""
 
@@ -23,14 +24,20 @@ Numbers = NDArray[np.float64]
 class Scored:
     """One scored episode, as an estimator sees it.
 
-    `group`: the same number for the episodes that share a baseline. `expected`: how many episodes the
-    group was to have, voids among them. `turns`: what each turn earned, in all `reward`; empty where only
-    the sum is known. `tokens`: the policy's tokens of each turn. `baseline`: what the greedy answer to the
+    `group`: the same number for the episodes that share a baseline. `expected`: how many episodes
+    the
+    group was to have, voids among them. `turns`: what each turn earned, in all `reward`; empty
+    where only
+    the sum is known. `tokens`: the policy's tokens of each turn. `baseline`: what the greedy answer
+    to the
     same question earned, NaN where that is void, None where there is none.
 
-    The rest is what an estimator may compare by: `question`, `asked` (what the row asked for, as its number
-    of searches), `peers` (how many episodes of the batch were asked for the same and have the same grader,
-    voids among them), `source` (the row's), and `grader` (the version that graded; law 4: one a group)."""
+    The rest is what an estimator may compare by: `question`, `asked` (what the row asked for, as
+    its number
+    of searches), `peers` (how many episodes of the batch were asked for the same and have the same
+    grader,
+    voids among them), `source` (the row's), and `grader` (the version that graded; law 4: one a
+    group)."""
 
     reward: float
     group: int
@@ -49,7 +56,9 @@ def rewards_of(episodes: Sequence[Scored]) -> Numbers:
     """The reward of each episode. InvariantError: one that is not finite."""
     rewards = np.array([episode.reward for episode in episodes], dtype=np.float64)
     if not np.isfinite(rewards).all():
-        raise InvariantError("a scored episode has a reward that is not finite; only voids have no value")
+        raise InvariantError(
+            "a scored episode has a reward that is not finite; only voids have no value"
+        )
     return rewards
 
 
@@ -59,7 +68,8 @@ def groups_of(episodes: Sequence[Scored]) -> NDArray[np.int64]:
 
 
 def standardised(rewards: Numbers, groups: NDArray[np.int64], spread: bool = True) -> Numbers:
-    """(r - mean) / (sample standard deviation + 1e-6) within each group; without `spread`, r - mean.
+    """(r - mean) / (sample standard deviation + 1e-6) within each group; without `spread`, r -
+    mean.
 
     Exactly 0 in a group of equal rewards, and of one: it does not tell better from worse."""
     if not len(rewards):
@@ -75,7 +85,8 @@ def standardised(rewards: Numbers, groups: NDArray[np.int64], spread: bool = Tru
     highest = np.full(len(count), -np.inf)
     np.minimum.at(lowest, group, rewards)
     np.maximum.at(highest, group, rewards)
-    # Equality, not a deviation above 0: rounding in the mean would make a tiny one out of equal rewards.
+    # Equality, not a deviation above 0: rounding in the mean would make a tiny one out of equal
+    # rewards.
     return np.where((lowest < highest)[group], centred, 0.0)
 
 

@@ -1,5 +1,5 @@
-"""Which settings of how a role learns may stand together. What would train wrongly is refused; a setting that another
-one only makes idle mostly passes."""
+"""Which settings of how a role learns may stand together. What would train wrongly is refused; a
+setting that another one only makes idle mostly passes."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -34,7 +34,11 @@ def own_code_is_there(cfg: Config) -> None:
 
 def settings_fit(cfg: Config) -> None:
     """Every check of this file. InputError, or Refusals where several are broken."""
-    checks = [check for role in cfg.roles for check in (*_losses(cfg, role), *_learner(role, cfg.block(role)))]
+    checks = [
+        check
+        for role in cfg.roles
+        for check in (*_losses(cfg, role), *_learner(role, cfg.block(role)))
+    ]
     checks += [*_groups(cfg), *_shared(cfg)]
     found = {rule: InputError(rule, value, step) for broken, rule, value, step in checks if broken}
     if found:
@@ -45,7 +49,8 @@ RULES: tuple[Rule, ...] = (own_code_is_there, settings_fit)
 
 
 def _trusted(loss: str) -> bool:
-    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own code is not asked."""
+    """Whether a loss uses the behaviour log-probs (law 5). Of a run that is only looked at its own
+    code is not asked."""
     return own.sealed(loss) or own.says(loss, "trust_region") is True
 
 
@@ -53,8 +58,11 @@ def _losses(cfg: Config, role: str) -> Checks:
     block, known = cfg.block(role), own.saying("trust_region")
     kl, loss, learns = block.kl, block.loss, block.policy != "frozen"
     bound = getattr(cfg.schedule.max_staleness, role)
-    marked = ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
-    # From the second optimizer step of a batch on its policy is not the one that sampled, as with a bound.
+    marked = (
+        ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
+    )
+    # From the second optimizer step of a batch on its policy is not the one that sampled, as with a
+    # bound.
     for key, value, better in (
         (f"schedule.max_staleness.{role}", bound, "tis"),
         (f"{role}.learner.minibatch", block.learner.minibatch, "ppo_clip"),
@@ -65,11 +73,19 @@ def _losses(cfg: Config, role: str) -> Checks:
     rule = f"{role}.kl.place is loss for kl.kind={kl.kind}: rollouts keep no distributions"
     wide = kl.place != "loss" and bool(own.says(kl.kind, "distributions"))
     yield wide, rule, kl.place, f"set {role}.kl.place=loss, or {role}.kl.kind=k1"
-    rule = f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or advantage"
+    rule = (
+        f"{role}.kl.kind=k1 has no gradient in expectation, so {role}.kl.place is reward or"
+        " advantage"
+    )
     idle = learns and kl.coef > 0 and kl.kind == "k1" and kl.place == "loss"
     yield idle, rule, "place=loss", f"set {role}.kl.place=reward, or {role}.kl.kind=k3"
     rule = f"{role}.clip_dual is 0 (none) or above 1, the ratio of tokens on policy"
-    yield learns and 0 < block.clip_dual <= 1, rule, f"{block.clip_dual:g}", f"set {role}.clip_dual=3"
+    yield (
+        learns and 0 < block.clip_dual <= 1,
+        rule,
+        f"{block.clip_dual:g}",
+        f"set {role}.clip_dual=3",
+    )
 
 
 def _learner(role: str, block: RoleConfig) -> Checks:
@@ -79,28 +95,59 @@ def _learner(role: str, block: RoleConfig) -> Checks:
         rule = f"{role}.learner.{key} counts only with {role}.learner.kind=deepspeed"
         step = f"set {role}.learner.kind=deepspeed, or {role}.learner.{key}={default}"
         yield learns and learner.kind != "deepspeed" and value != default, rule, value, step
-    rule = f"{role}.learner.offload=all moves the parts of the weights, which {role}.learner.zero=3 makes"
+    rule = (
+        f"{role}.learner.offload=all moves the parts of the weights, which {role}.learner.zero=3"
+        " makes"
+    )
     step = f"set {role}.learner.zero=3, or offload=optimizer"
-    yield learns and learner.offload == "all" and learner.zero != 3, rule, f"zero={learner.zero}", step
+    yield (
+        learns and learner.offload == "all" and learner.zero != 3,
+        rule,
+        f"zero={learner.zero}",
+        step,
+    )
     rule = f"{role}.learner.kind=torch is one process, so it has one rank"
     step = f"set {role}.learner.kind=deepspeed, or {role}.learner.ranks=1"
     # Of what learns nothing, ranks are a number for plans.
     yield learner.kind == "torch" and learner.ranks > 1, rule, f"ranks={learner.ranks}", step
     fixed = learner.lora.rank > 0 or (block.policy == "shared" and kl.coef > 0)
-    rule = f"the KL reference of an adapter is its base, of a shared policy its start, and does not move ({role})"
+    rule = (
+        "the KL reference of an adapter is its base, of a shared policy its start, and does not"
+        f" move ({role})"
+    )
     step = f"set {role}.kl.ema_tau=1, or learner.lora.rank=0 and policy=own"
     yield learns and fixed and kl.ema_tau < 1, rule, f"kl.ema_tau={kl.ema_tau}", step
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"
     step = f"set {role}.algorithm=grpo, or defaults.policy=own"
     yield block.policy == "shared" and block.algorithm == "gae", rule, f"{role}.policy=shared", step
-    split, rule = block.search.kind, f"{role}.algorithm=grpo_turns counts turns, which information of one's own splits"
-    yield block.algorithm == "grpo_turns" and split != "retriever", rule, f"search.kind={split}", "take grpo"
+    split, rule = (
+        block.search.kind,
+        f"{role}.algorithm=grpo_turns counts turns, which information of one's own splits",
+    )
+    yield (
+        block.algorithm == "grpo_turns" and split != "retriever",
+        rule,
+        f"search.kind={split}",
+        "take grpo",
+    )
     # An episode that was cut into several contexts is trained with one advantage.
-    by_token = block.algorithm in ("gae", "grpo_turns") or (kl.coef > 0 and kl.place in ("reward", "future"))
-    several = (block.limits.overflow == "drop" or bool(block.agent)) and (by_token or own.is_own(block.algorithm))
+    by_token = block.algorithm in ("gae", "grpo_turns") or (
+        kl.coef > 0 and kl.place in ("reward", "future")
+    )
+    several = (block.limits.overflow == "drop" or bool(block.agent)) and (
+        by_token or own.is_own(block.algorithm)
+    )
     found = f"{role}.algorithm={block.algorithm}, kl.place={kl.place}"
-    step = f"set {role}.limits.overflow=stop and no {role}.agent, or {role}.algorithm=grpo kl.place=loss"
-    yield several, f"{role}.limits.overflow=drop, and {role}.agent, need one advantage an episode", found, step
+    step = (
+        f"set {role}.limits.overflow=stop and no {role}.agent, or {role}.algorithm=grpo"
+        " kl.place=loss"
+    )
+    yield (
+        several,
+        f"{role}.limits.overflow=drop, and {role}.agent, need one advantage an episode",
+        found,
+        step,
+    )
 
 
 def _groups(cfg: Config) -> Checks:
@@ -108,11 +155,19 @@ def _groups(cfg: Config) -> Checks:
     learns = PROPOSER in cfg.roles and asks.policy != "frozen"
     rule = f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
     kind = algorithms.kind(algorithm)
-    alone = cfg.solver.policy != "frozen" and cfg.game.attempts < 2 and kind is not None and kind.needs_group
+    alone = (
+        cfg.solver.policy != "frozen"
+        and cfg.game.attempts < 2
+        and kind is not None
+        and kind.needs_group
+    )
     step = "set game.attempts=6, or solver.algorithm=reinforce"
     yield alone, rule, f"game.attempts={cfg.game.attempts}", step
     refill = f"game.refill={cfg.game.refill}"
-    rule = f"{refill} replaces groups without spread, which teach nothing where the group is the solver's baseline"
+    rule = (
+        f"{refill} replaces groups without spread, which teach nothing where the group is the"
+        " solver's baseline"
+    )
     grouped = kind is None or kind.baseline == "group"
     step = "set solver.algorithm=grpo, or leave game.refill out"
     yield cfg.game.refill > 1 and not grouped, rule, f"solver.algorithm={algorithm}", step
@@ -126,8 +181,13 @@ def _groups(cfg: Config) -> Checks:
 
 
 def _shared(cfg: Config) -> Checks:
-    """A policy is shared by the two roles that play: one model, one program that trains it, one pace."""
-    shared, asks, answers = [role for role in cfg.roles if cfg.block(role).policy == "shared"], cfg.proposer, cfg.solver
+    """A policy is shared by the two roles that play: one model, one program that trains it, one
+    pace."""
+    shared, asks, answers = (
+        [role for role in cfg.roles if cfg.block(role).policy == "shared"],
+        cfg.proposer,
+        cfg.solver,
+    )
     if len(shared) < 2:
         found = " ".join(f"{role}.policy={cfg.block(role).policy}" for role in cfg.roles)
         step = "set defaults.policy=shared, or where nobody proposes policy=own"
@@ -135,7 +195,9 @@ def _shared(cfg: Config) -> Checks:
         return
     rule, models = "roles with policy=shared have one {}", f"{asks.model} and {answers.model}"
     yield asks.model != answers.model, rule.format("model"), models, "set defaults.model only"
-    apart = ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
+    apart = (
+        ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
+    )
     names = {item.name: "learner" for item in fields(LearnerConfig) if item.name not in apart}
     for name, block_of in {
         **names,
@@ -145,14 +207,30 @@ def _shared(cfg: Config) -> Checks:
         one, other = (getattr(block.learner, name) for block in (asks, answers))
         more = ", and with combine=true one learning rate" if name in RATE else ""
         found = f"{block_of}.{name}: {one} and {other}"
-        yield one != other, rule.format("learner") + more, found, f"set defaults.{block_of}.{name} only"
-    bounds, both = cfg.schedule.max_staleness, rule.format("staleness bound: both train in the same step")
+        yield (
+            one != other,
+            rule.format("learner") + more,
+            found,
+            f"set defaults.{block_of}.{name} only",
+        )
+    bounds, both = (
+        cfg.schedule.max_staleness,
+        rule.format("staleness bound: both train in the same step"),
+    )
     found = f"proposer {bounds.proposer}, solver {bounds.solver}"
     yield bounds.proposer != bounds.solver, both, found, "set both schedule.max_staleness alike"
     # So that the solver's policy is not the one that sampled any more (law 1).
-    rule = f"solver.loss is one of {own.saying('trust_region')} where a shared policy takes the proposer's step first"
+    rule = (
+        f"solver.loss is one of {own.saying('trust_region')} where a shared policy takes the"
+        " proposer's step first"
+    )
     step = "set solver.loss=ppo_clip, or defaults.learner.combine=true"
-    yield not answers.learner.combine and not _trusted(answers.loss), rule, f"solver.loss={answers.loss}", step
+    yield (
+        not answers.learner.combine and not _trusted(answers.loss),
+        rule,
+        f"solver.loss={answers.loss}",
+        step,
+    )
 
 
 def warnings(cfg: Config) -> Iterator[str]:
@@ -160,9 +238,13 @@ def warnings(cfg: Config) -> Iterator[str]:
     for role in cfg.roles:
         block = cfg.block(role)
         if block.policy != "frozen" and block.algorithm == "gae" and block.kl.coef == 0:
-            yield f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set {role}.kl.coef=0.001)"
+            yield (
+                f"{role}.algorithm=gae without a KL term: PPO may drift far from its start (set"
+                f" {role}.kl.coef=0.001)"
+            )
         if block.policy != "frozen" and block.learner.schedule == "cosine":
             yield (
-                f"{role}.learner.schedule=cosine falls with each update and would end after steps={cfg.steps}: "
-                "a round without signal makes no update, and leaves the rate where it is"
+                f"{role}.learner.schedule=cosine falls with each update and would end after"
+                f" steps={cfg.steps}: a round without signal makes no update, and leaves the rate"
+                " where it is"
             )

@@ -1,9 +1,10 @@
 """What a learner trains, and the way to disk and back: weights, checkpoints, model folders.
 
-Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state as the backend keeps it
-(`optimizer.pt`, or the shards of every rank under `shards/`), where there is a critic its optimizer and `critic/`, where the
-KL's reference moves the folder `anchor/` (a policy in the same layout; of a sharded policy a file a rank), and with LoRA the
-folder `adapter/` in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7)."""
+Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state
+as the backend keeps it (`optimizer.pt`, or the shards of every rank under `shards/`), where there
+is a critic its optimizer and `critic/`, where the KL's reference moves the folder `anchor/` (a
+policy in the same layout; of a sharded policy a file a rank), and with LoRA the folder `adapter/`
+in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,11 +32,14 @@ OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
 
 
 class Policy(nn.Module):
-    """The policy as one module, which a backend wraps and calls: `model` and, with KL, its reference (`held_to`): a
-    frozen model, or the same model without its adapter (`lora.Bare`)."""
+    """The policy as one module, which a backend wraps and calls: `model` and, with KL, its
+    reference (`held_to`): a frozen model, or the same model without its adapter (`lora.Bare`)."""
 
-    def __init__(self, model: PreTrainedModel, config: LearnerConfig, start: Path | None = None) -> None:
-        """`model` as `config` has it trained. `start`: its folder, where it is held to what it was there."""
+    def __init__(
+        self, model: PreTrainedModel, config: LearnerConfig, start: Path | None = None
+    ) -> None:
+        """`model` as `config` has it trained. `start`: its folder, where it is held to what it was
+        there."""
         super().__init__()
         self.model = model
         self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -55,20 +59,22 @@ class Policy(nn.Module):
         return self._bare if self.reference is None else self.reference
 
     def forward(self, *args: Any, of_reference: bool = False, **options: Any) -> tuple[Tensor, ...]:
-        """`ssp.learning.forward.score` of the policy, where it is compared with its reference, or of the reference. A
-        plain tuple, because backends put hooks on tensors that they can see."""
+        """`ssp.learning.forward.score` of the policy, where it is compared with its reference, or
+        of the reference. A plain tuple, because backends put hooks on tensors that they can see."""
         if of_reference:
             return tuple(score(self.held_to, *args))
         return tuple(score(self.model, *args, reference=self.held_to, **options))
 
 
 class Stored:
-    """One policy, a Hugging Face causal model, with the objectives of the roles that train it and its step counter.
+    """One policy, a Hugging Face causal model, with the objectives of the roles that train it and
+    its step counter.
 
-    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must), and, when a role's
-    `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role, in the order of their steps; roles
-    that share have the same `learner` block. `steps`: updates in all, for a schedule that falls. `ranks`: the processes
-    that make every call together, each with the same arguments; rank 0 gives weights and writes files."""
+    `model_dir`: start checkpoint (its `ssp.json` names the protocol; without one `protocol` must),
+    and, when a role's `kl.coef` > 0, the reference of the KL term. `roles`: the block of each role,
+    in the order of their steps; roles that share have the same `learner` block. `steps`: updates in
+    all, for a schedule that falls. `ranks`: the processes that make every call together, each with
+    the same arguments; rank 0 gives weights and writes files."""
 
     def __init__(
         self,
@@ -78,32 +84,44 @@ class Stored:
         steps: int = 0,
         ranks: Ranks = SOLO,
     ) -> None:
-        """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of another protocol."""
+        """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of
+        another protocol."""
         self.source, self.ranks = Path(model_dir), ranks
         self.config = next(iter(roles.values())).learner
         self.protocol = protocol_of(self.source, protocol)
-        self.objectives = {role: Objective(config, self.source, ranks, steps) for role, config in roles.items()}
+        self.objectives = {
+            role: Objective(config, self.source, ranks, steps) for role, config in roles.items()
+        }
         held = [objective for objective in self.objectives.values() if objective.config.kl.coef]
-        self.policy = Policy(checkpoint.load_model(self.source), self.config, self.source if held else None)
+        self.policy = Policy(
+            checkpoint.load_model(self.source), self.config, self.source if held else None
+        )
         self.work = Work(self.policy.model)
         self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
         kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
         adapter = self.config.lora
-        kept = {"lora": [adapter.rank, float(adapter.rank), *sorted(adapter.targets)]} if adapter.rank else {}
+        kept = (
+            {"lora": [adapter.rank, float(adapter.rank), *sorted(adapter.targets)]}
+            if adapter.rank
+            else {}
+        )
         self._layout = {**self.backend.layout, **kept}  # what must be the same to read its state
         self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
         for objective in held:
-            tensors = self.backend.local_tensors("reference") if objective.config.kl.ema_tau < 1 else ()
+            tensors = (
+                self.backend.local_tensors("reference") if objective.config.kl.ema_tau < 1 else ()
+            )
             objective.divergence.adopt(self.policy.held_to, tensors)
         self.step = 0
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not repeated. Adapters
-        are merged. Empty on other ranks than 0."""
+        """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not
+        repeated. Adapters are merged. Empty on other ranks than 0."""
         return self._arrays(lora.weights(self.policy.model, self.backend.whole))
 
     def anchor_weights(self) -> dict[str, np.ndarray]:
-        """The same of the reference that the KL is measured to. InvariantError where it has no weights of its own."""
+        """The same of the reference that the KL is measured to. InvariantError where it has no
+        weights of its own."""
         if self.policy.reference is None:
             raise InvariantError("this policy has no reference of its own")
         return self._arrays(lora.weights(self.policy.reference, self.backend.whole))
@@ -113,10 +131,13 @@ class Stored:
         return self._arrays(lora.adapter(self.policy.model, self.backend.whole))
 
     def save(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
-        """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to `ssp.json` beside protocol,
-        step and estimator state; InvariantError when it contradicts them."""
+        """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to
+        `ssp.json` beside protocol, step and estimator state; InvariantError when it contradicts
+        them."""
         record = {**meta, "protocol": self.protocol, "step": self.step, "layout": self._layout}
-        record["kl_coef"] = {role: objective.divergence.coef for role, objective in self.objectives.items()}
+        record["kl_coef"] = {
+            role: objective.divergence.coef for role, objective in self.objectives.items()
+        }
         record["algorithm"] = {
             role: {"name": objective.algorithm.name, "state": objective.algorithm.state_dict()}
             for role, objective in self.objectives.items()
@@ -142,12 +163,15 @@ class Stored:
 
     def export(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
         """Write the policy alone, adapters merged, as a model folder that a run can start from."""
-        checkpoint.write(Path(folder), self._write_policy, {**meta, "protocol": self.protocol}, self.ranks)
+        checkpoint.write(
+            Path(folder), self._write_policy, {**meta, "protocol": self.protocol}, self.ranks
+        )
 
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
 
-        InputError, with nothing changed: a file missing or changed, another protocol, estimator, architecture or layout."""
+        InputError, with nothing changed: a file missing or changed, another protocol, estimator,
+        architecture or layout."""
         folder = Path(folder)
         record = self.ranks.agree(lambda: self._checked(folder))
         if self.config.lora.rank and not self.backend.shards:
@@ -165,7 +189,8 @@ class Stored:
         return record
 
     def _kept(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """Of all that the ranks gather together, on the host in float32; nothing on other ranks than 0."""
+        """Of all that the ranks gather together, on the host in float32; nothing on other ranks
+        than 0."""
         out = {}
         for name, tensor in tensors:
             if self.ranks.rank == 0:
@@ -174,14 +199,19 @@ class Stored:
 
     def _arrays(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, np.ndarray]:
         kept = self._kept(tensors)
-        return {name: tensor.numpy().astype(np.float32, order="C", copy=True) for name, tensor in kept.items()}
+        return {
+            name: tensor.numpy().astype(np.float32, order="C", copy=True)
+            for name, tensor in kept.items()
+        }
 
     def _write_policy(self, folder: Path) -> None:
         whole = self._kept(lora.weights(self.policy.model, self.backend.whole))
         if self.ranks.rank == 0:
             checkpoint.write_policy(folder, self.policy.model, whole, self.source)
 
-    def _write_anchor(self, folder: Path, master: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+    def _write_anchor(
+        self, folder: Path, master: Mapping[str, Tensor], record: Mapping[str, Any]
+    ) -> None:
         if self.backend.parted:
             folder.mkdir(exist_ok=True)
             part = {name: tensor.contiguous() for name, tensor in master.items()}
@@ -208,7 +238,11 @@ class Stored:
         protocol_of(folder, self.protocol)
         for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict), ("kl_coef", dict)):
             if not isinstance(record.get(key), kind):
-                raise InputError(f"{RECORD} must hold {key}", f"{folder / RECORD} does not", "use another checkpoint")
+                raise InputError(
+                    f"{RECORD} must hold {key}",
+                    f"{folder / RECORD} does not",
+                    "use another checkpoint",
+                )
         check_files(folder, whole=True)
         for role, objective in self.objectives.items():
             found, name = record["algorithm"].get(role, {}).get("name"), objective.algorithm.name
@@ -216,5 +250,9 @@ class Stored:
             hold(found == name, rule, f"{folder} is of {found}", f"set algorithm={found}")
         found = ModelFolder(folder).shapes
         if any(found.get(name) != shape for name, shape in self.policy.shapes.items()):
-            raise InputError("the checkpoint must have the model's shapes", folder, f"use one made from {self.source}")
+            raise InputError(
+                "the checkpoint must have the model's shapes",
+                folder,
+                f"use one made from {self.source}",
+            )
         return record

@@ -1,5 +1,6 @@
-"""Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10), an exact round trip
-of the token log. Of a document only its id is kept: its text is in the transcript."""
+"""Transcripts and token logs in parquet: one file a block of episodes, one row an episode (law 10),
+an exact round trip of the token log. Of a document only its id is kept: its text is in the
+transcript."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,12 @@ _TOKENS: dict[str, tuple[pa.DataType, Any]] = {  # in the file, and in memory
     "logprobs": (pa.float32(), np.float64),
     "versions": (pa.int32(), np.int32),
 }
-_PLAIN = {"attempt": pa.int32(), "seed": pa.int64(), "response_at": pa.int32(), "outcome": pa.string()}
+_PLAIN = {
+    "attempt": pa.int32(),
+    "seed": pa.int64(),
+    "response_at": pa.int32(),
+    "outcome": pa.string(),
+}
 _LISTS = {"queries": pa.string(), "tools": pa.string(), "hits": pa.int32(), "asked": pa.int32()}
 _LISTS |= {"documents": pa.string(), **{name: kind for name, (kind, _) in _TOKENS.items()}}
 _LISTS["drops"] = pa.list_(pa.int32())
@@ -35,7 +41,8 @@ SCHEMA = pa.schema([*_FIELDS, *[pa.field(name, pa.list_(kind)) for name, kind in
 
 
 def write(path: str | Path, episodes: Sequence[Episode]) -> None:
-    """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all. Makes the folder."""
+    """Write `episodes`, in order, as rows 0, 1, ... of a new file (zstd), complete or not at all.
+    Makes the folder."""
     logs = [e.log.packed() for e in episodes]
     offsets = pa.array(np.cumsum([0, *[len(log["kinds"]) for log in logs]], dtype=np.int32))
     columns = []
@@ -54,15 +61,20 @@ def write(path: str | Path, episodes: Sequence[Episode]) -> None:
         columns.append(pa.array(values, field.type))
     table = pa.Table.from_arrays(columns, schema=SCHEMA)
     with whole(Path(path)) as aside:  # whole files are read: statistics of their parts help nobody
-        pq.write_table(table, aside, compression="zstd", use_dictionary=False, write_statistics=False)
+        pq.write_table(
+            table, aside, compression="zstd", use_dictionary=False, write_statistics=False
+        )
 
 
 def read(path: str | Path) -> list[Episode]:
-    """The episodes of a file, in row order; documents have their id only. InputError for a missing or foreign file."""
+    """The episodes of a file, in row order; documents have their id only. InputError for a missing
+    or foreign file."""
     found = columns(path, SCHEMA.names)
     for row in found:
         tokens = {name: row.pop(name) for name in _TOKENS}
-        row["log"] = TokenLog(**tokens, drops=[(at, start, end) for at, start, end in row.pop("drops")])
+        row["log"] = TokenLog(
+            **tokens, drops=[(at, start, end) for at, start, end in row.pop("drops")]
+        )
         row["documents"] = [Document(id, "") for id in row["documents"]]
         row |= {name: row[name] or empty() for name, empty in ADDED.items()}
         row["outcome"] = row["outcome"] and Outcome(row["outcome"])
@@ -70,18 +82,25 @@ def read(path: str | Path) -> list[Episode]:
 
 
 def columns(path: str | Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """These columns of a file, in row order: a reader of finals and searches needs no tokens. InputError as `read`."""
-    rule, step = "an episodes file must be parquet with the episode columns", "give a file of a run's episodes folder"
+    """These columns of a file, in row order: a reader of finals and searches needs no tokens.
+    InputError as `read`."""
+    rule, step = (
+        "an episodes file must be parquet with the episode columns",
+        "give a file of a run's episodes folder",
+    )
     with holding((OSError, pa.ArrowException), rule, lambda error: f"{path} ({error})", step):
-        missing = set(names) - set(ADDED) - set(pq.read_schema(path).names)  # read_table would make them null
+        # read_table would make them null
+        missing = set(names) - set(ADDED) - set(pq.read_schema(path).names)
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         return list(pq.read_table(path, columns=list(names), schema=SCHEMA).to_pylist())
 
 
-def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = True) -> dict[str, str]:
-    """File → what is wrong with it, of those in `folder` that hold these episodes: file, row and id, in order. Without
-    `whole` only the end of each is read, which a file that was cut lacks."""
+def damaged(
+    folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = True
+) -> dict[str, str]:
+    """File → what is wrong with it, of those in `folder` that hold these episodes: file, row and
+    id, in order. Without `whole` only the end of each is read, which a file that was cut lacks."""
     found = {}
     for file, of_file in itertools.groupby(places, key=itemgetter(0)):
         expected = {row: id_ for _, row, id_ in of_file}
@@ -95,6 +114,8 @@ def damaged(folder: Path, places: Iterable[tuple[str, int, str]], whole: bool = 
             found[file] = "damaged"
             continue
         ids = table["id"].to_pylist() if table is not None and "id" in table.column_names else None
-        if max(expected) >= count or (whole and (ids is None or any(ids[at] != id_ for at, id_ in expected.items()))):
+        if max(expected) >= count or (
+            whole and (ids is None or any(ids[at] != id_ for at, id_ in expected.items()))
+        ):
             found[file] = "of other episodes"
     return found

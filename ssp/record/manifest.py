@@ -1,4 +1,5 @@
-"""What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of a run."""
+"""What this package wrote says of itself: `ssp.json` of a model folder, `checkpoints/state.json` of
+a run."""
 
 import hashlib
 import json
@@ -13,7 +14,8 @@ from ssp.base.files import digest
 from ssp.base.models import read_json
 
 EXACT = "tokenization_exact.py"
-"""The class that a tokenizer's configuration names, so that `AutoTokenizer` reads tokenizer.json as it is."""
+"""The class that a tokenizer's configuration names, so that `AutoTokenizer` reads tokenizer.json as
+it is."""
 RECORD = "ssp.json"
 
 
@@ -24,10 +26,16 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, whole: bool = False) -> None:
-    """InputError naming the file of `folder` that differs from the SHA-256 in its record; no record, no comparison. Without
-    `whole` only the model's own files count: a copy may leave out what a learner keeps beside them (`*.pt`, sub-folders)."""
+    """InputError naming the file of `folder` that differs from the SHA-256 in its record; no
+    record, no comparison. Without `whole` only the model's own files count: a copy may leave out
+    what a learner keeps beside them (`*.pt`, sub-folders)."""
     digests = read_record(folder).get("sha256", {})
-    hold(isinstance(digests, dict), f"{RECORD} must hold sha256 by file", folder / RECORD, "use another folder")
+    hold(
+        isinstance(digests, dict),
+        f"{RECORD} must hold sha256 by file",
+        folder / RECORD,
+        "use another folder",
+    )
     for name, expected in digests.items():
         if not whole and ("/" in name or name.endswith(".pt")):
             continue
@@ -61,19 +69,28 @@ def sound(folder: Path, what: str = EXACT) -> bool:
 
 
 def protocol_of(folder: Path, declared: str = "", version: int | None = None) -> str:
-    """The id of the tag protocol that the folder's model speaks: from its record, else the id `declared`, since a model
-    that was never trained here (no record, or an empty id in it) speaks whatever it is told to. `version`: of the declared
-    one, where it is compared too. InputError when neither says so, when a record does not, or when the two differ."""
+    """The id of the tag protocol that the folder's model speaks: from its record, else the id
+    `declared`, since a model that was never trained here (no record, or an empty id in it) speaks
+    whatever it is told to. `version`: of the declared one, where it is compared too. InputError
+    when neither says so, when a record does not, or when the two differ."""
     record = read_record(folder)
     stored = str(record.get("protocol", ""))
     named = stored or (declared and ("protocol" in record or not (folder / RECORD).exists()))
     rule = "a model folder must name its tag protocol"
     hold(named, rule, f"{folder} has no protocol in {RECORD}", "set protocol=<id>")
     if stored and declared:
-        rule, step = f"the model must be of protocol {declared}", f"choose another policy, or set protocol={stored}"
+        rule, step = (
+            f"the model must be of protocol {declared}",
+            f"choose another policy, or set protocol={stored}",
+        )
         hold(stored == declared, rule, f"{folder} is of protocol {stored}", step)
         found, rule = record.get("protocol_version", version), f"{rule} (version {version})"
-        hold(version in (None, found), rule, f"{folder} is of version {found}", "choose another policy")
+        hold(
+            version in (None, found),
+            rule,
+            f"{folder} is of version {found}",
+            "choose another policy",
+        )
     return stored or declared
 
 
@@ -84,9 +101,13 @@ def own_digest(body: Mapping[str, Any]) -> str:
 
 
 def read_state(path: Path, run: Path) -> dict[str, Any]:
-    """The state in `path`, of the folder `run`. InputError when it is broken, or names a folder missing or outside."""
+    """The state in `path`, of the folder `run`. InputError when it is broken, or names a folder
+    missing or outside."""
     broken = (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError)
-    rule, step = "state.json must name the checkpoints to continue from", "restore the file, or start a new run"
+    rule, step = (
+        "state.json must name the checkpoints to continue from",
+        "restore the file, or start a new run",
+    )
     with holding(broken, rule, lambda error: f"{path} ({error!r})", step):
         state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         named = [*dict.values(state["folders"])]
@@ -94,7 +115,12 @@ def read_state(path: Path, run: Path) -> dict[str, Any]:
         places = {folder: Path(os.path.normpath(run / folder)) for folder in named}
         outside = [folder for folder in named if not places[folder].is_relative_to(run)]
         missing = [folder for folder in named if not places[folder].is_dir()]
-    hold(not outside, "state.json names folders of its own run", f"{path} names {outside}", "restore the file")
+    hold(
+        not outside,
+        "state.json names folders of its own run",
+        f"{path} names {outside}",
+        "restore the file",
+    )
     rule = "every checkpoint that state.json names must be there"
     hold(not missing, rule, f"{path} names {missing}", "restore these folders, or start a new run")
     return state

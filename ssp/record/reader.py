@@ -1,5 +1,5 @@
-"""A run's folder as its readers see it: configuration, ledger, transcripts, figures. None of the run's own code is run
-unless it is trusted, and a transcript is the one that the ledger names."""
+"""A run's folder as its readers see it: configuration, ledger, transcripts, figures. None of the
+run's own code is run unless it is trusted, and a transcript is the one that the ledger names."""
 
 import json
 import sqlite3
@@ -30,7 +30,9 @@ class RunReader:
     def cfg(self) -> Config:
         """What it was started with. InputError for a folder that is no run."""
         if not self.run.config.is_file():
-            raise InputError("a run's folder holds its config.yaml", self.run.path, "give a folder below runs/")
+            raise InputError(
+                "a run's folder holds its config.yaml", self.run.path, "give a folder below runs/"
+            )
         cfg = load(str(self.run.config), trusted=self._trusted)
         if self._trusted:
             check_code(self.run, cfg)
@@ -39,7 +41,12 @@ class RunReader:
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
         """The ledger, for looking only. InputError for a file that is missing or none."""
-        torn = holding(sqlite3.DatabaseError, "a ledger has games and episodes", self.run.ledger, "give another run")
+        torn = holding(
+            sqlite3.DatabaseError,
+            "a ledger has games and episodes",
+            self.run.ledger,
+            "give another run",
+        )
         with torn, closing(Ledger(self.run.ledger, readonly=True)) as ledger:
             yield ledger
 
@@ -49,7 +56,8 @@ class RunReader:
             return ledger.settled()
 
     def recorded(self, id: str) -> tuple[EpisodeRow | None, GameRow | None]:
-        """The ledger's rows of an episode and of its game (an evaluation's belongs to none); None for what it lacks."""
+        """The ledger's rows of an episode and of its game (an evaluation's belongs to none); None
+        for what it lacks."""
         entry, game = None, None
         if self.run.ledger.is_file():
             with self.ledger() as ledger, suppress(InvariantError):
@@ -63,8 +71,11 @@ class RunReader:
 
         return episodes.columns(self.run.episodes / file, names)
 
-    def texts(self, entries: Iterable[EpisodeRow], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Episode with a transcript → these columns (`id` is one). InputError for a file that is not the ledger's."""
+    def texts(
+        self, entries: Iterable[EpisodeRow], names: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
+        """Episode with a transcript → these columns (`id` is one). InputError for a file that is
+        not the ledger's."""
         found: dict[str, dict[str, Any]] = {}
         files: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
@@ -78,28 +89,37 @@ class RunReader:
         return found
 
     def block(self, file: str) -> list[Episode]:
-        """The episodes of a file, which nobody may change. InputError for one that is missing or foreign."""
+        """The episodes of a file, which nobody may change. InputError for one that is missing or
+        foreign."""
         path = self.run.episodes / file
         return _read(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
     def episode(self, entry: EpisodeRow) -> Episode:
-        """The episode of a row that has a transcript. InputError for a file that is missing or is not the ledger's."""
+        """The episode of a row that has a transcript. InputError for a file that is missing or is
+        not the ledger's."""
         block, row = self.block(entry["file"] or ""), entry["row"] or 0
         self._check(entry, block[row].id if row < len(block) else None)
         return block[row]
 
     def _check(self, entry: EpisodeRow, found: str | None) -> None:
         where = f"{entry['file']}, row {entry['row']}, which is not {entry['id']}"
-        hold(found == entry["id"], "a run's episodes are those of its ledger", where, "restore that file")
+        hold(
+            found == entry["id"],
+            "a run's episodes are those of its ledger",
+            where,
+            "restore that file",
+        )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl as `read_metrics` has them; none where there is no such file."""
+        """The lines of metrics.jsonl as `read_metrics` has them; none where there is no such
+        file."""
         return read_metrics(self.run.metrics) if self.run.metrics.is_file() else []
 
 
 def check_code(run: RunFolder, cfg: Config, typed: Sequence[str] = ()) -> None:
-    """InputError where code that the run's own configuration names is not what its newest checkpoint was trained with;
-    `typed`: settings that somebody typed. A run without a checkpoint has nothing to compare."""
+    """InputError where code that the run's own configuration names is not what its newest
+    checkpoint was trained with; `typed`: settings that somebody typed. A run without a checkpoint
+    has nothing to compare."""
     recorded: dict[str, str] = {}
     for folder in dict.fromkeys((run.read_state() or {"folders": {}})["folders"].values()):
         recorded |= read_record(run.path / folder).get("own", {})
@@ -114,15 +134,19 @@ def _read(path: Path, written: int) -> list[Episode]:
 
 
 BACK = "back"
-"""Key of the first line after a run went back to the step that it says: what stands before is of no later one."""
+"""Key of the first line after a run went back to the step that it says: what stands before is of no
+later one."""
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in order of appearance); none
-    of later steps than one that the run went back to before the line (`BACK`). An unfinished last line is left out; a
-    broken line elsewhere, or a missing file, raises InputError."""
+    """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in
+    order of appearance); none of later steps than one that the run went back to before the line
+    (`BACK`). An unfinished last line is left out; a broken line elsewhere, or a missing file,
+    raises InputError."""
     path = Path(path)
-    hold(path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder")
+    hold(
+        path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder"
+    )
     latest = dict[tuple[int, str], dict[str, Any]]()
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
         line = line_of(path, text)
@@ -134,11 +158,16 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 def line_of(path: Path, text: str) -> dict[str, Any]:
     """One line of the metrics file `path`, with a step and a role. InputError for a broken one."""
-    rule = "every finished line of a metrics file must be an object with step and role, whose figures are numbers"
+    rule = (
+        "every finished line of a metrics file must be an object with step and role, whose figures"
+        " are numbers"
+    )
     broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
         line: dict[str, Any] = json.loads(text)
-        if odd := [name for name, value in line.items() if isinstance(value, str) and name != "role"]:
+        if odd := [
+            name for name, value in line.items() if isinstance(value, str) and name != "role"
+        ]:
             raise ValueError(f"{odd[0]} is text")
         back = {BACK: int(line[BACK])} if BACK in line else {}
         return {**line, "step": int(line["step"]), "role": str(line["role"]), **back}

@@ -1,5 +1,5 @@
-"""The run folder: where a run's files lie, and which folder a run gets. An existing folder is never overwritten; one appears
-with its config.yaml or not at all; state.json is replaced whole."""
+"""The run folder: where a run's files lie, and which folder a run gets. An existing folder is never
+overwritten; one appears with its config.yaml or not at all; state.json is replaced whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ssp.config.schema import Config
 from ssp.record.manifest import own_digest, read_state
 
 START_BYTES = 200_000_000
-"""Free bytes that a run asks for before it starts: about three times what a default quickstart writes."""
+"""Free bytes that a run asks for before it starts: about three times what a default quickstart
+writes."""
 
 LOCK = ".lock"
 """The file that the process which plays in a run folder keeps locked."""
@@ -38,35 +39,60 @@ _STATE = re.compile(r"state-(\d+)\.json")
 
 
 def check_space(folder: Path, needed_bytes: int) -> None:
-    """InputError when the file system of `folder` (which need not exist yet) has less than `needed_bytes` free."""
+    """InputError when the file system of `folder` (which need not exist yet) has less than
+    `needed_bytes` free."""
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
-    rule, step = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space", "free some space"
-    hold(free >= needed_bytes, rule, f"{free / 1e6:,.0f} MB at {place}", f"{step}, or set run.dir to another disk")
+    rule, step = (
+        f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space",
+        "free some space",
+    )
+    hold(
+        free >= needed_bytes,
+        rule,
+        f"{free / 1e6:,.0f} MB at {place}",
+        f"{step}, or set run.dir to another disk",
+    )
 
 
 def step_of(resume: str) -> int | None:
     """The step that `resume` names, None where it names none. InputError when it is no number."""
     if not resume.startswith(STEP):
         return None
-    if not (number := resume.removeprefix(STEP)).isdecimal() or not number.isascii() or len(number) > 9:
-        raise InputError("resume=step:N names the step of a kept checkpoint", resume, "type resume=step:<number>")
+    if (
+        not (number := resume.removeprefix(STEP)).isdecimal()
+        or not number.isascii()
+        or len(number) > 9
+    ):
+        raise InputError(
+            "resume=step:N names the step of a kept checkpoint", resume, "type resume=step:<number>"
+        )
     return int(number)
 
 
 def locate(cfg: Config, config_name: str) -> RunFolder:
-    """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives the default name.
+    """Decide the folder for `cfg` and touch nothing. `config_name` (a name or a file's path) gives
+    the default name.
 
-    `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of the config, if it has a
-    checkpoint or a warm start, else a fresh start. `step:N`: the same folder, which must keep that step. A path: that
-    folder, which must have a checkpoint. InputError otherwise, and when a setting other than `MAY_CHANGE` has changed."""
+    `resume=never`: run.dir or run.name must be new. `auto`: run.dir, run.name, or the newest run of
+    the config, if it has a checkpoint or a warm start, else a fresh start. `step:N`: the same
+    folder, which must keep that step. A path: that folder, which must have a checkpoint. InputError
+    otherwise, and when a setting other than `MAY_CHANGE` has changed."""
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:
         path = resolve(cfg.resume, "resume")
         if cfg.run.dir and resolve(cfg.run.dir) != path:
-            raise InputError("resume=PATH continues in that folder", f"run.dir={cfg.run.dir}", "leave run.dir out")
+            raise InputError(
+                "resume=PATH continues in that folder",
+                f"run.dir={cfg.run.dir}",
+                "leave run.dir out",
+            )
         if not RunFolder(path).has_state:
-            raise InputError("resume=PATH needs a run folder with a checkpoint", path, "give a folder below runs/")
+            raise InputError(
+                "resume=PATH needs a run folder with a checkpoint",
+                path,
+                "give a folder below runs/",
+            )
         return _resumed(path, cfg)
     runs = resolve("runs") if not cfg.run.dir else Path()
     fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
@@ -88,9 +114,12 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
         return _resumed(there.path, cfg)
     if fixed is None:
         return RunFolder(runs / f"{stem}-{last + 1:03}")
-    # A folder of ours without a checkpoint was killed before its first one; its ledger goes on counting.
+    # A folder of ours without a checkpoint was killed before its first one; its ledger goes on
+    # counting.
     ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
-    next_step = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
+    next_step = (
+        "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
+    )
     hold(not fixed.exists() or ours, "a run folder must not exist yet", fixed, next_step)
     return RunFolder(fixed)
 
@@ -99,19 +128,27 @@ def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Run
     """`locate`, and room for the run: everything that `open_run` would refuse, touching nothing."""
     with holding(OSError, "a run folder has a usable path", str, "set another run.dir or run.name"):
         place = locate(cfg, config_name)
-        if any(len(os.fsencode(part)) > 230 for part in place.path.parts):  # 255, less an ending that is written first
+        # 255, less an ending that is written first
+        if any(len(os.fsencode(part)) > 230 for part in place.path.parts):
             raise OSError(f"a name in {place.path} is too long")
         above = next(path for path in (place.path, *place.path.parents) if path.exists())
     check_space(place.path, needed_bytes)
-    rule, found = "a run folder must be writable", f"{place.path}, where {above} is no folder that can be written"
-    hold(above.is_dir() and os.access(above, os.W_OK | os.X_OK), rule, found, "set run.dir elsewhere")
+    rule, found = (
+        "a run folder must be writable",
+        f"{place.path}, where {above} is no folder that can be written",
+    )
+    hold(
+        above.is_dir() and os.access(above, os.W_OK | os.X_OK), rule, found, "set run.dir elsewhere"
+    )
     place.check_idle()
     return place
 
 
 def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
-    """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`). InputError as `check`."""
-    from ssp.config.load import to_yaml  # reading configurations costs a tenth of a second, which --help does without
+    """The folder for `cfg`, made with its config.yaml, or an existing one to continue (`resumed`).
+    InputError as `check`."""
+    # reading configurations costs a tenth of a second, which --help does without
+    from ssp.config.load import to_yaml
 
     folder, config = check(cfg, config_name, needed_bytes), to_yaml(cfg)
     if not folder.path.exists():
@@ -124,17 +161,21 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
             if folder.path.exists():
-                # Another run took the name in the meantime: the next number, or the refusal of a name that was given.
+                # Another run took the name in the meantime: the next number, or the refusal of a
+                # name that was given.
                 return open_run(cfg, config_name, needed_bytes)
             found = f"{folder.path} ({error})"
-            raise InputError("a run folder must be writable", found, "set run.dir elsewhere") from error
+            raise InputError(
+                "a run folder must be writable", found, "set run.dir elsewhere"
+            ) from error
     folder.hold()
     _replace(folder.config, config)
     return folder
 
 
 class RunFolder:
-    """Paths and bookkeeping of one run folder; `resumed`: it goes on from its checkpoint. Making it touches nothing."""
+    """Paths and bookkeeping of one run folder; `resumed`: it goes on from its checkpoint. Making it
+    touches nothing."""
 
     def __init__(self, path: str | Path, resumed: bool = False) -> None:
         self.path, self.resumed = Path(path).absolute(), resumed
@@ -150,14 +191,20 @@ class RunFolder:
         self._lock: int | None = None
 
     def hold(self) -> None:
-        """Keep other processes from playing here until this process's end. InputError when one does."""
+        """Keep other processes from playing here until this process's end. InputError when one
+        does."""
         file = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
             rule, step = "the run folder's file system has locks", "set run.dir to another disk"
-            hold(error.errno in (errno.EACCES, errno.EAGAIN), rule, f"{self.path}: {error.strerror}", step)
+            hold(
+                error.errno in (errno.EACCES, errno.EAGAIN),
+                rule,
+                f"{self.path}: {error.strerror}",
+                step,
+            )
             raise self._played_in() from error
         self._lock = file
         for folder in (self.path, self.checkpoints, self.episodes):  # nobody else writes here now
@@ -166,11 +213,13 @@ class RunFolder:
 
     @property
     def held(self) -> bool:
-        """Whether another process plays in this folder; it is asked who holds the lock, which takes none."""
+        """Whether another process plays in this folder; it is asked who holds the lock, which takes
+        none."""
         if not (self.path / LOCK).is_file():
             return False
         wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
-        with (self.path / LOCK).open("rb") as file, suppress(OSError):  # a file system without locks
+        # a file system without locks
+        with (self.path / LOCK).open("rb") as file, suppress(OSError):
             kind: int = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, wanted))[0]
             return kind != fcntl.F_UNLCK
         return False
@@ -181,7 +230,10 @@ class RunFolder:
             raise self._played_in()
 
     def _played_in(self) -> InputError:
-        rule, next_step = "one process plays in a run folder", "let that run end first, or start a new one"
+        rule, next_step = (
+            "one process plays in a run folder",
+            "let that run end first, or start a new one",
+        )
         return InputError(rule, f"{self.path} is held by another one", next_step)
 
     @property
@@ -207,20 +259,23 @@ class RunFolder:
         return Path(path).relative_to(self.path).as_posix()
 
     def write_state(self, state: Mapping[str, Any]) -> None:
-        """Replace state.json, and what is kept of its step, by plain JSON data; `folders`: role → relative folder."""
+        """Replace state.json, and what is kept of its step, by plain JSON data; `folders`: role →
+        relative folder."""
         text = json.dumps({**state, "sha256": own_digest(state)}, indent=1, allow_nan=False)
         if "step" in state:
             _replace(self._state_of(state["step"]), text)
         _replace(self.state, text)
 
     def read_state(self, step: int | None = None) -> dict[str, Any] | None:
-        """What state.json holds (`step`: what it held then), None without one. InputError as `manifest.read_state`."""
+        """What state.json holds (`step`: what it held then), None without one. InputError as
+        `manifest.read_state`."""
         if not self.has_state:
             return None
         return read_state(self.state if step is None else self._state_of(step), self.path)
 
     def forget(self, step: int) -> None:
-        """The run went back to `step`: what is kept of later ones is no checkpoint of it any more."""
+        """The run went back to `step`: what is kept of later ones is no checkpoint of it any
+        more."""
         for later in self.steps():
             if later > step:
                 self._state_of(later).unlink()
@@ -228,11 +283,14 @@ class RunFolder:
     def versions(self, role: str) -> list[Path]:
         """The role's whole checkpoints, by version."""
         matches = [_VERSION.fullmatch(path.name) for path in (self.checkpoints / role).glob("v*")]
-        return [self.checkpoint(role, version) for version in sorted(int(match[1]) for match in matches if match)]
+        return [
+            self.checkpoint(role, version)
+            for version in sorted(int(match[1]) for match in matches if match)
+        ]
 
     def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
-        """Delete all but each role's newest `keep` checkpoints, those that state.json names now and named at the newest
-        `keep` steps, and the relative folders `needed`. Returns the gone."""
+        """Delete all but each role's newest `keep` checkpoints, those that state.json names now and
+        named at the newest `keep` steps, and the relative folders `needed`. Returns the gone."""
         state = self.read_state()
         if state is None:
             raise InvariantError("checkpoints are pruned only after state.json names a pair")
@@ -242,7 +300,8 @@ class RunFolder:
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
             gone += [path for path in self.versions(role.name)[:-keep] if path not in named]
             for trash in role.glob(".*.gone"):
-                shutil.rmtree(trash, ignore_errors=True)  # what is open stays on NFS; the next save tries again
+                # what is open stays on NFS; the next save tries again
+                shutil.rmtree(trash, ignore_errors=True)
         for path in gone:
             # Renamed first: a kill in between leaves no folder that looks like a whole checkpoint.
             trash = path.with_name(f".{path.name}.gone")
@@ -254,7 +313,8 @@ class RunFolder:
         return gone
 
     def _named(self, step: int) -> list[str]:
-        """The folders that were named at `step`; none where one of them is gone, or the copy is broken."""
+        """The folders that were named at `step`; none where one of them is gone, or the copy is
+        broken."""
         try:
             return [*(self.read_state(step) or {"folders": {}})["folders"].values()]
         except InputError:
@@ -262,8 +322,8 @@ class RunFolder:
 
 
 def _resumed(path: Path, cfg: Config) -> RunFolder:
-    """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its config.yaml: also
-    `steps`, where a rate falls until these."""
+    """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its
+    config.yaml: also `steps`, where a rate falls until these."""
     import yaml
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -271,7 +331,14 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     from ssp.config.load import dotted, leaves
 
     config = RunFolder(path).config
-    odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, AttributeError, RecursionError, OSError)
+    odd = (
+        yaml.YAMLError,
+        OmegaConfBaseException,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        OSError,
+    )
     rule, step = "a run's config.yaml can be read", "restore it, or start a new run"
     with holding(odd, rule, lambda error: f"{config}: {' '.join(str(error).split())}", step):
         then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
@@ -285,7 +352,9 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     rule = f"a run continues with the settings it was started with, in {path}"
     rule += " (steps too, where learner.schedule=cosine falls until these)" * ("steps" in changed)
     step = "give the old values, or start a new run with resume=never"
-    step += f", which goes on from the policy with ROLE.model={path}/checkpoints/ROLE/vN" * ("steps" in changed)
+    step += f", which goes on from the policy with ROLE.model={path}/checkpoints/ROLE/vN" * (
+        "steps" in changed
+    )
     hold(not changed, rule, found, step)
     return RunFolder(path, resumed=RunFolder(path).has_state)
 

@@ -1,5 +1,5 @@
-"""Requests of many callers answered in few calls: a failed call fails those it held, a long one does not hold up the
-short ones behind it, and what waits is bounded."""
+"""Requests of many callers answered in few calls: a failed call fails those it held, a long one
+does not hold up the short ones behind it, and what waits is bounded."""
 
 import threading
 import time
@@ -51,10 +51,11 @@ def settle(outcomes: Sequence[Outcome]) -> None:
 
 
 class Batcher(Generic[Item, Result, Info]):
-    """`work(key, items) -> (results, info)` called with the merged items of concurrent callers, by `workers` threads.
-    At most `limit` items a call of `work`; a longer call is cut, and its pieces run side by side. `window`: seconds
-    that the first item waits for company while others are calling too; a lone caller never waits. `settle` gets what a
-    call of `work` ended, all at once, in the worker's thread: an event loop is woken once for many callers."""
+    """`work(key, items) -> (results, info)` called with the merged items of concurrent callers, by
+    `workers` threads. At most `limit` items a call of `work`; a longer call is cut, and its pieces
+    run side by side. `window`: seconds that the first item waits for company while others are
+    calling too; a lone caller never waits. `settle` gets what a call of `work` ended, all at once,
+    in the worker's thread: an event loop is woken once for many callers."""
 
     def __init__(
         self,
@@ -65,27 +66,41 @@ class Batcher(Generic[Item, Result, Info]):
         waiting: int = WAITING,
         settle: Callable[[Sequence[Outcome]], None] = settle,
     ) -> None:
-        self._work, self._limit, self._window, self._most, self._settle = work, limit, window, waiting, settle
+        self._work, self._limit, self._window, self._most, self._settle = (
+            work,
+            limit,
+            window,
+            waiting,
+            settle,
+        )
         self._calls: deque[_Call] = deque()
         self.waiting = 0  # items that no worker has taken yet
         self._company = self._gathering = self._closed = False
         lock = threading.Lock()
         self._some, self._enough = threading.Condition(lock), threading.Condition(lock)
-        self._threads = [threading.Thread(target=self._run, daemon=True, name=f"batch-{i}") for i in range(workers)]
+        self._threads = [
+            threading.Thread(target=self._run, daemon=True, name=f"batch-{i}")
+            for i in range(workers)
+        ]
         for thread in self._threads:
             thread.start()
 
     def submit(self, key: Hashable, items: Sequence[Item], future: Any = None) -> Any:
-        """A future of the results in the order of `items`, and the infos of the calls that made them: `future` itself, or
-        a `concurrent.futures.Future`. Fault `retriever_busy` when too much waits already."""
+        """A future of the results in the order of `items`, and the infos of the calls that made
+        them: `future` itself, or a `concurrent.futures.Future`. Fault `retriever_busy` when too
+        much waits already."""
         future = Future() if future is None else future
         if not items:
             future.set_result(([], []))
             return future
         with self._some:
             if self._closed or self.waiting + len(items) > max(self._most, len(items)):
-                raise Fault(BUSY, "it is closing" if self._closed else f"{self.waiting} items wait already")
-            self._calls.append(_Call(key, items, future, time.perf_counter(), len(items), [None] * len(items)))
+                raise Fault(
+                    BUSY, "it is closing" if self._closed else f"{self.waiting} items wait already"
+                )
+            self._calls.append(
+                _Call(key, items, future, time.perf_counter(), len(items), [None] * len(items))
+            )
             self.waiting += len(items)
             if self.waiting >= self._limit:
                 self._enough.notify_all()
@@ -134,7 +149,9 @@ class Batcher(Generic[Item, Result, Info]):
         with self._some:
             while not pieces and not self._closed:
                 # While one worker gathers, what comes is its own until it has enough.
-                while not self._closed and (not self._calls or self._gathering and self.waiting < self._limit):
+                while not self._closed and (
+                    not self._calls or self._gathering and self.waiting < self._limit
+                ):
                     self._some.wait()
                 if not self._gathering:  # wait for company, if there was some lately
                     self._gathering = True
@@ -151,7 +168,8 @@ class Batcher(Generic[Item, Result, Info]):
         return pieces
 
     def _take(self) -> list[_Piece]:
-        """Up to `limit` items of the oldest call's key; what is left of a long call goes to the end of the queue."""
+        """Up to `limit` items of the oldest call's key; what is left of a long call goes to the end
+        of the queue."""
         pieces: list[_Piece] = []
         room, others, rest = self._limit, [], []
         while self._calls and room:

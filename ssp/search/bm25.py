@@ -1,5 +1,5 @@
-"""BM25 over one corpus. A shard is a row slice of its scored matrix (tokens x documents): merged shards give the ids,
-scores and ties (by row) of the whole."""
+"""BM25 over one corpus. A shard is a row slice of its scored matrix (tokens x documents): merged
+shards give the ids, scores and ties (by row) of the whole."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Places = npt.NDArray[np.int32]
 SMALL = 4096
 """An index of at most so many rows is scored whole."""
 WIDE, WIDE_BYTES = 8, 1 << 28
-"""A token that is in more than one row of WIDE is also kept as one score a row, once it was asked for, while all those of
-an index take at most WIDE_BYTES."""
+"""A token that is in more than one row of WIDE is also kept as one score a row, once it was asked
+for, while all those of an index take at most WIDE_BYTES."""
 BLOCK = 1 << 24
 """Postings that a slice looks at at once."""
 FEW = 32
@@ -34,7 +34,8 @@ _scratch = threading.local()
 
 
 def fingerprint(documents: Sequence[Document]) -> str:
-    """sha256 (hex) over the ids and contents in row order: equal for equal corpora, whatever file they came from."""
+    """sha256 (hex) over the ids and contents in row order: equal for equal corpora, whatever file
+    they came from."""
     digest = hashlib.sha256()
     for document in documents:
         digest.update(printed(document))
@@ -42,9 +43,10 @@ def fingerprint(documents: Sequence[Document]) -> str:
 
 
 class Bm25Index:
-    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build` or `shard`. `data [nnz]
-    float32`, `local [nnz] int32` (row minus `first`, ascending in a column), `indptr [tokens + 1] int64` are the
-    columns of the scored matrix; `vocabulary` maps a token to its column. Safe to call from several threads."""
+    """Rows [first, first + rows) of a corpus of `total` rows, searchable. Made by `build` or
+    `shard`. `data [nnz] float32`, `local [nnz] int32` (row minus `first`, ascending in a column),
+    `indptr [tokens + 1] int64` are the columns of the scored matrix; `vocabulary` maps a token to
+    its column. Safe to call from several threads."""
 
     def __init__(
         self,
@@ -62,25 +64,32 @@ class Bm25Index:
         self._wide: dict[int, Scores] = {}
 
     def shard(self, i: int, n: int) -> Bm25Index:
-        """Shard `i` of `n` of a whole index: consecutive rows, with its scores. Shards may be empty when n > rows."""
+        """Shard `i` of `n` of a whole index: consecutive rows, with its scores. Shards may be empty
+        when n > rows."""
         first, last = shard_rows(self.total, i, n)
         arrays = slice_rows(self.data, self.local, self.indptr, first, last)
         return Bm25Index(*arrays, self.vocabulary, first, last - first, self.total)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """Best `k` rows for each query, best first, ties by row. Only scores above 0; a repeated word counts twice."""
+        """Best `k` rows for each query, best first, ties by row. Only scores above 0; a repeated
+        word counts twice."""
         return Hits.of([self._compute(query, k) for query in queries], k)
 
     def _compute(self, query: str, k: int) -> tuple[Rows, Scores]:
-        """A row's score is summed in float32 in the order of the query's tokens, whatever path found the row, so that a
-        shard and the whole index get the same bits."""
-        columns = [c for c in (self.vocabulary.get(token) for token in tokenise(query)) if c is not None]
+        """A row's score is summed in float32 in the order of the query's tokens, whatever path
+        found the row, so that a shard and the whole index get the same bits."""
+        columns = [
+            c for c in (self.vocabulary.get(token) for token in tokenise(query)) if c is not None
+        ]
         if not columns:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         if len(columns) == 1:
             rows, scores = self._column(columns[0])
         elif self.rows <= SMALL:
-            rows, scores = np.arange(self.rows, dtype=np.int32), np.zeros(self.rows, dtype=np.float32)
+            rows, scores = (
+                np.arange(self.rows, dtype=np.int32),
+                np.zeros(self.rows, dtype=np.float32),
+            )
             for some, values in map(self._column, columns):
                 scores[some] += values
         else:
@@ -93,11 +102,15 @@ class Bm25Index:
         return rows[best].astype(np.int64) + self.first, scores[best]
 
     def _candidates(self, columns: list[int], k: int) -> Places:
-        """Local rows (ascending) that hold the best `k`, those tied with the last of them included. Tokens are added up
-        by falling peak (their best score in any row), until the k-th best sum so far is above the peaks of the tokens
-        left: no row without one of the added tokens can come in any more. The tokens left are then looked up for the
-        rows that still can. Sums here round in another order than the answer's, so bounds have slack."""
-        terms = sorted(((self._peak(c) * n, c, np.float32(n)) for c, n in Counter(columns).items()), reverse=True)
+        """Local rows (ascending) that hold the best `k`, those tied with the last of them included.
+        Tokens are added up by falling peak (their best score in any row), until the k-th best sum
+        so far is above the peaks of the tokens left: no row without one of the added tokens can
+        come in any more. The tokens left are then looked up for the rows that still can. Sums here
+        round in another order than the answer's, so bounds have slack."""
+        terms = sorted(
+            ((self._peak(c) * n, c, np.float32(n)) for c, n in Counter(columns).items()),
+            reverse=True,
+        )
         slack = 1.0 - 4 * len(columns) * _EPS
         left, floor = sum(peak for peak, _, _ in terms), 0.0
         buffer, touched, all_rows, added = _zeros(self.rows), list[Places](), False, 0
@@ -116,7 +129,9 @@ class Bm25Index:
             floor = max(floor, at_least(values, k))
             if floor * slack > left:
                 break
-        rows, values = _drain(sums, None if all_rows else touched, max(floor * slack - left, _LEAST))
+        rows, values = _drain(
+            sums, None if all_rows else touched, max(floor * slack - left, _LEAST)
+        )
         _scratch.buffer = buffer
         for peak, column, times in terms[added:]:
             if len(rows) <= FEW + 2 * k:
@@ -162,7 +177,8 @@ class Bm25Index:
 
 
 def _zeros(rows: int) -> Scores:
-    """A buffer of the thread's own, to be given back as zeros. One that a failed query took is not used again."""
+    """A buffer of the thread's own, to be given back as zeros. One that a failed query took is not
+    used again."""
     buffer: Scores | None = getattr(_scratch, "buffer", None)
     if buffer is None or len(buffer) < rows:
         buffer = np.zeros(rows, dtype=np.float32)
@@ -171,8 +187,8 @@ def _zeros(rows: int) -> Scores:
 
 
 def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Places, Scores]:
-    """Rows whose sum is at least `least`, each once, and their sums; `sums` becomes zeros. `touched`: all rows that are
-    not 0 (some twice); None: look at every row."""
+    """Rows whose sum is at least `least`, each once, and their sums; `sums` becomes zeros.
+    `touched`: all rows that are not 0 (some twice); None: look at every row."""
     if touched is None:
         rows = (sums >= least).nonzero()[0].astype(np.int32)
         values = sums[rows]
@@ -189,8 +205,9 @@ def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Pl
 
 
 def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
-    """Index `texts` (a document's whole contents, title line too) with BM25: Lucene's idf and term weight, as in bm25s.
-    `texts` is read once. Raises InputError for no text, texts without one token, or k1 < 0, b outside [0, 1]."""
+    """Index `texts` (a document's whole contents, title line too) with BM25: Lucene's idf and term
+    weight, as in bm25s. `texts` is read once. Raises InputError for no text, texts without one
+    token, or k1 < 0, b outside [0, 1]."""
     postings.check(k1, b)
     numbers = postings.Numbers()
     runs = list(postings.counted(texts, numbers, postings.IN_MEMORY))
@@ -207,8 +224,8 @@ def shard_rows(total: int, i: int, n: int) -> tuple[int, int]:
 def slice_rows(
     data: Scores, rows: Places, indptr: npt.NDArray[np.int64], first: int, last: int
 ) -> tuple[Scores, Places, npt.NDArray[np.int64]]:
-    """The columns restricted to rows [first, last), rows counted from `first`; scores untouched. Reads `BLOCK` postings
-    at a time, so that memory-mapped arrays may be larger than memory."""
+    """The columns restricted to rows [first, last), rows counted from `first`; scores untouched.
+    Reads `BLOCK` postings at a time, so that memory-mapped arrays may be larger than memory."""
     some, places, ends, kept = [data[:0]], [rows[:0]], np.zeros_like(indptr), 0
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
@@ -222,7 +239,8 @@ def slice_rows(
 
 
 def top(scores: Scores, k: int) -> npt.NDArray[np.intp]:
-    """Positions of the `k` largest scores, largest first, equal scores by position (exact, also at the cut)."""
+    """Positions of the `k` largest scores, largest first, equal scores by position (exact, also at
+    the cut)."""
     if scores.size <= 4 * k or scores.size < 256:
         return np.argsort(-scores, kind="stable")[:k]
     candidates = (scores >= at_least(scores, k)).nonzero()[0]
@@ -233,7 +251,8 @@ def at_least(scores: Scores, k: int) -> float:
     """At most the `k`-th largest of `scores` (>= 0), and near it; 0 when there are fewer."""
     if scores.size < k:
         return 0.0
-    if scores.size >= 2048 and scores.size >= 128 * k:  # k groups have a best at least as high as the k-th best group's
+    # k groups have a best at least as high as the k-th best group's
+    if scores.size >= 2048 and scores.size >= 128 * k:
         groups = scores.size // 32
         scores = scores[: groups * 32].reshape(32, groups).max(axis=0)
     scores = scores.copy()

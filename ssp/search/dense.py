@@ -1,5 +1,5 @@
-"""Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double precision, and any
-index that faiss made. Knobs of one request never reach another."""
+"""Dense indexes: exact inner product over plain vectors, with the bits of a brute force in double
+precision, and any index that faiss made. Knobs of one request never reach another."""
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -25,18 +25,25 @@ ADDED = 2**14
 AS_BUILT = Knobs()
 
 faiss: Any = import_module("faiss")  # its type stubs lack much of what it has
-# Queries times width from which faiss multiplies matrices; below it goes query by query, which reads the rows for each but
-# does not copy them first. The two meet at about 4 queries; by default (128,000) faiss changes over far too late.
+# Queries times width from which faiss multiplies matrices; below it goes query by query, which
+# reads the rows for each but does not copy them first. The two meet at about 4 queries; by default
+# (128,000) faiss changes over far too late.
 faiss.cvar.distance_compute_blas_threshold = 2400
 
 
 def exact_scores(vectors: Vectors, queries: Vectors) -> npt.NDArray[np.float32]:
-    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same bits in any company."""
-    return np.multiply(vectors, queries[..., None, :], dtype=np.float64).sum(axis=-1).astype(np.float32)
+    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same
+    bits in any company."""
+    return (
+        np.multiply(vectors, queries[..., None, :], dtype=np.float64)
+        .sum(axis=-1)
+        .astype(np.float32)
+    )
 
 
 def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
-    """The best `k` of each line of `rows [n, m]` and `scores [n, m]`, ties by row, filled up to `k`. `NO_ROW` goes last."""
+    """The best `k` of each line of `rows [n, m]` and `scores [n, m]`, ties by row, filled up to
+    `k`. `NO_ROW` goes last."""
     absent = rows == NO_ROW
     scores = np.where(absent, np.float32(-np.inf), scores)
     order = np.lexsort((rows, absent, -scores), axis=-1)[:, :k]
@@ -46,41 +53,62 @@ def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
 
 
 class FlatIndex:
-    """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first` and on. faiss finds
-    candidates in float32; `exact_scores` of these decide. Where a row that is no candidate could still belong to the
-    best `k`, within the error bound of float32, all rows above that bound are scored."""
+    """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first`
+    and on. faiss finds candidates in float32; `exact_scores` of these decide. Where a row that is
+    no candidate could still belong to the best `k`, within the error bound of float32, all rows
+    above that bound are scored."""
 
     knobs: tuple[str, ...] = ()
 
     def __init__(self, vectors: Vectors, first: int = 0) -> None:
-        self.vectors: Vectors = vectors.view(np.ndarray)  # a slice of a plain array costs less than one of a memmap
+        # a slice of a plain array costs less than one of a memmap
+        self.vectors: Vectors = vectors.view(np.ndarray)
         self.first = first
         self._norm: float | None = None
 
     def warm(self) -> float:
-        """Read all rows once; the largest Euclidean norm of one. InputError for a vector that is not finite."""
+        """Read all rows once; the largest Euclidean norm of one. InputError for a vector that is
+        not finite."""
         if self._norm is None:
             norms = [np.einsum("ij,ij->i", block, block).max() for _, block in self._blocks()]
             norm = float(np.sqrt(max(norms, default=0.0)))
-            hold(norm < 1e15, "every vector of an index is finite", f"a norm of {norm}", "embed the corpus again")
+            hold(
+                norm < 1e15,
+                "every vector of an index is finite",
+                f"a norm of {norm}",
+                "embed the corpus again",
+            )
             self._norm = norm
         return self._norm
 
     def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
-        """Best `k` rows of each of `vectors [n, d]`. InputError for another width, a value that is not finite, any knob."""
+        """Best `k` rows of each of `vectors [n, d]`. InputError for another width, a value that is
+        not finite, any knob."""
         queries = _check(vectors, self.vectors.shape[1], self.knobs, knobs)
         if not len(queries) or not len(self.vectors):
-            return top_rows(np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k)
+            return top_rows(
+                np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k
+            )
         count = min(k + SLACK, len(self.vectors))
         rough, local = faiss.knn(queries, self.vectors, count, metric=faiss.METRIC_INNER_PRODUCT)
         hits = top_rows(local, self._scores(local, queries), k)
         if local.shape[1] < len(self.vectors):
-            # How far a float32 score and the exact one may be apart, in any order of summation (Higham, 3.5).
-            width, norms = queries.shape[1] + 4, np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
-            error = width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
-            doubtful = np.flatnonzero(~(rough[:, -1].astype(np.float64) + error < hits.scores[:, k - 1]))
+            # How far a float32 score and the exact one may be apart, in any order of summation
+            # (Higham, 3.5).
+            width, norms = (
+                queries.shape[1] + 4,
+                np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1)),
+            )
+            error = (
+                width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
+            )
+            doubtful = np.flatnonzero(
+                ~(rough[:, -1].astype(np.float64) + error < hits.scores[:, k - 1])
+            )
             if len(doubtful):
-                again = self._scan(queries[doubtful], k, hits.scores[doubtful, k - 1] - error[doubtful])
+                again = self._scan(
+                    queries[doubtful], k, hits.scores[doubtful, k - 1] - error[doubtful]
+                )
                 hits.rows[doubtful], hits.scores[doubtful] = again.rows, again.scores
         hits.rows[hits.rows != NO_ROW] += self.first
         return hits
@@ -94,53 +122,83 @@ class FlatIndex:
     def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
         step = max(1, BLOCK // (8 * local.shape[1] * queries.shape[1]))
         starts = range(0, len(local), step)
-        return np.concatenate([exact_scores(self.vectors[local[i : i + step]], queries[i : i + step]) for i in starts])
+        return np.concatenate(
+            [exact_scores(self.vectors[local[i : i + step]], queries[i : i + step]) for i in starts]
+        )
 
     def _scan(self, queries: Vectors, k: int, bounds: npt.NDArray[np.float64]) -> Hits:
         """The best `k` rows of each query among those whose float32 score reaches its bound."""
         cuts = np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
-        best = [top_rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.float32), k)] * len(queries)
+        best = [top_rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.float32), k)] * len(
+            queries
+        )
         for start, block in self._blocks():
             near = queries @ block.T >= cuts[:, None]
             for i in np.flatnonzero(near.any(axis=1)):
                 kept = np.flatnonzero(near[i])
-                found = top_rows((kept + start)[None], exact_scores(block[kept], queries[i])[None], k)
+                found = top_rows(
+                    (kept + start)[None], exact_scores(block[kept], queries[i])[None], k
+                )
                 best[i] = merge([best[i], found], k)
-        return Hits(np.concatenate([hits.rows for hits in best]), np.concatenate([hits.scores for hits in best]))
+        return Hits(
+            np.concatenate([hits.rows for hits in best]),
+            np.concatenate([hits.scores for hits in best]),
+        )
 
 
 class FaissIndex:
-    """Faiss indexes over consecutive rows as one. InputError for one that ranks by another measure than inner product."""
+    """Faiss indexes over consecutive rows as one. InputError for one that ranks by another measure
+    than inner product."""
 
     def __init__(self, parts: Sequence[Any], firsts: Sequence[int]) -> None:
-        self._owners = list(parts)  # the others are views: faiss frees an index with the object that made it
+        # the others are views: faiss frees an index with the object that made it
+        self._owners = list(parts)
         self.parts, self.firsts = [faiss.downcast_index(part) for part in parts], list(firsts)
         for part in self.parts:
             if part.metric_type != faiss.METRIC_INNER_PRODUCT:
                 found = f"{type(part).__name__} with metric {part.metric_type}"
-                raise InputError("a dense index ranks by inner product", found, "build it again: ssp index")
+                raise InputError(
+                    "a dense index ranks by inner product", found, "build it again: ssp index"
+                )
         self.knobs = knobs_of(self.parts[0])
 
     def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
-        """Best `k` rows of each of `vectors [n, d]`, as far as the index finds them. InputError as `FlatIndex.search`, and
-        for a knob that the index has not."""
+        """Best `k` rows of each of `vectors [n, d]`, as far as the index finds them. InputError as
+        `FlatIndex.search`, and for a knob that the index has not."""
         queries = _check(vectors, self.parts[0].d, self.knobs, knobs)
         found = []
         for part, first in zip(self.parts, self.firsts, strict=True):
-            scores, local = part.search(queries, max(1, min(k, part.ntotal)), params=parameters(part, knobs))
+            scores, local = part.search(
+                queries, max(1, min(k, part.ntotal)), params=parameters(part, knobs)
+            )
             found.append(top_rows(np.where(local < 0, NO_ROW, local + first), scores, k))
         return merge(found, k)
 
 
 def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> Vectors:
     queries = np.ascontiguousarray(vectors, dtype=np.float32)
-    found, step = f"shape {queries.shape} for an index of width {width}", "check the folder encoder in the index"
-    hold(queries.ndim == 2 and queries.shape[1] == width, "queries are encoded by the index's own encoder", found, step)
+    found, step = (
+        f"shape {queries.shape} for an index of width {width}",
+        "check the folder encoder in the index",
+    )
+    hold(
+        queries.ndim == 2 and queries.shape[1] == width,
+        "queries are encoded by the index's own encoder",
+        found,
+        step,
+    )
     if not np.isfinite(queries).all():
-        raise InputError("query vectors are finite", "nan or infinity", "check the folder encoder in the index")
+        raise InputError(
+            "query vectors are finite", "nan or infinity", "check the folder encoder in the index"
+        )
     for name, value in vars(knobs).items():
         found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"
-        hold(not value or name in held, "a request sets knobs that the index has", found, f"leave {name} at 0")
+        hold(
+            not value or name in held,
+            "a request sets knobs that the index has",
+            found,
+            f"leave {name} at 0",
+        )
     return queries
 
 
@@ -167,16 +225,22 @@ def inside(index: Any) -> Any | None:
 
 
 def parameters(index: Any, knobs: Knobs) -> Any | None:
-    """faiss's search parameters for one request; what `knobs` leaves at 0 is as built. None for an index without knobs."""
+    """faiss's search parameters for one request; what `knobs` leaves at 0 is as built. None for an
+    index without knobs."""
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexHNSW):
         hnsw = index.hnsw
-        kept = {"check_relative_distance": hnsw.check_relative_distance, "bounded_queue": hnsw.search_bounded_queue}
+        kept = {
+            "check_relative_distance": hnsw.check_relative_distance,
+            "bounded_queue": hnsw.search_bounded_queue,
+        }
         return faiss.SearchParametersHNSW(efSearch=knobs.ef_search or hnsw.efSearch, **kept)
     if isinstance(index, faiss.IndexIVF):
         inner = parameters(index.quantizer, knobs)
         nprobe = knobs.nprobe or index.nprobe
-        return faiss.SearchParametersIVF(nprobe=nprobe, max_codes=index.max_codes, quantizer_params=inner)
+        return faiss.SearchParametersIVF(
+            nprobe=nprobe, max_codes=index.max_codes, quantizer_params=inner
+        )
     if type(index).__name__.startswith("GpuIndexIVF"):
         return faiss.SearchParametersIVF(nprobe=knobs.nprobe or index.nprobe)
     wrapped = inside(index)
@@ -191,32 +255,55 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
 
 
 def open_index(path: Path, mapped: bool = True) -> Any:
-    """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read, and for one that calls its vectors
-    by other ids than the corpus's rows, which would show another passage for each hit."""
+    """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read, and for one
+    that calls its vectors by other ids than the corpus's rows, which would show another passage for
+    each hit."""
     rule, step = "an index file is one that faiss reads", "build it again: ssp index"
-    with holding(RuntimeError, rule, lambda error: f"{path}: {str(error).splitlines()[0][-200:]}", step):
+    with holding(
+        RuntimeError, rule, lambda error: f"{path}: {str(error).splitlines()[0][-200:]}", step
+    ):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
     _check_ids(path, index)
     return index
 
 
 def _check_ids(path: Path, index: Any) -> None:
-    """InputError unless the ids that `index` answers are 0 to rows - 1, each once. What IndexIDMap holds was added in the
-    order of the rows, so there its ids must be in order too."""
-    index, rule = faiss.downcast_index(index), "the ids of an index are the corpus's rows, from 0, in their order"
-    step = "make it without ids of its own: index.add(vectors) in the corpus's order, not add_with_ids"
+    """InputError unless the ids that `index` answers are 0 to rows - 1, each once. What IndexIDMap
+    holds was added in the order of the rows, so there its ids must be in order too."""
+    index, rule = (
+        faiss.downcast_index(index),
+        "the ids of an index are the corpus's rows, from 0, in their order",
+    )
+    step = (
+        "make it without ids of its own: index.add(vectors) in the corpus's order, not add_with_ids"
+    )
     if isinstance(index, faiss.IndexIDMap):
         ids = faiss.vector_to_array(index.id_map)
         held, right = f"ids {ids[:5].tolist()}...", np.array_equal(ids, np.arange(index.ntotal))
-        hold(right, rule, f"{path}: IndexIDMap with the {held}", f"take the index inside it (.index), or {step}")
+        hold(
+            right,
+            rule,
+            f"{path}: IndexIDMap with the {held}",
+            f"take the index inside it (.index), or {step}",
+        )
     if isinstance(index, faiss.IndexIVF):
         seen = np.zeros(index.ntotal, bool)
         for number in range(index.nlist):
             ids = _list_ids(index.invlists, number)
             strange = ids[(ids < 0) | (ids >= index.ntotal)]
-            hold(not len(strange), rule, f"{path}: id {strange[:1]} among {index.ntotal:,} rows", step)
+            hold(
+                not len(strange),
+                rule,
+                f"{path}: id {strange[:1]} among {index.ntotal:,} rows",
+                step,
+            )
             seen[ids] = True
-        hold(seen.all(), rule, f"{path}: no id {np.flatnonzero(~seen)[:1]} among {index.ntotal:,} rows", step)
+        hold(
+            seen.all(),
+            rule,
+            f"{path}: no id {np.flatnonzero(~seen)[:1]} among {index.ntotal:,} rows",
+            step,
+        )
     inner = inside(index)
     if inner is not None:
         _check_ids(path, inner)
@@ -229,37 +316,57 @@ def _list_ids(lists: Any, number: int) -> Rows:
 
 
 def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
-    """The vectors `[rows, d]` inside a faiss file, mapped: a flat index, or one of HNSW over a flat one. InputError as of
-    `open_index`, for another kind of index and for one built for L2."""
+    """The vectors `[rows, d]` inside a faiss file, mapped: a flat index, or one of HNSW over a flat
+    one. InputError as of `open_index`, for another kind of index and for one built for L2."""
     index = open_index(path)
     flat = faiss.downcast_index(index.storage if isinstance(index, faiss.IndexHNSW) else index)
     if not isinstance(flat, faiss.IndexFlat):
         rule = "vectors are read from a flat faiss index, or HNSW over one"
-        raise InputError(rule, f"{path}: {type(flat).__name__}", "open the index as it is: it has no plain vectors")
+        raise InputError(
+            rule,
+            f"{path}: {type(flat).__name__}",
+            "open the index as it is: it has no plain vectors",
+        )
     FaissIndex([index], [0])
     if not flat.ntotal:
         return np.empty((0, flat.d), np.float32)
     address = faiss.rev_swig_ptr(flat.get_xb(), 1).ctypes.data
-    shown = {"data": (address, True), "shape": (flat.ntotal, flat.d), "typestr": "<f4", "version": 3}
-    return np.asarray(SimpleNamespace(__array_interface__=shown, index=index))  # the array keeps the index alive
+    shown = {
+        "data": (address, True),
+        "shape": (flat.ntotal, flat.d),
+        "typestr": "<f4",
+        "version": 3,
+    }
+    # the array keeps the index alive
+    return np.asarray(SimpleNamespace(__array_interface__=shown, index=index))
 
 
 def to_gpu(index: Any) -> Any:
-    """`index` on all GPUs that are visible, its rows divided among them, stored in 16 bits. InputError without a
-    faiss that can, without a GPU, and for an index that has no GPU form (HNSW)."""
+    """`index` on all GPUs that are visible, its rows divided among them, stored in 16 bits.
+    InputError without a faiss that can, without a GPU, and for an index that has no GPU form
+    (HNSW)."""
     if not getattr(faiss, "get_num_gpus", int)() or not hasattr(faiss, "StandardGpuResources"):
         found = f"faiss {faiss.__version__} without a GPU"
-        raise InputError("an index on a GPU needs faiss-gpu and a GPU", found, "install faiss-gpu, or retriever.gpus=0")
+        raise InputError(
+            "an index on a GPU needs faiss-gpu and a GPU",
+            found,
+            "install faiss-gpu, or retriever.gpus=0",
+        )
     options = faiss.GpuMultipleClonerOptions()
     options.shard = options.useFloat16 = True
     kind, step = type(faiss.downcast_index(index)).__name__, "use Flat or IVF, or retriever.gpus=0"
     rule = "faiss puts this index on a GPU"
-    with holding(RuntimeError, rule, lambda error: f"{kind}: {str(error).splitlines()[0][-200:]}", step):
+    with holding(
+        RuntimeError, rule, lambda error: f"{kind}: {str(error).splitlines()[0][-200:]}", step
+    ):
         return faiss.index_cpu_to_all_gpus(index, co=options)
 
 
-def open_flat(table: npt.NDArray[np.float32], first: int, last: int, gpu: bool) -> FlatIndex | FaissIndex:
-    """Rows [first, last) of `table [rows, d]` (memory-mapped) as an exact index; on the GPUs in 16 bits."""
+def open_flat(
+    table: npt.NDArray[np.float32], first: int, last: int, gpu: bool
+) -> FlatIndex | FaissIndex:
+    """Rows [first, last) of `table [rows, d]` (memory-mapped) as an exact index; on the GPUs in 16
+    bits."""
     if not gpu:
         return FlatIndex(table[first:last], first)
     index = to_gpu(faiss.IndexFlatIP(table.shape[1]))
@@ -269,11 +376,17 @@ def open_flat(table: npt.NDArray[np.float32], first: int, last: int, gpu: bool) 
 
 
 def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool) -> FaissIndex:
-    """The parts of an index: file, first row and last row + 1 of each. InputError for another number of rows or width."""
+    """The parts of an index: file, first row and last row + 1 of each. InputError for another
+    number of rows or width."""
     parts = []
     for path, (first, last) in held:
         index = open_index(path, mapped=not gpu)
-        rule, found = f"{path} holds {last - first:,} rows of {dim}", f"{index.ntotal:,} rows of {index.d}"
-        hold((index.ntotal, index.d) == (last - first, dim), rule, found, "build it again: ssp index")
+        rule, found = (
+            f"{path} holds {last - first:,} rows of {dim}",
+            f"{index.ntotal:,} rows of {index.d}",
+        )
+        hold(
+            (index.ntotal, index.d) == (last - first, dim), rule, found, "build it again: ssp index"
+        )
         parts.append(to_gpu(index) if gpu else index)
     return FaissIndex(parts, [first for _, (first, _) in held])

@@ -19,7 +19,8 @@ from ssp.data.rows import Row
 from ssp.search.hits import Rows, printed
 
 PACKED = (*rows.PACKED, ".parquet")
-"""Corpus files that are unpacked; the bytes of others are their rows, so they can serve in place."""
+"""Corpus files that are unpacked; the bytes of others are their rows, so they can serve in
+place."""
 
 LINK_FROM = 2**30
 """Bytes from which on a file that could be copied into an index folder is linked."""
@@ -29,22 +30,29 @@ Progress = Callable[[str, int, int], None]
 
 
 class MappedDocuments:
-    """Rows [first, first + rows) of the corpus in `blob_path`; row r is the JSON in bytes [offsets[r], offsets[r+1]).
-    `offsets [total + 1] int64` may be memory-mapped. Only pages of rows that are asked for are read. Safe in threads."""
+    """Rows [first, first + rows) of the corpus in `blob_path`; row r is the JSON in bytes
+    [offsets[r], offsets[r+1]). `offsets [total + 1] int64` may be memory-mapped. Only pages of rows
+    that are asked for are read. Safe in threads."""
 
     def __init__(self, blob_path: Path, offsets: Rows, first: int, rows: int) -> None:
         self.first, self.rows = first, rows
         self._path, self._offsets = blob_path, offsets
         with blob_path.open("rb") as stream:
             self._blob = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        self._blob.madvise(mmap.MADV_RANDOM)  # else each touched page brings 32 neighbours from disk
+        # else each touched page brings 32 neighbours from disk
+        self._blob.madvise(mmap.MADV_RANDOM)
 
     def gather(self, rows: Rows) -> list[Document]:
-        """Documents of `rows`, in that order. IndexError for a row that is not held; InputError for a row that is not
-        one (the file was changed)."""
+        """Documents of `rows`, in that order. IndexError for a row that is not held; InputError for
+        a row that is not one (the file was changed)."""
         rows = np.asarray(rows, dtype=np.int64)
-        if rows.size and not self.first <= int(rows.min()) <= int(rows.max()) < self.first + self.rows:
-            raise IndexError(f"rows outside {self.first}..{self.first + self.rows - 1} are asked for")
+        if (
+            rows.size
+            and not self.first <= int(rows.min()) <= int(rows.max()) < self.first + self.rows
+        ):
+            raise IndexError(
+                f"rows outside {self.first}..{self.first + self.rows - 1} are asked for"
+            )
         blob, path = self._blob, self._path
         starts, ends = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
         return [decode(blob[start:end], path) for start, end in zip(starts, ends, strict=True)]
@@ -61,8 +69,9 @@ class MappedDocuments:
 
 
 def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[int, str]:
-    """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM` bytes or more) and
-    `offsets` (.npy). The number of rows, and `bm25.fingerprint`. InputError for a bad row, an id twice, an empty file."""
+    """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM`
+    bytes or more) and `offsets` (.npy). The number of rows, and `bm25.fingerprint`. InputError for
+    a bad row, an id twice, an empty file."""
     size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
     linked = size >= LINK_FROM
     starts, hashes = array("q"), array("Q")
@@ -92,7 +101,8 @@ def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[
 
 
 def place(source: Path, target: Path) -> None:
-    """`source` under the name `target`: a copy, or a link (hard where it can be) when it has `LINK_FROM` bytes or more."""
+    """`source` under the name `target`: a copy, or a link (hard where it can be) when it has
+    `LINK_FROM` bytes or more."""
     target.unlink(missing_ok=True)
     if source.stat().st_size < LINK_FROM:
         shutil.copyfile(source, target)

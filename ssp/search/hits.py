@@ -1,4 +1,5 @@
-"""What an index answers, and how the answers of several become one (higher score first, ties by row)."""
+"""What an index answers, and how the answers of several become one (higher score first, ties by
+row)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ RRF = 60
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a request may set of an approximate index (0: as built): candidates that HNSW keeps, lists that IVF visits."""
+    """What a request may set of an approximate index (0: as built): candidates that HNSW keeps,
+    lists that IVF visits."""
 
     ef_search: int = 0
     nprobe: int = 0
@@ -31,8 +33,8 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Hits:
-    """The best rows of a batch of queries, best first, ties by row. `rows [n, m] int64` counts in the whole corpus
-    (`NO_ROW` at the end where fewer were found); `scores [n, m] float32`."""
+    """The best rows of a batch of queries, best first, ties by row. `rows [n, m] int64` counts in
+    the whole corpus (`NO_ROW` at the end where fewer were found); `scores [n, m] float32`."""
 
     rows: Rows
     scores: npt.NDArray[np.float32]
@@ -59,9 +61,12 @@ class Hits:
 
 
 def merge(parts: Sequence[Hits], k: int) -> Hits:
-    """Best `k` over the answers of disjoint sets of rows to the same queries. InvariantError for different queries."""
+    """Best `k` over the answers of disjoint sets of rows to the same queries. InvariantError for
+    different queries."""
     if len({len(part) for part in parts}) != 1:
-        raise InvariantError(f"shards answered different numbers of queries: {[len(part) for part in parts]}")
+        raise InvariantError(
+            f"shards answered different numbers of queries: {[len(part) for part in parts]}"
+        )
     rows = np.concatenate([part.rows for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
     if len(parts) == 1:
@@ -71,7 +76,8 @@ def merge(parts: Sequence[Hits], k: int) -> Hits:
 
 
 def fuse(rankings: Sequence[Hits], k: int) -> Hits:
-    """Best `k` by reciprocal rank fusion: a row's score is the sum over rankings of 1 / (60 + its rank from 1)."""
+    """Best `k` by reciprocal rank fusion: a row's score is the sum over rankings of 1 / (60 + its
+    rank from 1)."""
     fused = []
     for query in range(len(rankings[0])):
         scores: dict[int, float] = {}
@@ -80,17 +86,22 @@ def fuse(rankings: Sequence[Hits], k: int) -> Hits:
                 if row != NO_ROW:
                     scores[row] = scores.get(row, 0.0) + 1.0 / (RRF + rank)
         best = sorted(scores, key=lambda row: (-scores[row], row))[:k]
-        fused.append((np.array(best, np.int64), np.array([scores[row] for row in best], np.float32)))
+        fused.append(
+            (np.array(best, np.int64), np.array([scores[row] for row in best], np.float32))
+        )
     return Hits.of(fused, k)
 
 
 class Answers(list[list[Document]]):
-    """Documents of each query, best first, as a `Search` gives them. `seconds` by stage of the batch that the queries were
-    answered in: tokenise, encode, search, merge, fetch, rerank (those that there were), wait. `known`: how many of the
-    queries were answered from the cache."""
+    """Documents of each query, best first, as a `Search` gives them. `seconds` by stage of the
+    batch that the queries were answered in: tokenise, encode, search, merge, fetch, rerank (those
+    that there were), wait. `known`: how many of the queries were answered from the cache."""
 
     def __init__(
-        self, documents: Sequence[list[Document]] = (), seconds: Mapping[str, float] | None = None, known: int = 0
+        self,
+        documents: Sequence[list[Document]] = (),
+        seconds: Mapping[str, float] | None = None,
+        known: int = 0,
     ) -> None:
         super().__init__(documents)
         self.seconds, self.known = dict(seconds or {}), known

@@ -1,5 +1,6 @@
-"""The one place where equal queries become one search: within a call, among the threads that ask at a time, and over
-time (in memory, or in a file that any number of processes share). A failure is never kept."""
+"""The one place where equal queries become one search: within a call, among the threads that ask at
+a time, and over time (in memory, or in a file that any number of processes share). A failure is
+never kept."""
 
 import json
 import sqlite3
@@ -30,14 +31,20 @@ _TABLE = """CREATE TABLE IF NOT EXISTS answers (
 
 @dataclass(eq=False)
 class _Flight:
-    """One caller's work: what it made, or what it raised. Less than a `Future`, of which most are never waited for."""
+    """One caller's work: what it made, or what it raised. Less than a `Future`, of which most are
+    never waited for."""
 
     made: Mapping[Any, Any] | None = None
     error: BaseException | None = None
 
+    def over(self) -> bool:
+        """Whether the work has ended."""
+        return self.made is not None or self.error is not None
+
 
 class Known(Generic[Key, Value]):
-    """The `keep` answers that were used last, in memory. Safe in several threads. `hits` and `misses` count keys."""
+    """The `keep` answers that were used last, in memory. Safe in several threads. `hits` and
+    `misses` count keys."""
 
     def __init__(self, keep: int = 0) -> None:
         self._keep = keep
@@ -54,9 +61,9 @@ class Known(Generic[Key, Value]):
         worth: Callable[[Key, Value], bool] = lambda key, value: True,
         seconds: float | None = None,
     ) -> tuple[dict[Key, Value], set[Key]]:
-        """The answer of each key, and the keys that were not known. `work` answers those that nobody works on, in their
-        order; what is `worth` it is kept. Raises what the work for a key raised, and TimeoutError when another caller's
-        takes longer than `seconds`."""
+        """The answer of each key, and the keys that were not known. `work` answers those that
+        nobody works on, in their order; what is `worth` it is kept. Raises what the work for a key
+        raised, and TimeoutError when another caller's takes longer than `seconds`."""
         keys = dict.fromkeys(keys)
         with self._lock:
             found = self._get(keys)
@@ -82,7 +89,7 @@ class Known(Generic[Key, Value]):
                     self._landed.notify_all()
         for key, other in others.items():
             with self._landed:
-                if not self._landed.wait_for(lambda: other.made is not None or other.error, seconds):  # noqa: B023
+                if not self._landed.wait_for(other.over, seconds):
                     raise TimeoutError
             if other.made is None:
                 raise other.error or RuntimeError
@@ -102,8 +109,8 @@ class Known(Generic[Key, Value]):
 
 
 class Book(Known[Asked, Found]):
-    """Answers in the file `path`, for `ttl` seconds (0: for ever), the latest `keep` of them (0: all). InputError when the
-    file is not one of these."""
+    """Answers in the file `path`, for `ttl` seconds (0: for ever), the latest `keep` of them (0:
+    all). InputError when the file is not one of these."""
 
     def __init__(self, path: Path, ttl: float = 0.0, keep: int = 0) -> None:
         super().__init__(keep)
@@ -129,7 +136,12 @@ class Book(Known[Asked, Found]):
 
     def _put(self, answers: Mapping[Asked, Found]) -> None:
         rows = [
-            (*key[:2], sendable(key[2]), time.time(), json.dumps([[d.id, d.contents, d.score] for d in documents]))
+            (
+                *key[:2],
+                sendable(key[2]),
+                time.time(),
+                json.dumps([[d.id, d.contents, d.score] for d in documents]),
+            )
             for key, documents in answers.items()
         ]
         with self._book:  # commits, or rolls back: else the file would stay locked for all
@@ -140,18 +152,24 @@ class Book(Known[Asked, Found]):
 
 
 class RecordedSearch(Book):
-    """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`) behind the file
-    `path`. `retrievers`: corpus → name of what answers there, which says all that decides an answer but the query and
-    k. InputError as of `Book`, and for a replay without a file."""
+    """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`)
+    behind the file `path`. `retrievers`: corpus → name of what answers there, which says all that
+    decides an answer but the query and k. InputError as of `Book`, and for a replay without a
+    file."""
 
-    def __init__(self, path: Path, inner: Search | None, retrievers: Mapping[str, str], ttl: float = 0.0) -> None:
+    def __init__(
+        self, path: Path, inner: Search | None, retrievers: Mapping[str, str], ttl: float = 0.0
+    ) -> None:
         if inner is None and not path.is_file():
-            raise InputError("a replayed search has a record", path, "record one first (without --replay)")
+            raise InputError(
+                "a replayed search has a record", path, "record one first (without --replay)"
+            )
         super().__init__(path, ttl)
         self._inner, self._retrievers = inner, retrievers
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """As the inner search; only what is not on record is asked there, in one call. Fault `not_recorded` in replay."""
+        """As the inner search; only what is not on record is asked there, in one call. Fault
+        `not_recorded` in replay."""
         seconds: dict[str, float] = {}
 
         def work(keys: list[Asked]) -> list[Found]:

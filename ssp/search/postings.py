@@ -1,5 +1,5 @@
-"""BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do not fit there. Both
-give the bits of bm25s's "lucene"."""
+"""BM25's scored matrix, made of runs of postings: in memory, or on disk for corpora whose tokens do
+not fit there. Both give the bits of bm25s's "lucene"."""
 
 import math
 import re
@@ -21,20 +21,24 @@ from ssp.base.words import CHARACTER, LETTER, UNSEEN
 from ssp.search.documents import MappedDocuments, Progress
 
 TOKENISER = "words-and-pairs-2"
-"""Name of this function's behaviour; stored with an index, so that an index of another tokeniser is refused."""
+"""Name of this function's behaviour; stored with an index, so that an index of another tokeniser is
+refused."""
 _MARK = "\ufdd0"
-"""What stands before a character that is a word by itself. No text has it: it is no character, so it is cut out."""
+"""What stands before a character that is a word by itself. No text has it: it is no character, so
+it is cut out."""
 
 
 class _Separators(dict[int, str]):
-    """Translation table, filled on demand: what no word has (punctuation, symbols, separators) becomes a blank."""
+    """Translation table, filled on demand: what no word has (punctuation, symbols, separators)
+    becomes a blank."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
         value = char if LETTER.match(char) else " "
         if CHARACTER.match(char):
             value = _MARK + char
-        if code >= 160 and UNSEEN.match(char):  # a control character, which is below, separates words
+        # a control character, which is below, separates words
+        if code >= 160 and UNSEEN.match(char):
             value = ""
         self[code] = value
         return value
@@ -47,11 +51,12 @@ _STRETCH = regex.compile(rf"(?:{CHARACTER.pattern})+", regex.V1)
 
 
 def tokenise(text: str) -> list[str]:
-    """Index tokens of `text`, in order: the words of `ssp.base.words` (NFKC, case folded), a number in its parts. Where
-    each character is a word, the pairs of neighbours are tokens too, so that a word of two characters counts for more
-    than its characters apart."""
+    """Index tokens of `text`, in order: the words of `ssp.base.words` (NFKC, case folded), a number
+    in its parts. Where each character is a word, the pairs of neighbours are tokens too, so that a
+    word of two characters counts for more than its characters apart."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    if not folded.isascii():  # str.translate over the whole of it would take ten times as long for one accent
+    # str.translate over the whole of it would take ten times as long for one accent
+    if not folded.isascii():
         folded = _OTHERS.sub(lambda other: other[0].translate(_SEPARATORS), folded)
         if _MARK in folded:
             folded = _STRETCH.sub(_with_pairs, folded.replace(_MARK, ""))
@@ -65,7 +70,8 @@ def _with_pairs(stretch: "regex.Match[str]") -> str:
 
 
 RUN_TOKENS, MERGED_POSTINGS = 8_000_000, 16_000_000
-"""On disk: tokens in one run (300 MB while it is sorted), and postings that are merged at a time (700 MB)."""
+"""On disk: tokens in one run (300 MB while it is sorted), and postings that are merged at a time
+(700 MB)."""
 IN_MEMORY = 1 << 20
 """Both, in memory."""
 
@@ -83,8 +89,9 @@ class Numbers(dict[str, int]):
 
 @dataclass(frozen=True)
 class Run:
-    """Postings of consecutive rows, by token and row: their `rows` and `counts`, the `tokens` that occur and where each
-    one's postings start (`starts`, one more than tokens); `lengths`: tokens a row."""
+    """Postings of consecutive rows, by token and row: their `rows` and `counts`, the `tokens` that
+    occur and where each one's postings start (`starts`, one more than tokens); `lengths`: tokens a
+    row."""
 
     tokens: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int64]
@@ -96,7 +103,9 @@ class Run:
 def check(k1: float, b: float) -> None:
     """InputError unless BM25 has a score with these."""
     if not 0 <= k1 < math.inf or not 0 <= b <= 1:
-        raise InputError("BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set --k1 and --b")
+        raise InputError(
+            "BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set --k1 and --b"
+        )
 
 
 def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[Run]:
@@ -122,7 +131,13 @@ def _run(ids: "array[int]", sizes: "array[int]", first: int) -> Run:
     counts, keys = np.diff(starts, append=len(keys)).astype(np.int32), keys[starts]
     numbers = (keys >> 32).astype(np.int32)
     heads = np.flatnonzero(np.diff(numbers, prepend=-1))
-    return Run(numbers[heads], np.append(heads, len(keys)), (keys & 0xFFFFFFFF).astype(np.int32), counts, lengths)
+    return Run(
+        numbers[heads],
+        np.append(heads, len(keys)),
+        (keys & 0xFFFFFFFF).astype(np.int32),
+        counts,
+        lengths,
+    )
 
 
 def scored(
@@ -134,28 +149,42 @@ def scored(
     space: Callable[[str, Any, int], Any] = lambda name, kind, length: np.empty(length, kind),
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Matrix:
-    """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size` of them at a time. `space`
-    makes the arrays `data` and `rows`. InputError for a corpus without one token."""
+    """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size` of them
+    at a time. `space` makes the arrays `data` and `rows`. InputError for a corpus without one
+    token."""
     frequency, sizes = np.zeros(tokens, dtype=np.int64), [np.zeros(0, dtype=np.int32)]
     for run in runs():
         frequency[run.tokens] += np.diff(run.starts)
         sizes.append(run.lengths)
     lengths = np.concatenate(sizes)
     found = f"{len(lengths)} documents without a word" if len(lengths) else "no documents"
-    hold(tokens, "an index needs at least one document with a word in it", found, "check the corpus file")
+    hold(
+        tokens,
+        "an index needs at least one document with a word in it",
+        found,
+        "check the corpus file",
+    )
     indptr = np.concatenate([[0], np.cumsum(frequency)])
     total, first = int(indptr[-1]), 0
     values, where = np.unique(frequency, return_inverse=True)
     idf = [math.log(1 + (len(lengths) - n + 0.5) / (n + 0.5)) for n in values.tolist()]  # Lucene's
-    weights, norms = np.array(idf, dtype=np.float32)[where], k1 * ((1 - b) + b * lengths / lengths.mean())
+    weights, norms = (
+        np.array(idf, dtype=np.float32)[where],
+        k1 * ((1 - b) + b * lengths / lengths.mean()),
+    )
     data, rows = space("data", np.float32, total), space("rows", np.int32, total)
     while first < tokens:
         start = indptr[first]
-        last = min(tokens, max(int(np.searchsorted(indptr, start + size, side="right")) - 1, first + 1))
+        last = min(
+            tokens, max(int(np.searchsorted(indptr, start + size, side="right")) - 1, first + 1)
+        )
         local, counts = _gathered(runs(), first, last, indptr[first : last + 1] - start)
-        # As bm25s's "lucene" scores: in double precision but for idf, whatever the order of the rows.
+        # As bm25s's "lucene" scores: in double precision but for idf, whatever the order of the
+        # rows.
         saturation = counts / (norms[local] + counts)
-        data[start : indptr[last]] = np.repeat(weights[first:last], frequency[first:last]) * saturation
+        data[start : indptr[last]] = (
+            np.repeat(weights[first:last], frequency[first:last]) * saturation
+        )
         rows[start : indptr[last]] = local
         report(int(indptr[last]), total)
         first = last
@@ -165,7 +194,8 @@ def scored(
 def _gathered(
     runs: Iterable[Run], first: int, last: int, heads: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows and counts of the postings of tokens [first, last), by token and row. `heads`: where each begins here."""
+    """Rows and counts of the postings of tokens [first, last), by token and row. `heads`: where
+    each begins here."""
     rows, counts = np.empty(heads[-1], np.int32), np.empty(heads[-1], np.float32)
     heads = heads[:-1].copy()
     for run in runs:  # in row order, so that each goes behind the one before
@@ -181,10 +211,12 @@ def _gathered(
     return rows, counts
 
 
-def on_disk(documents: MappedDocuments, scratch: Path, out: Path, k1: float, b: float, progress: Progress) -> None:
-    """The matrix of `documents`, as `data.npy`, `rows.npy`, `indptr.npy`, `tokens.txt` in `out`; its runs are kept in
-    `scratch`. `progress` hears the stages "words" (rows) and "bm25" (postings). InputError for a corpus without one token.
-    """
+def on_disk(
+    documents: MappedDocuments, scratch: Path, out: Path, k1: float, b: float, progress: Progress
+) -> None:
+    """The matrix of `documents`, as `data.npy`, `rows.npy`, `indptr.npy`, `tokens.txt` in `out`;
+    its runs are kept in `scratch`. `progress` hears the stages "words" (rows) and "bm25"
+    (postings). InputError for a corpus without one token."""
     numbers = Numbers()
 
     def contents() -> Iterator[str]:
@@ -202,12 +234,16 @@ def on_disk(documents: MappedDocuments, scratch: Path, out: Path, k1: float, b: 
 
     def runs() -> Iterator[Run]:
         for folder in folders:
-            yield Run(*(np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(Run)))
+            yield Run(
+                *(np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(Run))
+            )
 
     def space(name: str, kind: Any, length: int) -> Any:
         return np.lib.format.open_memmap(out / f"{name}.npy", "w+", kind, (length,))
 
-    data, rows, indptr = scored(runs, len(numbers), k1, b, MERGED_POSTINGS, space, partial(progress, "bm25"))
+    data, rows, indptr = scored(
+        runs, len(numbers), k1, b, MERGED_POSTINGS, space, partial(progress, "bm25")
+    )
     for made in (data, rows):
         made.flush()  # type: ignore[union-attr]
     np.save(out / "indptr.npy", indptr)

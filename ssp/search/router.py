@@ -1,5 +1,5 @@
-"""From queries to documents over the shards of named corpora: what is known already, encode, ask every shard, merge,
-fuse, fetch, rerank."""
+"""From queries to documents over the shards of named corpora: what is known already, encode, ask
+every shard, merge, fuse, fetch, rerank."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,8 @@ DEPTH = 100
 CACHE = 8192
 CACHED_K = 64
 CACHED_QUERY = 256
-"""Only answers of at most CACHED_K documents to queries of at most CACHED_QUERY characters are kept: bounded memory."""
+"""Only answers of at most CACHED_K documents to queries of at most CACHED_QUERY characters are
+kept: bounded memory."""
 
 
 class Fleet(Protocol):
@@ -52,7 +53,9 @@ class LocalFleet:
         self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
     ) -> dict[int, list[Hits]]:
         """The rankings of every shard."""
-        return {i: shard.search(texts, vectors, k, knobs, kind) for i, shard in enumerate(self.shards)}
+        return {
+            i: shard.search(texts, vectors, k, knobs, kind) for i, shard in enumerate(self.shards)
+        }
 
     def fetch(self, rows: Mapping[int, Rows]) -> dict[int, list[Document]]:
         """The documents of `rows`, by shard."""
@@ -61,8 +64,8 @@ class LocalFleet:
 
 @dataclass(frozen=True)
 class Options:
-    """How one request is answered. `kind`: bm25, dense, hybrid. `rerank`: how many candidates the cross-encoder reads (0:
-    it is not asked)."""
+    """How one request is answered. `kind`: bm25, dense, hybrid. `rerank`: how many candidates the
+    cross-encoder reads (0: it is not asked)."""
 
     kind: str = BM25
     knobs: Knobs = Knobs()
@@ -71,7 +74,8 @@ class Options:
 
 @dataclass
 class Corpus:
-    """One corpus and how it is searched by default. `retriever`: everything that decides an answer but query and k."""
+    """One corpus and how it is searched by default. `retriever`: everything that decides an answer
+    but query and k."""
 
     retriever: str
     fleet: Fleet
@@ -83,28 +87,41 @@ class Corpus:
     def __post_init__(self) -> None:
         spans = sorted(self.fleet.spans)
         self.total = max((last for _, last in spans), default=0)
-        if not self.total or [0, *(last for _, last in spans)] != [*(first for first, _ in spans), self.total]:
-            raise InvariantError(f"the shards of {self.retriever} do not hold each of its rows once: {spans}")
+        if not self.total or [0, *(last for _, last in spans)] != [
+            *(first for first, _ in spans),
+            self.total,
+        ]:
+            raise InvariantError(
+                f"the shards of {self.retriever} do not hold each of its rows once: {spans}"
+            )
 
 
 class Router:
-    """`Search` over `corpora`, with a bounded cache. Safe in several threads, which ask at most once. Where a shard does not
-    answer it is a Fault: `retriever_down` when none did, else `retriever_partial`. `patience`: seconds after which another
-    thread's search is not waited for."""
+    """`Search` over `corpora`, with a bounded cache. Safe in several threads, which ask at most
+    once. Where a shard does not answer it is a Fault: `retriever_down` when none did, else
+    `retriever_partial`. `patience`: seconds after which another thread's search is not waited
+    for."""
 
-    def __init__(self, corpora: Mapping[str, Corpus], cache: int = CACHE, patience: float | None = None) -> None:
+    def __init__(
+        self, corpora: Mapping[str, Corpus], cache: int = CACHE, patience: float | None = None
+    ) -> None:
         self.corpora, self._patience = dict(corpora), patience
         self._known: Known[tuple[str, str], list[Document]] = Known(cache)
 
-    def search(self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None) -> Answers:
-        """For each query at most `k` documents of `corpus`, best first, with their scores. `options`: a way in which the
-        corpus can be searched (default: its own). Raises Fault; InputError for an unknown corpus."""
+    def search(
+        self, queries: Sequence[str], k: int, corpus: str, options: Options | None = None
+    ) -> Answers:
+        """For each query at most `k` documents of `corpus`, best first, with their scores.
+        `options`: a way in which the corpus can be searched (default: its own). Raises Fault;
+        InputError for an unknown corpus."""
         if corpus == NO_CORPUS:
             return Answers([[] for _ in queries])
         known = self.corpora.get(corpus)
         if known is None:
             names = ", ".join([*self.corpora, NO_CORPUS])
-            raise InputError(f"a search names a loaded corpus ({names})", corpus, "name one of these")
+            raise InputError(
+                f"a search names a loaded corpus ({names})", corpus, "name one of these"
+            )
         options, seconds = options or known.options, dict[str, float]()
 
         def work(keys: list[tuple[str, str]]) -> list[list[Document]]:
@@ -119,10 +136,17 @@ class Router:
             found, missing = self._known.ask(keys, work, small, self._patience)
         except TimeoutError as error:
             raise Fault(DOWN, f"a search took longer than {self._patience:g} s") from error
-        return Answers([list(found[key]) for key in keys], seconds, sum(key not in missing for key in keys))
+        return Answers(
+            [list(found[key]) for key in keys], seconds, sum(key not in missing for key in keys)
+        )
 
     def _asked(
-        self, corpus: Corpus, queries: list[str], k: int, options: Options, seconds: dict[str, float]
+        self,
+        corpus: Corpus,
+        queries: list[str],
+        k: int,
+        options: Options,
+        seconds: dict[str, float],
     ) -> list[list[Document]]:
         """Documents of different queries; `seconds` by stage are filled in."""
         fleet, candidates, vectors = corpus.fleet, max(k, options.rerank), None
@@ -143,19 +167,31 @@ class Router:
             assert corpus.reranker is not None
             with _stage(seconds, "rerank"):
                 scores = corpus.reranker.scores(queries, documents)
-            documents = [reranked(found, values) for found, values in zip(documents, scores, strict=True)]
+            documents = [
+                reranked(found, values) for found, values in zip(documents, scores, strict=True)
+            ]
         return [found[:k] for found in documents]
 
 
 def _fetched(fleet: Fleet, hits: Hits) -> list[list[Document]]:
     """The documents of the hits. Fault when a shard was lost since it was searched."""
     wanted = np.unique(hits.rows[hits.rows != NO_ROW])
-    by_shard = {i: wanted[(wanted >= first) & (wanted < last)] for i, (first, last) in enumerate(fleet.spans)}
+    by_shard = {
+        i: wanted[(wanted >= first) & (wanted < last)]
+        for i, (first, last) in enumerate(fleet.spans)
+    }
     by_shard = {i: rows for i, rows in by_shard.items() if len(rows)}
     fetched = fleet.fetch(by_shard) if by_shard else {}
     _whole(fleet, by_shard, fetched)
-    held = {row: d for i, rows in by_shard.items() for row, d in zip(rows.tolist(), fetched[i], strict=True)}
-    return [[Document(held[row].id, held[row].contents, score) for row, score in found] for found in hits.lists()]
+    held = {
+        row: d
+        for i, rows in by_shard.items()
+        for row, d in zip(rows.tolist(), fetched[i], strict=True)
+    }
+    return [
+        [Document(held[row].id, held[row].contents, score) for row, score in found]
+        for found in hits.lists()
+    ]
 
 
 def _whole(fleet: Fleet, asked: Iterable[int], replied: Collection[int]) -> None:
@@ -164,12 +200,15 @@ def _whole(fleet: Fleet, asked: Iterable[int], replied: Collection[int]) -> None
         rows = [last - first for first, last in fleet.spans]
         searched = sum(rows) - sum(rows[i] for i in missing)
         late = f"no answer in time from shard {', '.join(map(str, missing))}"
-        raise Fault(PARTIAL if replied else DOWN, f"{searched} of {sum(rows)} rows were searched; {late}")
+        raise Fault(
+            PARTIAL if replied else DOWN, f"{searched} of {sum(rows)} rows were searched; {late}"
+        )
 
 
 @lru_cache(1024)
 def _way(retriever: str, k: int, options: Options) -> str:
-    """What an answer depends on besides the query, as a word: it is hashed and compared many times a search."""
+    """What an answer depends on besides the query, as a word: it is hashed and compared many times
+    a search."""
     return f"{retriever} {k} {options}"
 
 

@@ -8,7 +8,9 @@ from ssp.search.online.engines import engine
 def retriever_has_an_address(cfg: Config) -> None:
     """A search server is at an address."""
     if cfg.retriever.url:
-        check_address("retriever.url", cfg.retriever.url, "e.g. retriever.url=http://127.0.0.1:8000")
+        check_address(
+            "retriever.url", cfg.retriever.url, "e.g. retriever.url=http://127.0.0.1:8000"
+        )
 
 
 def engine_is_known(cfg: Config) -> None:

@@ -1,4 +1,5 @@
-"""One shard: consecutive rows of a corpus with their indexes and documents. Its hits name rows of the whole corpus."""
+"""One shard: consecutive rows of a corpus with their indexes and documents. Its hits name rows of
+the whole corpus."""
 
 from __future__ import annotations
 
@@ -29,13 +30,16 @@ class Encoder(Protocol):
 class Reranker(Protocol):
     """Scores documents against the query with a model that reads both."""
 
-    def scores(self, queries: Sequence[str], documents: Sequence[Sequence[Document]]) -> list[list[float]]:
+    def scores(
+        self, queries: Sequence[str], documents: Sequence[Sequence[Document]]
+    ) -> list[list[float]]:
         """One score a document, higher is better."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows [first, first + rows) of a corpus of `total` rows; `retriever` names all that decides its answers."""
+    """Rows [first, first + rows) of a corpus of `total` rows; `retriever` names all that decides
+    its answers."""
 
     retriever: str
     total: int
@@ -53,8 +57,11 @@ class Shard:
         """First row, last row + 1."""
         return self.documents.first, self.documents.first + self.documents.rows
 
-    def search(self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str) -> list[Hits]:
-        """One ranking for each index that `kind` asks: BM25's of `texts`, then the dense one's of `vectors`."""
+    def search(
+        self, texts: Sequence[str], vectors: Vectors | None, k: int, knobs: Knobs, kind: str
+    ) -> list[Hits]:
+        """One ranking for each index that `kind` asks: BM25's of `texts`, then the dense one's of
+        `vectors`."""
         rankings = []
         if kind != DENSE:
             assert self.bm25 is not None
@@ -79,16 +86,23 @@ class HeldDocuments:
         """Those of `rows`, in that order. IndexError for a row that is not held."""
         places = [int(row) - self.first for row in rows]
         if any(not 0 <= place < self.rows for place in places):
-            raise IndexError(f"rows outside {self.first}..{self.first + self.rows - 1} are asked for")
+            raise IndexError(
+                f"rows outside {self.first}..{self.first + self.rows - 1} are asked for"
+            )
         return [self._documents[place] for place in places]
 
 
-def in_memory(documents: Sequence[Document], k1: float = 1.2, b: float = 0.25, shards: int = 1) -> list[Shard]:
-    """All `shards` of `documents`, with exact BM25 shards. InputError as `bm25.build` and for a bad k1 or b."""
+def in_memory(
+    documents: Sequence[Document], k1: float = 1.2, b: float = 0.25, shards: int = 1
+) -> list[Shard]:
+    """All `shards` of `documents`, with exact BM25 shards. InputError as `bm25.build` and for a bad
+    k1 or b."""
     whole = build((document.contents for document in documents), k1, b)
     name = retriever(fingerprint(documents), k1, b)
     parts = [whole.shard(i, shards) for i in range(shards)] if shards > 1 else [whole]
-    held = [HeldDocuments(documents[part.first : part.first + part.rows], part.first) for part in parts]
+    held = [
+        HeldDocuments(documents[part.first : part.first + part.rows], part.first) for part in parts
+    ]
     return [Shard(name, whole.total, some, part) for some, part in zip(held, parts, strict=True)]
 
 

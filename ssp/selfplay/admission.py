@@ -1,5 +1,5 @@
-"""When work may start: no stage whose result would be staler than its role's bound allows (`Pace`, law 5), and nothing while
-too much fails for our own reasons (`VoidGate`, law 2)."""
+"""When work may start: no stage whose result would be staler than its role's bound allows (`Pace`,
+law 5), and nothing while too much fails for our own reasons (`VoidGate`, law 2)."""
 
 import asyncio
 import time
@@ -18,8 +18,9 @@ PLAY, VERIFY, JUDGE = "play", "verify", "judge"
 
 
 class Pace:
-    """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r - bound[role]`: the batch is
-    then at most `bound` versions old when it is trained, and bound + 1 rounds are in flight (Little's law)."""
+    """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r -
+    bound[role]`: the batch is then at most `bound` versions old when it is trained, and bound + 1
+    rounds are in flight (Little's law)."""
 
     def __init__(self, bounds: Mapping[str, int], done: int = 0) -> None:
         self._bounds = dict(bounds)
@@ -28,9 +29,12 @@ class Pace:
         self._moved = asyncio.Condition()
 
     async def admit(self, role: str, round_: int) -> None:
-        """Wait until round `round_` may generate episodes of `role`, or until the waiting is `over`."""
+        """Wait until round `round_` may generate episodes of `role`, or until the waiting is
+        `over`."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self.over or self.done[role] >= round_ - self._bounds[role])
+            await self._moved.wait_for(
+                lambda: self.over or self.done[role] >= round_ - self._bounds[role]
+            )
 
     async def release(self) -> None:
         """Let everyone who waits go: the run ends, and who was waiting must not start."""
@@ -46,12 +50,15 @@ class Pace:
 
 
 class VoidGate:
-    """Shuts when the share of voids among the last `window` outcomes of a stage is past `limit`, opens when none is above
-    half of it. Shut, one round is let through every `probe_every` seconds if the judges `answer`; after `give_up_after`
-    seconds it raises VoidLimit with the causes. Stages count apart: with a judge that is down every attempt is still played
-    well, which must not open the gate."""
+    """Shuts when the share of voids among the last `window` outcomes of a stage is past `limit`,
+    opens when none is above half of it. Shut, one round is let through every `probe_every` seconds
+    if the judges `answer`; after `give_up_after` seconds it raises VoidLimit with the causes.
+    Stages count apart: with a judge that is down every attempt is still played well, which must not
+    open the gate."""
 
-    def __init__(self, cfg: VoidConfig, say: Say = lambda text: None, answers: Answers | None = None) -> None:
+    def __init__(
+        self, cfg: VoidConfig, say: Say = lambda text: None, answers: Answers | None = None
+    ) -> None:
         self._cfg, self._say, self._answers = cfg, say, answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, JUDGE)}
         self.causes: Counter[str] = Counter()
@@ -63,11 +70,13 @@ class VoidGate:
 
     @property
     def share(self) -> float:
-        """Share of voids in the worst stage's window (of its full size, so that one early void is not 100 %)."""
+        """Share of voids in the worst stage's window (of its full size, so that one early void is
+        not 100 %)."""
         return max(sum(last) for last in self._last.values()) / self._cfg.window
 
     def record(self, cause: str, count: int = 1, stage: str = PLAY, told: bool = True) -> None:
-        """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty. `told`: they are news of a round."""
+        """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty. `told`:
+        they are news of a round."""
         self._last[stage].extend([bool(cause)] * count)
         if cause:
             self.causes[cause] += count
@@ -86,31 +95,38 @@ class VoidGate:
             self.record(cause, len(list(alike)), stage, told)
 
     def news(self) -> dict[str, int]:
-        """Voids by cause since the last call, those of blocks that were lost with their worker included."""
+        """Voids by cause since the last call, those of blocks that were lost with their worker
+        included."""
         fresh, self._fresh = +self._fresh, Counter()
         return dict(fresh)
 
     def verdict(self) -> VoidLimit | None:
-        """At a run's end: what it ends with when its last steps went by as probes and nothing but voids came of them."""
+        """At a run's end: what it ends with when its last steps went by as probes and nothing but
+        voids came of them."""
         most = max((len(last) for last in self._last.values() if all(last)), default=0)
         if self.shut_since is None or not most:
             return None
-        return VoidLimit(f"the run ended with all of its last {most} outcomes void: {self._table()}")
+        return VoidLimit(
+            f"the run ended with all of its last {most} outcomes void: {self._table()}"
+        )
 
     def _table(self) -> str:
         return ", ".join(f"{cause} {count}" for cause, count in (+self.causes).most_common())
 
     async def admit(self) -> None:
-        """Wait until work may start: at once when open; as a probe, every `probe_every` seconds, when shut."""
+        """Wait until work may start: at once when open; as a probe, every `probe_every` seconds,
+        when shut."""
         while self.shut_since is not None:
             now = time.monotonic()
             if self.stopping or now - self.shut_since > self._cfg.give_up_after:
                 raise VoidLimit(
-                    f"void outcomes stayed above the limit for {now - self.shut_since:.0f} s: {self._table()}"
+                    f"void outcomes stayed above the limit for {now - self.shut_since:.0f} s:"
+                    f" {self._table()}"
                 )
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
-                # Without a judge only exact answers would count, and training would learn from these.
+                # Without a judge only exact answers would count, and training would learn from
+                # these.
                 with suppress(Fault):
                     if self._answers is None or await self._answers():
                         self._say("probing with one round")

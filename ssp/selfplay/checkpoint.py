@@ -1,5 +1,6 @@
-"""What state.json says of a run's checkpoints, and whether it is to be believed: a consistent set of learners (the pair, or
-the solver alone) at one step, one folder a role, the same one for roles that share a policy."""
+"""What state.json says of a run's checkpoints, and whether it is to be believed: a consistent set
+of learners (the pair, or the solver alone) at one step, one folder a role, the same one for roles
+that share a policy."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,10 @@ from ssp.selfplay.workers import build
 
 @dataclass
 class State:
-    """What state.json holds: the step all learners are at, their folders and versions, replay pool, data cursor, each role's
-    health, and how often the run went back after a collapse. `good`: the newest state whose weights have shown no sign of
-    one; empty when it is this one, or nobody watches. `league`: see `Matchmaker.state`; `credit`: see `Credits.state`."""
+    """What state.json holds: the step all learners are at, their folders and versions, replay pool,
+    data cursor, each role's health, and how often the run went back after a collapse. `good`: the
+    newest state whose weights have shown no sign of one; empty when it is this one, or nobody
+    watches. `league`: see `Matchmaker.state`; `credit`: see `Credits.state`."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
@@ -39,41 +41,56 @@ class State:
 
 
 def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) -> State | None:
-    """What state.json holds, or held at `step`; None without one. InputError when it is not as it was written, or names
-    other folders than the roles' (without `roles`: whoever has one)."""
+    """What state.json holds, or held at `step`; None without one. InputError when it is not as it
+    was written, or names other folders than the roles' (without `roles`: whoever has one)."""
     found = folder.read_state(step)
     if found is None:
         return None
     written = found.pop("sha256", None)
-    # `credit` is younger than the rest: without it the estimators were the learners', whose checkpoints have their states.
+    # `credit` is younger than the rest: without it the estimators were the learners', whose
+    # checkpoints have their states.
     wrong = sorted(({*found} | {"credit"}) ^ {entry.name for entry in fields(State)})
-    if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(found["versions"]):
+    if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(
+        found["versions"]
+    ):
         wrong = ["folders"]
     if wrong or written != own_digest(found):
         what = f"{folder.state}: {', '.join(wrong) or 'its sha256'}"
-        raise InputError("state.json must be as it was written", what, "restore the file, or start a new run")
+        raise InputError(
+            "state.json must be as it was written", what, "restore the file, or start a new run"
+        )
     return State(**found)
 
 
 def differences(folder: RunFolder, state: State, ledger: Ledger) -> list[str]:
-    """What the checkpoints of a state say otherwise of themselves (`ssp.json`), and the ledger of their updates."""
+    """What the checkpoints of a state say otherwise of themselves (`ssp.json`), and the ledger of
+    their updates."""
     found = []
     for path in dict.fromkeys(state.folders.values()):
         roles = [role for role, its in state.folders.items() if its == path]
         record = read_record(folder.path / path)
-        at, updates, live = record.get("run_step"), record.get("step"), ledger.updates(roles, state.step)
+        at, updates, live = (
+            record.get("run_step"),
+            record.get("step"),
+            ledger.updates(roles, state.step),
+        )
         if (version := record.get("version")) not in [state.versions[role] for role in roles]:
-            found.append(f"state.json names {path} for version {state.versions[roles[-1]]}, it is {version}")
+            found.append(
+                f"state.json names {path} for version {state.versions[roles[-1]]}, it is {version}"
+            )
         if not isinstance(at, int) or at > state.step:
             found.append(f"state.json says step {state.step}, {path} is of step {at}")
         if isinstance(updates, int) and updates != live:
-            found.append(f"{path} contains {updates} updates, the ledger's commits up to step {state.step} are {live}")
+            found.append(
+                f"{path} contains {updates} updates, the ledger's commits up to step {state.step}"
+                f" are {live}"
+            )
     return found
 
 
 def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[str]:
-    """Everything that a resumed run needs of its folder, before anything starts; what it lacks and can do without.
-    InputError names what is wrong, and which checkpoints to go on from instead."""
+    """Everything that a resumed run needs of its folder, before anything starts; what it lacks and
+    can do without. InputError names what is wrong, and which checkpoints to go on from instead."""
     step = step_of(cfg.resume)
     try:
         ledger = Ledger(folder.ledger, readonly=True)
@@ -102,12 +119,16 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[st
     if not lost:
         return []
     file, what = next(iter(lost.items()))
-    known = f"{len(lost)} files of transcripts are gone or damaged, such as {folder.episodes / file} ({what})"
+    known = (
+        f"{len(lost)} files of transcripts are gone or damaged, such as {folder.episodes / file}"
+        f" ({what})"
+    )
     return [f"{known}; ssp doctor --ledger {folder.ledger} lists them"]
 
 
 def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> State | None:
-    """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it is as it was written."""
+    """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it
+    is as it was written."""
     state = read(folder, cfg.roles, step)
     if state is not None:
         check_whole(folder, state, ledger, members=cfg.league.match != "self")
@@ -115,15 +136,28 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
 
 
 def check_whole(folder: RunFolder, state: State, ledger: Ledger, members: bool = True) -> None:
-    """InputError unless the checkpoints of a state, and with `members` those of its league, are as they were written, and
-    the ledger says the same of them."""
+    """InputError unless the checkpoints of a state, and with `members` those of its league, are as
+    they were written, and the ledger says the same of them."""
     for role, version in state.versions.items():
         newest = ledger.newest(role)
         # Else numbers would be given again, and rows of what was learned are missing.
-        found = f"{folder.ledger} knows {role} weights up to version {newest}, the checkpoint is version {version}"
-        hold(newest >= version, "a ledger is not older than the checkpoint", found, "restore it, or start a new run")
-    differ, rule = differences(folder, state, ledger), "state.json, its checkpoints and the ledger say the same"
-    hold(not differ, rule, "; ".join(differ), "restore the file that was changed, or start a new run")
+        found = (
+            f"{folder.ledger} knows {role} weights up to version {newest}, the checkpoint is"
+            f" version {version}"
+        )
+        hold(
+            newest >= version,
+            "a ledger is not older than the checkpoint",
+            found,
+            "restore it, or start a new run",
+        )
+    differ, rule = (
+        differences(folder, state, ledger),
+        "state.json, its checkpoints and the ledger say the same",
+    )
+    hold(
+        not differ, rule, "; ".join(differ), "restore the file that was changed, or start a new run"
+    )
     with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
         paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
@@ -132,18 +166,22 @@ def check_whole(folder: RunFolder, state: State, ledger: Ledger, members: bool =
 
 
 def nothing_left(folder: RunFolder, cfg: Config) -> bool:
-    """Whether a run that would go on in this folder has played all its steps, and made its last evaluation."""
+    """Whether a run that would go on in this folder has played all its steps, and made its last
+    evaluation."""
     if not folder.resumed or step_of(cfg.resume) is not None or (state := read(folder)) is None:
         return False
     reader = RunReader(folder)
     if state.step < cfg.steps or reader.cfg.steps != cfg.steps:
         return False
     with suppress(InputError):  # of figures that are damaged nothing is known
-        return not cfg.data.eval or any(row["role"] == EVAL and row["step"] == state.step for row in reader.metrics())
+        return not cfg.data.eval or any(
+            row["role"] == EVAL and row["step"] == state.step for row in reader.metrics()
+        )
     return False
 
 
 def go_back(folder: RunFolder, step: int) -> None:
-    """Let state.json name the kept checkpoint of `step`; the run that resumes rolls its ledger back to that."""
+    """Let state.json name the kept checkpoint of `step`; the run that resumes rolls its ledger back
+    to that."""
     if (state := read(folder, step=step)) is not None:
         folder.write_state(asdict(replace(state, good={})))

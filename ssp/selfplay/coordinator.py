@@ -1,10 +1,12 @@
 """The main loop: propose, verify, solve, grade, settle; train, publish.
 
-`_round` is the game, `_train` a learner; a pace between them holds the staleness bounds, and with bounds of 0 the two
-alternate: there is no second code path for synchronous training. Promises that rounds are handed over and trained in order,
-and that every episode ends in one final ledger state. Who follows a run (league, replay pool, curriculum, junk watch,
-report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm ends a run between rounds, nothing
-else that they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward is made."""
+`_round` is the game, `_train` a learner; a pace between them holds the staleness bounds, and with
+bounds of 0 the two alternate: there is no second code path for synchronous training. Promises that
+rounds are handed over and trained in order, and that every episode ends in one final ledger state.
+Who follows a run (league, replay pool, curriculum, junk watch, report, evaluation, checkpoints) is
+told of settled rounds and published updates; an alarm ends a run between rounds, nothing else that
+they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward
+is made."""
 
 import asyncio
 import time
@@ -42,7 +44,13 @@ class SelfPlay:
     """One run. `run()` plays until `cfg.steps`, `stop()`, an alarm, or too many voids."""
 
     def __init__(
-        self, cfg: Config, cast: Cast, folder: RunFolder, targets: Targets, report: Report, evaluator: Evaluator
+        self,
+        cfg: Config,
+        cast: Cast,
+        folder: RunFolder,
+        targets: Targets,
+        report: Report,
+        evaluator: Evaluator,
     ):
         cast = seated(cfg, cast)
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
@@ -67,13 +75,15 @@ class SelfPlay:
         self._stopping = False
 
     def stop(self, why: SspError | None = None) -> None:
-        """Admit no further round; what is in flight is finished, trained and saved. `why` is raised at the end."""
-        self._why = self._why or (None if self._stopping else why)  # what comes of stopping is no reason for it
+        """Admit no further round; what is in flight is finished, trained and saved. `why` is raised
+        at the end."""
+        # what comes of stopping is no reason for it
+        self._why = self._why or (None if self._stopping else why)
         self._stopping = self._gate.stopping = True
 
     async def run(self) -> None:
-        """Play to the end. Raises VoidLimit or JunkAlarm after saving, Collapse after going back to the last good
-        checkpoint; any other error propagates as it was raised."""
+        """Play to the end. Raises VoidLimit or JunkAlarm after saving, Collapse after going back to
+        the last good checkpoint; any other error propagates as it was raised."""
         while True:
             try:
                 await self._restore()
@@ -84,7 +94,8 @@ class SelfPlay:
                 break
             except (LearnerLost, ExceptionGroup) as error:
                 if (this := asyncio.current_task()) is not None and this.cancelling():
-                    raise asyncio.CancelledError from error  # a group that has an error raises that alone
+                    # a group that has an error raises that alone
+                    raise asyncio.CancelledError from error
                 await self._recovery.handle(_cause(error))
         if self._pace.over:  # what the void limit cut short has no other end
             await self._ledger.rollback(dict.fromkeys(self._roles, self._end))
@@ -94,7 +105,8 @@ class SelfPlay:
             raise why
 
     async def _restore(self) -> None:
-        """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and publish its weights."""
+        """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and
+        publish its weights."""
         state = await self._recovery.restore()
         self._start, self._cut = state.step, self._cfg.steps
         self._stages.incarnation = self._trainer.incarnation = self._recovery.incarnation
@@ -109,11 +121,14 @@ class SelfPlay:
         newest = {role: self._store.latest(role).version for role in self._roles}
         await self._league.begin(state.versions, state.league, state.rollbacks, newest)
         for learner in self._learners:
-            await self._league.published(learner, state.step, self._versions(learner), self._recovery.meta(learner))
+            await self._league.published(
+                learner, state.step, self._versions(learner), self._recovery.meta(learner)
+            )
         self._curriculum.restart(state.step)
         self._junk.restart(state.step)
         if self._recovery.saved < 0:
-            await self._evaluate(0, final=True)  # first: a run that goes on from step 0 has these rows
+            # first: a run that goes on from step 0 has these rows
+            await self._evaluate(0, final=True)
             for learner in self._learners:
                 await self._recovery.save(learner, 0, self._versions(learner))
         self._report.restart(state.step)
@@ -129,7 +144,8 @@ class SelfPlay:
                 await self._recovery.save(learner, self._end, self._versions(learner))
 
     async def _rounds(self) -> None:
-        """Start rounds as pace and void limit allow, at most one more than the larger staleness bound at once."""
+        """Start rounds as pace and void limit allow, at most one more than the larger staleness
+        bound at once."""
         end = self._start
         async with asyncio.TaskGroup() as group:
             for number in range(self._start, self._cfg.steps):
@@ -148,7 +164,8 @@ class SelfPlay:
             await queue.close(min(end, self._cut))
 
     async def _guarded(self, number: int) -> None:
-        """A round that the void limit stops is given up with all later ones; earlier ones are trained and saved."""
+        """A round that the void limit stops is given up with all later ones; earlier ones are
+        trained and saved."""
         done = False
         try:
             done = await self._round(number)
@@ -170,7 +187,8 @@ class SelfPlay:
         await self._verify(this)
         await self._solve(this)
         await self._refill(this)
-        # Rounds are handed over in order: a later one must not fill a queue whose taker waits for this one.
+        # Rounds are handed over in order: a later one must not fill a queue whose taker waits for
+        # this one.
         with self._report.waiting(this.clock.track, "round before"):
             await self._order.admit(ORDER, number)
         if self._order.done[ORDER] < number:
@@ -195,7 +213,8 @@ class SelfPlay:
                 await self._stages.propose(this.number, mine, weights, this.clock, again)
 
     async def _verify(self, this: Round) -> None:
-        """Let the referee check what was written; ask about further targets, by the same weights, while too few pass."""
+        """Let the referee check what was written; ask about further targets, by the same weights,
+        while too few pass."""
         if this.proposer is None:
             return
         await self._stages.verify(this.asked, this.solver, this.clock)
@@ -207,7 +226,8 @@ class SelfPlay:
             await self._stages.verify(this.asked, this.solver, this.clock)
 
     async def _solve(self, this: Round) -> None:
-        """What is tried, by whom, and judged: by the newest solver, and past ones whose questions it tries once more."""
+        """What is tried, by whom, and judged: by the newest solver, and past ones whose questions
+        it tries once more."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         this.tried = self._league.graders(this.number, chosen, this.solver, this.asked_by)
         further = [game for game in this.tried[0][1] if game.kind == TRIED]
@@ -219,8 +239,9 @@ class SelfPlay:
         await self._stages.grade(this.tried, this.clock)
 
     async def _refill(self, this: Round) -> None:
-        """Play further batches by the same weights until a solver that learns has its groups with spread. What is valid and
-        was not tried is tried first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
+        """Play further batches by the same weights until a solver that learns has its groups with
+        spread. What is valid and was not tried is tried first (DAPO's dynamic sampling, arXiv
+        2503.14476, section 3.2)."""
         batch, most = self._cfg.solver.batch, self._cfg.game.refill
         for again in range(1, most if learns(self._cfg, self._roles[-1], this.step) else 1):
             if sum(spread(self._cfg, game, self._credits) for game in this.played) >= batch:
@@ -233,7 +254,8 @@ class SelfPlay:
             await self._solve(this)
 
     async def _settle(self, this: Round) -> None:
-        """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of it, in this order."""
+        """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of
+        it, in this order."""
         this.settled = settle(self._cfg, this.played, this.asked_by, this.step, self._credits)
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
@@ -247,7 +269,8 @@ class SelfPlay:
             self.stop(alarm)
 
     async def _train(self, learner: str) -> None:
-        """One learner: take the next batch of each of its roles, update, publish, commit, tell; then go on."""
+        """One learner: take the next batch of each of its roles, update, publish, commit, tell;
+        then go on."""
         roles = self._learners[learner]
         while True:
             number = self._pace.done[learner]
@@ -277,7 +300,9 @@ class SelfPlay:
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
             started, solver = time.perf_counter(), self._store.latest(self._roles[-1])
-            if scores := await self._evaluator.run(step, final, solver, self._trainer.anchor, self._stages):
+            if scores := await self._evaluator.run(
+                step, final, solver, self._trainer.anchor, self._stages
+            ):
                 self._report.evaluated(step, scores, time.perf_counter() - started)
         except VoidLimit as limit:
             await self._give_up(limit)
@@ -298,12 +323,16 @@ class SelfPlay:
     async def _enter(self, this: Round, games: list[Game]) -> None:
         """Games of a round, new in the ledger."""
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
-        rows = [{"id": g.id, "target": g.target, "kind": g.kind, "number": g.number, **of_all} for g in games]
+        rows = [
+            {"id": g.id, "target": g.target, "kind": g.kind, "number": g.number, **of_all}
+            for g in games
+        ]
         await self._ledger.create_games(rows)
 
 
 def _cause(error: Exception) -> Exception:
-    """What went wrong, out of the groups that tasks wrap it in; a lost learner only when nothing else did."""
+    """What went wrong, out of the groups that tasks wrap it in; a lost learner only when nothing
+    else did."""
     if not isinstance(error, ExceptionGroup):
         return error
     found = [_cause(inner) for inner in error.exceptions]

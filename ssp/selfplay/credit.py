@@ -1,7 +1,8 @@
 """Credit, settled once: the estimators of a run's roles, and the one rule of what is dropped.
 
-Promises that a group is dropped when nothing of its role's loss could act on it, and that each role's estimator sees every
-round once, in order. Refuses to know what an estimator is: it asks `ssp.learning.algorithms`."""
+Promises that a group is dropped when nothing of its role's loss could act on it, and that each
+role's estimator sees every round once, in order. Refuses to know what an estimator is: it asks
+`ssp.learning.algorithms`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,8 @@ class Credits:
         """InputError: an estimator that is not there."""
         self._blocks = {role: cfg.block(role) for role in cfg.roles}
         self._estimators = {
-            role: algorithms.get(block.algorithm, block.gamma, block.lam) for role, block in self._blocks.items()
+            role: algorithms.get(block.algorithm, block.gamma, block.lam)
+            for role, block in self._blocks.items()
         }
 
     def teaches(self, role: str, group: Sequence[Scored]) -> bool:
@@ -31,12 +33,13 @@ class Credits:
         return _acts_on_all(block) or self._estimators[role].teaches(group, _penalised(block))
 
     def differ(self, role: str, group: Sequence[Scored]) -> bool:
-        """Whether two episodes of one group earned differently, as far as the role's estimator tells them apart."""
+        """Whether two episodes of one group earned differently, as far as the role's estimator
+        tells them apart."""
         return self._estimators[role].differ(group)
 
     def settle(self, role: str, episodes: Sequence[Scored]) -> list[Credit]:
-        """The credits of a round's episodes, of those whose groups teach something; empty where the learner
-        computes them. A stateful estimator goes on."""
+        """The credits of a round's episodes, of those whose groups teach something; empty where the
+        learner computes them. A stateful estimator goes on."""
         credits = self._estimators[role].settle(episodes, _penalised(self._blocks[role]))
         return [NOTHING if credit is None else credit for credit in credits]
 
@@ -60,5 +63,6 @@ def _acts_on_all(block: RoleConfig) -> bool:
 
 
 def _penalised(block: RoleConfig) -> bool:
-    """Whether a KL is taken off the rewards: then the learner estimates, and equal rewards differ."""
+    """Whether a KL is taken off the rewards: then the learner estimates, and equal rewards
+    differ."""
     return block.kl.coef > 0 and block.kl.place == "reward"

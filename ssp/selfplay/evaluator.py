@@ -1,4 +1,5 @@
-"""Held-out evaluation of the solver during a run, on the same crew and rollout code as training (law 8).
+"""Held-out evaluation of the solver during a run, on the same crew and rollout code as training
+(law 8).
 
 Promises the same questions and draws at every evaluation of a run, each asked once."""
 
@@ -18,7 +19,8 @@ from ssp.telemetry.clock import Clock
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """One evaluation set: its name, its questions, the corpus that is searched (`none` = nothing is found)."""
+    """One evaluation set: its name, its questions, the corpus that is searched (`none` = nothing is
+    found)."""
 
     name: str
     questions: Sequence[Question]
@@ -26,21 +28,30 @@ class QuestionSet:
 
 
 class Evaluator:
-    """Accuracy at `eval.temperature`; the first set periodically, all sets at the end, where an anchor that moves (EMA-PG)
-    is evaluated too: on the first set, by the same draws."""
+    """Accuracy at `eval.temperature`; the first set periodically, all sets at the end, where an
+    anchor that moves (EMA-PG) is evaluated too: on the first set, by the same draws."""
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
         self._cfg, self._sets = cfg, sets
         self._runs = 0
-        self._anchored = cfg.solver.policy != "frozen" and cfg.solver.kl.coef > 0 and cfg.solver.kl.ema_tau < 1
+        self._anchored = (
+            cfg.solver.policy != "frozen" and cfg.solver.kl.coef > 0 and cfg.solver.kl.ema_tau < 1
+        )
 
     async def run(
-        self, step: int, final: bool, solver: Published, anchor: Callable[[int], Awaitable[Published]], stages: Stages
+        self,
+        step: int,
+        final: bool,
+        solver: Published,
+        anchor: Callable[[int], Awaitable[Published]],
+        stages: Stages,
     ) -> dict[str, float]:
-        """Scores of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`, `eval/anchor_accuracy`."""
+        """Scores of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`,
+        `eval/anchor_accuracy`."""
         scores: dict[str, float] = {}
         every = self._cfg.eval.every
-        periodic = every > 0 and step % every == 0 and step < self._cfg.steps  # the last step's is the final one
+        # the last step's is the final one
+        periodic = every > 0 and step % every == 0 and step < self._cfg.steps
         if self._sets and (final or periodic):
             self._runs += 1
             for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
@@ -60,10 +71,15 @@ class Evaluator:
         questions = evaluation.select(asked, per_hop)
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
-        made = evaluation.make_tasks(questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}")
+        made = evaluation.make_tasks(
+            questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}"
+        )
         tasks = [replace(task, id=f"{task.id}@{mark}", attempt=self._runs) for task in made]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
         asked_and_played = zip(questions, briefs, strict=True)
-        rights = [None if b.outcome is Outcome.VOID else same(b.final or "", q.answers) for q, b in asked_and_played]
+        rights = [
+            None if b.outcome is Outcome.VOID else same(b.final or "", q.answers)
+            for q, b in asked_and_played
+        ]
         played = zip(questions, rights, briefs, strict=True)
         return evaluation.summarise([Scored(q.hops, right, b.searches) for q, right, b in played])

@@ -1,7 +1,9 @@
-"""Health of a run: what each role's figures may not do (`health.*`), the signs of a collapse, and questions that are junk.
+"""Health of a run: what each role's figures may not do (`health.*`), the signs of a collapse, and
+questions that are junk.
 
-An alarm is raised once for as long as its cause lasts. A figure that is not finite passes every limit; one that is not there
-passes none, and ends none. What is remembered to compare with is part of a checkpoint."""
+An alarm is raised once for as long as its cause lasts. A figure that is not finite passes every
+limit; one that is not there passes none, and ends none. What is remembered to compare with is part
+of a checkpoint."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +24,8 @@ FEWEST_SEARCHES = 0.5
 """Mean searches an episode below which a role was never one that searches."""
 REWARD, SEARCHES, DRIFT, VOIDED = "reward/all", "searches", "likelihood/drift_right", "voided"
 SIGNS = {"reward collapse": REWARD, "search collapse": SEARCHES}
-"""Signs of a collapse and the figures that show them. A proposer's reward falls when its solver learns: no sign."""
+"""Signs of a collapse and the figures that show them. A proposer's reward falls when its solver
+learns: no sign."""
 NAMES = {REWARD: "reward", SEARCHES: "mean number of searches"}
 
 
@@ -40,7 +43,8 @@ class Alarm:
 
 @dataclass
 class Memory:
-    """What is known of one role. `breaches`: updates in a row, by cause. `best`: largest running means, by figure."""
+    """What is known of one role. `breaches`: updates in a row, by cause. `best`: largest running
+    means, by figure."""
 
     breaches: dict[str, int] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
@@ -67,8 +71,9 @@ class HealthWatch:
             if count == self._cfg.patience:
                 key = "collapse" if cause in SIGNS else cause
                 text = (
-                    f"health alarm: {cause} of the {role} at step {step}: {says}, for {count} updates in a row "
-                    f"(limit: {getattr(self._cfg, key):g}). Next: {next_step.format(role=role)}."
+                    f"health alarm: {cause} of the {role} at step {step}: {says}, for {count}"
+                    f" updates in a row (limit: {getattr(self._cfg, key):g}). Next:"
+                    f" {next_step.format(role=role)}."
                 )
                 alarms.append(Alarm(text, cause in SIGNS))
         return alarms
@@ -89,15 +94,23 @@ class HealthWatch:
         """The inverse of `state`, by role; roles that are not named start anew."""
         self._roles = {role: Memory(**state.get(role, {})) for role in self._roles}
 
-    def _findings(self, role: str, memory: Memory, figures: Mapping[str, float]) -> Iterator[Finding]:
-        """Each watched limit that there is something to compare with. What is no number is over and under every limit."""
+    def _findings(
+        self, role: str, memory: Memory, figures: Mapping[str, float]
+    ) -> Iterator[Finding]:
+        """Each watched limit that there is something to compare with. What is no number is over and
+        under every limit."""
         cfg = self._cfg
         fresher = "lower schedule.max_staleness.{role} or set {role}.correction.mask=token"
         if (kl := figures.get("logprob_mismatch/kl")) is not None:
             says = f"engine and trainer disagree by {kl:.3g} nats a token"
             yield "mismatch", not kl <= cfg.mismatch, says, f"compare their dtypes, {fresher}"
         if (ratio := figures.get("ratio/mean")) is not None:
-            yield "ratio", not abs(ratio - 1) <= cfg.ratio, f"the mean importance ratio is {ratio:.3g}", fresher
+            yield (
+                "ratio",
+                not abs(ratio - 1) <= cfg.ratio,
+                f"the mean importance ratio is {ratio:.3g}",
+                fresher,
+            )
         if (share := figures.get("ratio/samples")) is not None:
             says = f"a few tokens carry the update: {share:.3g} of them count"
             yield "samples", not share >= cfg.samples, says, fresher
@@ -112,7 +125,10 @@ class HealthWatch:
             recent = [*memory.recent.get(DRIFT, []), drift][-cfg.patience :]
             memory.recent[DRIFT] = list(filter(math.isfinite, recent))
             says = f"what earned more lost {-fmean(recent):.3g} nats a token since it was sampled"
-            step = "set {role}.llds_coef=1, lower {role}.learner.lr, or take fewer optimizer steps a batch"
+            step = (
+                "set {role}.llds_coef=1, lower {role}.learner.lr, or take fewer optimizer steps a"
+                " batch"
+            )
             yield "drift", not fmean(recent) >= -cfg.drift, says, step
         for cause, name in SIGNS.items():
             if name in figures and (name != REWARD or role == SOLVER):
@@ -121,22 +137,31 @@ class HealthWatch:
     def _sign(self, cause: str, name: str, memory: Memory, value: float, voided: float) -> Finding:
         """A figure that fell to a share of its best running mean (over `patience` updates).
 
-        An outage takes the episodes that searched, and leaves those that did not: what the share `voided` of them would
-        have been is not known, so that they count as the best."""
+        An outage takes the episodes that searched, and leaves those that did not: what the share
+        `voided` of them would have been is not known, so that they count as the best."""
         best = memory.best.get(name, 0.0)
         if math.isfinite(value):
-            recent = memory.recent[name] = [*memory.recent.get(name, []), value][-self._cfg.patience :]
+            recent = memory.recent[name] = [*memory.recent.get(name, []), value][
+                -self._cfg.patience :
+            ]
             if len(recent) == self._cfg.patience:
                 memory.best[name] = max(best, fmean(recent))
-        floor, least = (1 - voided) * value + voided * best, FEWEST_SEARCHES if name == SEARCHES else 0.0
+        floor, least = (
+            (1 - voided) * value + voided * best,
+            FEWEST_SEARCHES if name == SEARCHES else 0.0,
+        )
         passed = best > least and not floor >= self._cfg.collapse * best
         says = f"its {NAMES[name]} is {value:.3g} and was {best:.3g}"
-        step = "lower {role}.learner.lr, set {role}.kl.coef, or compare {role}.loss with docs/algorithms.md"
+        step = (
+            "lower {role}.learner.lr, set {role}.kl.coef, or compare {role}.loss with"
+            " docs/algorithms.md"
+        )
         return cause, passed, says, step
 
 
 WIN_RATE, VALID_RATE = 0.1, 0.6
-"""The sign: at most this share of the attempts is won, and at least this share of the questions is accepted."""
+"""The sign: at most this share of the attempts is won, and at least this share of the questions is
+accepted."""
 
 
 class JunkAlarm(SspError):
@@ -147,7 +172,11 @@ class JunkWatch:
     """Sees every round's games; with `health.on_collapse=warn` it only says its alarm."""
 
     def __init__(self, cfg: Config, say: Callable[[str], None]) -> None:
-        self._patience, self._warns, self._say = cfg.referee.alarm_patience, cfg.health.on_collapse == "warn", say
+        self._patience, self._warns, self._say = (
+            cfg.referee.alarm_patience,
+            cfg.health.on_collapse == "warn",
+            say,
+        )
         self._held: list[int] = []
 
     def restart(self, step: int) -> None:
@@ -155,11 +184,16 @@ class JunkWatch:
         self._held = [held for held in self._held if held <= step]
 
     def see(self, step: int, games: Sequence[Game]) -> JunkAlarm | None:
-        """The round of `step`; the alarm once the sign has held for `alarm_patience` rounds. What counts is the newest
-        solver's work at the newest proposer's questions; where it tried none, that of past ones that graded them."""
+        """The round of `step`; the alarm once the sign has held for `alarm_patience` rounds. What
+        counts is the newest solver's work at the newest proposer's questions; where it tried none,
+        that of past ones that graded them."""
         known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
-        rates = [rate for by, rate in known if not by] or [rate for by, rate in known if by == SOLVER]
-        asked = [game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER]
+        rates = [rate for by, rate in known if not by] or [
+            rate for by, rate in known if by == SOLVER
+        ]
+        asked = [
+            game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER
+        ]
         if not rates or not asked:
             return None
         win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
@@ -167,10 +201,11 @@ class JunkWatch:
         if len(self._held) != self._patience:
             return None
         alarm = JunkAlarm(
-            f"junk alarm: for {self._patience} rounds the solver won at most {WIN_RATE:.0%} of its games "
-            f"while the referee passed at least {VALID_RATE:.0%} of the questions (now {win:.0%} and "
-            f"{valid:.0%}). The referee accepts questions without an answer. Next: set referee.evidence=chain, or a "
-            "stronger verifier, and start again from a checkpoint before the win rate fell."
+            f"junk alarm: for {self._patience} rounds the solver won at most {WIN_RATE:.0%} of its"
+            f" games while the referee passed at least {VALID_RATE:.0%} of the questions (now"
+            f" {win:.0%} and {valid:.0%}). The referee accepts questions without an answer. Next:"
+            " set referee.evidence=chain, or a stronger verifier, and start again from a"
+            " checkpoint before the win rate fell."
         )
         if self._warns:
             self._say(str(alarm))

@@ -1,4 +1,5 @@
-"""The small records that pass the coordinator and its queues: scalars and references, never token payloads (law 10)."""
+"""The small records that pass the coordinator and its queues: scalars and references, never token
+payloads (law 10)."""
 
 from __future__ import annotations
 
@@ -10,10 +11,23 @@ from ssp.base.tokenlog import Kind
 from ssp.learning.samples import Sample
 
 Ref = Any
-"""A payload where it lies: an object reference on a cluster, the object itself in one process. Opaque here."""
+"""A payload where it lies: an object reference on a cluster, the object itself in one process.
+Opaque here."""
 
 
-_ALIKE = ("id", "game", "role", "attempt", "final", "outcome", "cause", "detail", "stopped", "cuts", "cut")
+_ALIKE = (
+    "id",
+    "game",
+    "role",
+    "attempt",
+    "final",
+    "outcome",
+    "cause",
+    "detail",
+    "stopped",
+    "cuts",
+    "cut",
+)
 """What a brief says as its episode does."""
 
 
@@ -27,10 +41,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Brief:
-    """An episode that was played, without its payload: that is place `row` of `block`, once the coordinator has it, and its
-    transcript row `row` of `file`. `tokens` counts model tokens, `length` all, `prompt` and `observed` those of the prompt
-    and of what searches showed with its frame; `cuts`: searches that did not show all that was found. `contexts`: in how
-    many it was sampled; `turn_tokens`: model tokens of each of its turns."""
+    """An episode that was played, without its payload: that is place `row` of `block`, once the
+    coordinator has it, and its transcript row `row` of `file`. `tokens` counts model tokens,
+    `length` all, `prompt` and `observed` those of the prompt and of what searches showed with its
+    frame; `cuts`: searches that did not show all that was found. `contexts`: in how many it was
+    sampled; `turn_tokens`: model tokens of each of its turns."""
 
     id: str
     game: str
@@ -60,7 +75,8 @@ class Brief:
     def of(episode: Episode, file: str, row: int) -> Brief:
         """The brief of `episode`."""
         log = episode.log
-        length, oldest, newest = len(log), log.version_min, log.version_max  # before `count`, which packs the log
+        # before `count`, which packs the log
+        length, oldest, newest = len(log), log.version_min, log.version_max
         return Brief(
             **{name: getattr(episode, name) for name in _ALIKE},
             searches=len(episode.queries),
@@ -85,7 +101,8 @@ class Brief:
 
 @dataclass(frozen=True)
 class PlayOrder:
-    """How a block is played: temperature, stem of its files ("": none), the update whose limits hold (None: the last's)."""
+    """How a block is played: temperature, stem of its files ("": none), the update whose limits
+    hold (None: the last's)."""
 
     temperature: float
     stem: str
@@ -94,7 +111,8 @@ class PlayOrder:
 
 @dataclass(frozen=True)
 class PlayReport:
-    """What a worker says about one block: a brief for each episode, in order, and seconds by part."""
+    """What a worker says about one block: a brief for each episode, in order, and seconds by
+    part."""
 
     briefs: list[Brief]
     seconds: dict[str, float]
@@ -104,10 +122,11 @@ class PlayReport:
 class Game:
     """One proposer episode, its verdict and its attempts.
 
-    A replayed question has no proposer episode and a negative `number`; `asked_by`: the version that wrote it, also of a
-    past one. `golds`: all right answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `hints`: what
-    the proposer's prompt may tell beside the target. `greedy`: the attempt that is only a baseline. `grades`: by attempt
-    id. `frozen`: the role that a past version plays, from which nobody learns (`ssp.selfplay.league.matchmaker`)."""
+    A replayed question has no proposer episode and a negative `number`; `asked_by`: the version
+    that wrote it, also of a past one. `golds`: all right answers of a given question, `rubric` its
+    own rule. `guide`: see `Verdict`. `hints`: what the proposer's prompt may tell beside the
+    target. `greedy`: the attempt that is only a baseline. `grades`: by attempt id. `frozen`: the
+    role that a past version plays, from which nobody learns (`ssp.selfplay.league.matchmaker`)."""
 
     id: str
     number: int
@@ -134,8 +153,9 @@ class Game:
 
 @dataclass(frozen=True)
 class Published:
-    """Weights of one role at one version: a parcel, and its number at the learner that packed it. `past`: of a version
-    that is not the newest, its mark in the names of files that are played with it."""
+    """Weights of one role at one version: a parcel, and its number at the learner that packed it.
+    `past`: of a version that is not the newest, its mark in the names of files that are played with
+    it."""
 
     version: int
     weights: Ref
@@ -149,8 +169,8 @@ Match = tuple[Published, list[Game]]
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes: samples, and by its id each block that they lie in. `nbytes` estimates the payload
-    behind it, `figures` are of the role's whole round."""
+    """What one learner step consumes: samples, and by its id each block that they lie in. `nbytes`
+    estimates the payload behind it, `figures` are of the role's whole round."""
 
     role: str
     step: int

@@ -1,9 +1,10 @@
-"""Checkpoints of a run, and going back to them: the one way in which a run goes on after a resume, a lost learner or a
-collapse; and how often it may.
+"""Checkpoints of a run, and going back to them: the one way in which a run goes on after a resume,
+a lost learner or a collapse; and how often it may.
 
-Promises that state.json always names complete folders of the same step (each is written aside and renamed, state.json last),
-that all that it holds beside weights (replay pool, data cursor, league, health) is restored together, and, while a collapse
-is watched for, that a set whose weights later figures confirmed stays on the disk."""
+Promises that state.json always names complete folders of the same step (each is written aside and
+renamed, state.json last), that all that it holds beside weights (replay pool, data cursor, league,
+health) is restored together, and, while a collapse is watched for, that a set whose weights later
+figures confirmed stays on the disk."""
 
 import shutil
 from collections.abc import Mapping
@@ -28,12 +29,14 @@ from ssp.selfplay.settle import Round
 from ssp.selfplay.targets import Batches, Targets
 
 SAVE_BYTES = 50_000_000
-"""Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own error."""
+"""Free bytes that a save asks for first; a bigger model's learner needs more and fails with its own
+error."""
 
 
 class Recovery:
-    """Saves and restores the learners of one run together, and judges the health that their checkpoints hang on. `parts`:
-    what has a state beside weights. `saved`: the step of the last checkpoint, -1 without one."""
+    """Saves and restores the learners of one run together, and judges the health that their
+    checkpoints hang on. `parts`: what has a state beside weights. `saved`: the step of the last
+    checkpoint, -1 without one."""
 
     def __init__(
         self,
@@ -45,7 +48,8 @@ class Recovery:
     ) -> None:
         self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
         self._batches, self._targets, self._league, self._credits = parts
-        # Of today's code, which the players have: a file that is written anew while they play changes nothing of it.
+        # Of today's code, which the players have: a file that is written anew while they play
+        # changes nothing of it.
         self._spoken = {**protocols.get(cfg.protocol).mark, **own.mark(cfg)}
         self._health = HealthWatch(cfg.health, cfg.roles)
         self._watched = cfg.health.on_collapse != "warn"
@@ -58,7 +62,8 @@ class Recovery:
         self.incarnation, self.saved = 0, -1
 
     async def restore(self) -> State:
-        """Put learners, ledger, health, pool and cursor where state.json says; without one, at step 0. LearnerLost."""
+        """Put learners, ledger, health, pool and cursor where state.json says; without one, at step
+        0. LearnerLost."""
         for forgotten in (self._half, self._kept, self._confirmed):
             forgotten.clear()
         found = read(self._folder, self._cfg.roles)
@@ -78,8 +83,9 @@ class Recovery:
         return state
 
     async def handle(self, cause: Exception) -> None:
-        """Decide whether the run survives `cause`. After a collapse the last good checkpoint becomes the one that `restore`
-        reads, else the newest one stays it. Raises what ends the run."""
+        """Decide whether the run survives `cause`. After a collapse the last good checkpoint
+        becomes the one that `restore` reads, else the newest one stays it. Raises what ends the
+        run."""
         if isinstance(cause, Collapse):
             good, spent = self._good(), self._rollbacks
             if good is None:
@@ -88,8 +94,12 @@ class Recovery:
             if self._cfg.health.on_collapse == "stop" or spent >= self._cfg.health.rollbacks:
                 await self._cast.ledger.first.rollback(dict.fromkeys(self._cfg.roles, good.step))
                 known = f"went back {spent} times before" if spent else "health.on_collapse=stop"
-                raise Collapse(f"{cause} ({known}; the run folder is as it was at step {good.step})") from cause
-            self._report.say(f"{cause} Back to the checkpoint of step {good.step}, with other draws")
+                raise Collapse(
+                    f"{cause} ({known}; the run folder is as it was at step {good.step})"
+                ) from cause
+            self._report.say(
+                f"{cause} Back to the checkpoint of step {good.step}, with other draws"
+            )
             return
         if not isinstance(cause, LearnerLost):
             raise cause
@@ -99,16 +109,17 @@ class Recovery:
         self._report.say(f"{cause}; back to the last checkpoint")
 
     def settled(self, this: Round) -> None:
-        """Keep what a checkpoint of this round's update will hold, in the order of rounds. The run cannot end at an earlier
-        step: of those, only what is saved on the way is kept."""
+        """Keep what a checkpoint of this round's update will hold, in the order of rounds. The run
+        cannot end at an earlier step: of those, only what is saved on the way is kept."""
         pool, cursor = self._batches.state(), self._targets.state(this.number)
         self._kept = {step: kept for step, kept in self._kept.items() if self.due(step)}
         self._kept[this.step] = {"pool": pool, "cursor": cursor, "league": self._league.state()}
         self._kept[this.step]["credit"] = self._credits.state()
 
     def examine(self, step: int, by_role: Mapping[str, dict[str, float]], stopping: bool) -> None:
-        """Judge the figures of update `step`, and add the number of alarms that last. Collapse, unless it is only said, or
-        the run is `stopping` anyway (by the junk alarm, which knows more)."""
+        """Judge the figures of update `step`, and add the number of alarms that last. Collapse,
+        unless it is only said, or the run is `stopping` anyway (by the junk alarm, which knows
+        more)."""
         for role, figures in by_role.items():
             found = self._health.see(role, step, figures)
             ends = self._cfg.health.on_collapse != "warn" and not stopping
@@ -122,17 +133,20 @@ class Recovery:
             figures["health/alarms"] = float(self._health.alarms(role))
 
     def due(self, step: int) -> bool:
-        """True for steps that are saved while the run goes on (its last step is saved at its end)."""
+        """True for steps that are saved while the run goes on (its last step is saved at its
+        end)."""
         return self._cfg.save.every > 0 and step % self._cfg.save.every == 0
 
     async def save(self, learner: str, step: int, versions: Mapping[str, int]) -> None:
-        """Save one learner at `step`, with the `versions` of the roles that it trains; the last one of them lets state.json
-        name them all, and old folders go. LearnerLost."""
+        """Save one learner at `step`, with the `versions` of the roles that it trains; the last one
+        of them lets state.json name them all, and old folders go. LearnerLost."""
         version = versions[learner]
         path = self._folder.checkpoint(learner, version)
-        if self._written.get(learner) != version:  # one that published nothing since is on disk already
+        # one that published nothing since is on disk already
+        if self._written.get(learner) != version:
             check_space(self._folder.path, SAVE_BYTES)
-            for left in (path, *path.parent.glob("v*.tmp-*")):  # of those that died in a save: no state names it
+            # of those that died in a save: no state names it
+            for left in (path, *path.parent.glob("v*.tmp-*")):
                 shutil.rmtree(left, ignore_errors=True)
             meta = {**self.meta(learner), "version": version, "run_step": step}
             await self._cast.learner(learner).save(str(path), meta)
@@ -142,7 +156,9 @@ class Recovery:
         state.versions |= versions
         state.health |= {role: known for role in versions if (known := self._health.state(role))}
         if len(state.folders) == len(self._cfg.roles):
-            await self._name(replace(self._half.pop(step), rollbacks=self._rollbacks, **self._kept.get(step, {})))
+            await self._name(
+                replace(self._half.pop(step), rollbacks=self._rollbacks, **self._kept.get(step, {}))
+            )
         self._league.tidy(self._leagues())
 
     def meta(self, learner: str) -> dict[str, object]:
@@ -177,8 +193,12 @@ class Recovery:
         return self._states[0] if self._states else None
 
     def _leagues(self) -> list[dict[str, Any]]:
-        """The league in every state to which the run may go back, and in those that may still be saved."""
-        known = [*(state.league for state in self._states), *(kept["league"] for kept in self._kept.values())]
+        """The league in every state to which the run may go back, and in those that may still be
+        saved."""
+        known = [
+            *(state.league for state in self._states),
+            *(kept["league"] for kept in self._kept.values()),
+        ]
         for step in self._folder.steps():
             with suppress(InputError):  # of a copy that is broken nothing goes on
                 known.append((read(self._folder, step=step) or State()).league)

@@ -1,5 +1,5 @@
-"""What a run reports while it plays: one row a step and role once every learner has finished the step, live lines, spans.
-Figures from the world's oracle go to metrics only."""
+"""What a run reports while it plays: one row a step and role once every learner has finished the
+step, live lines, spans. Figures from the world's oracle go to metrics only."""
 
 import time
 from collections import ChainMap, Counter, defaultdict
@@ -21,8 +21,9 @@ PATIENCE = 3
 
 
 class Sink(Protocol):
-    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, bars of the timeline in
-    perf_counter seconds. After `restart`, rows of later steps than `step` come again."""
+    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, bars of
+    the timeline in perf_counter seconds. After `restart`, rows of later steps than `step` come
+    again."""
 
     def restart(self, step: int) -> None: ...
     def write(self, step: int, role: str, values: dict[str, float]) -> None: ...
@@ -31,7 +32,8 @@ class Sink(Protocol):
 
 
 class Report:
-    """Collects a step's figures from round and learners. `oracle`: the world, which knows the truth."""
+    """Collects a step's figures from round and learners. `oracle`: the world, which knows the
+    truth."""
 
     def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, roles: Sequence[str]):
         self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
@@ -61,7 +63,10 @@ class Report:
         """A round is settled. `voids`: by cause, since the last round's report."""
         values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
         played = list(all_played(this.played))
-        values |= {"game/groups": float(this.settled.counts["groups"]), "game/refills": float(this.further)}
+        values |= {
+            "game/groups": float(this.settled.counts["groups"]),
+            "game/refills": float(this.further),
+        }
         values["game/tokens"] = float(sum(p.tokens for p in played))
         if searches := sum(p.searches for p in played):
             values["search/cut"] = sum(p.cuts for p in played) / searches
@@ -71,7 +76,11 @@ class Report:
                 self._heard.add(brief.cause)
                 self.say(f"void by {brief.cause}: {brief.detail} (episode {brief.id})")
         told = ("reject/", "left/")
-        values |= {name: float(n) for name, n in sorted(this.settled.counts.items()) if name.startswith(told)}
+        values |= {
+            name: float(n)
+            for name, n in sorted(this.settled.counts.items())
+            if name.startswith(told)
+        }
         rows: dict[str, dict[str, float]] = {}
         for role in self._roles:
             newest = [game for game in this.played if game.frozen != role]
@@ -83,7 +92,8 @@ class Report:
         self._rounds[this.step] = values, rows, this.clock
 
     def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
-        """One learner finished `step`: figures of its roles. True when it was the last; then the rows are written."""
+        """One learner finished `step`: figures of its roles. True when it was the last; then the
+        rows are written."""
         self._learned[step].append(stats)
         if sum(map(len, self._learned[step])) < len(self._roles):
             return False
@@ -110,7 +120,10 @@ class Report:
         """Say it when a role's episodes have taught nothing for `PATIENCE` steps in a row."""
         signs = {
             "no episode handed in an answer: see docs/warmup.md": row.get("ended/final") == 0.0,
-            "no group had two different rewards: see docs/warmup.md, docs/curriculum.md": row.get("groups/flat") == 1.0,
+            "no group had two different rewards: see docs/warmup.md, docs/curriculum.md": row.get(
+                "groups/flat"
+            )
+            == 1.0,
         }
         for sign, there in signs.items():
             if (
@@ -127,11 +140,16 @@ class Report:
         self._last += seconds
 
 
-def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> dict[str, float]:
-    """Figures of one round; those of proposals only where somebody proposed. Rates over proposals leave voids out; hops and
-    junk are over accepted questions. The work of past versions counts in `game/played` only."""
+def game_figures(
+    games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None
+) -> dict[str, float]:
+    """Figures of one round; those of proposals only where somebody proposed. Rates over proposals
+    leave voids out; hops and junk are over accepted questions. The work of past versions counts in
+    `game/played` only."""
     chosen = [*(game for game in games if game.chosen and game.frozen != SOLVER), *refills]
-    rates = [game.win_rate for game in chosen if game.win_rate is not None and game.frozen != PROPOSER]
+    rates = [
+        game.win_rate for game in chosen if game.win_rate is not None and game.frozen != PROPOSER
+    ]
     values = {"game/played": float(len(chosen))}
     if rates:
         values["game/win_rate"] = sum(rates) / len(rates)
@@ -151,14 +169,19 @@ def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle 
         hops = [oracle.hops(game.question) for game in valid]
         values["game/hops_mean"] = sum(hops) / len(valid)
         values["game/unread_rate"] = hops.count(0) / len(valid)
-        values["game/junk_rate"] = sum(oracle.is_junk(game.question, game.target) for game in valid) / len(valid)
+        values["game/junk_rate"] = sum(
+            oracle.is_junk(game.question, game.target) for game in valid
+        ) / len(valid)
     elif valid:
-        values["game/hops_mean"] = sum(g.proposal.searches for g in valid if g.proposal) / len(valid)
+        values["game/hops_mean"] = sum(g.proposal.searches for g in valid if g.proposal) / len(
+            valid
+        )
     return values
 
 
 def role_figures(briefs: Sequence[Brief]) -> dict[str, float]:
-    """Figures of one role's episodes in a step; lengths in tokens. None without an episode that is no void."""
+    """Figures of one role's episodes in a step; lengths in tokens. None without an episode that is
+    no void."""
     found = [brief for brief in briefs if brief.outcome is not Outcome.VOID]
     if not found:
         return {}

@@ -1,8 +1,10 @@
-"""The batches of one learning role between the round that settled them and the learner that trains them.
+"""The batches of one learning role between the round that settled them and the learner that trains
+them.
 
-Owns what was put and is not trained yet: references to blocks in the object store, never a payload (law 10). Promises that a
-batch is taken by its number, that `put` waits for room in items and in bytes (law 9), and that a batch counts against both
-bounds until it is trained. Lives in the coordinator's process: it dies with the run, which goes back to a checkpoint."""
+Owns what was put and is not trained yet: references to blocks in the object store, never a payload
+(law 10). Promises that a batch is taken by its number, that `put` waits for room in items and in
+bytes (law 9), and that a batch counts against both bounds until it is trained. Lives in the
+coordinator's process: it dies with the run, which goes back to a checkpoint."""
 
 import asyncio
 import time
@@ -24,7 +26,8 @@ class Waiting(NamedTuple):
 
 
 class RolloutQueue:
-    """`put`, `take` and `done` by number of the round. `patience`: seconds that `put` waits for room."""
+    """`put`, `take` and `done` by number of the round. `patience`: seconds that `put` waits for
+    room."""
 
     def __init__(
         self,
@@ -44,9 +47,11 @@ class RolloutQueue:
         self._moved = asyncio.Condition()
 
     async def put(self, batch: TrainBatch) -> None:
-        """Hand over the batch of a round; waits while there is no room, which holds the rounds back.
+        """Hand over the batch of a round; waits while there is no room, which holds the rounds
+        back.
 
-        InvariantError: a batch that can never fit. SspError: no room within the queue's patience."""
+        InvariantError: a batch that can never fit. SspError: no room within the queue's
+        patience."""
         if len(batch.samples) > self._max_items or batch.nbytes > self._max_bytes:
             raise InvariantError(
                 f"{len(batch.samples)} episodes of {batch.nbytes} bytes can never fit a queue of "
@@ -64,7 +69,8 @@ class RolloutQueue:
     async def take(self, number: int) -> TrainBatch | None:
         """The batch of round `number`, once it is there; None when the queue is closed before it.
 
-        It has no deadline: whoever makes the batch fails and cancels the taker, or closes the queue."""
+        It has no deadline: whoever makes the batch fails and cancels the taker, or closes the
+        queue."""
         async with self._moved:
             await self._moved.wait_for(lambda: number in self._batches or self._is_over(number))
             waiting = self._batches.get(number)
@@ -88,7 +94,8 @@ class RolloutQueue:
         self._end = None
 
     def figures(self) -> dict[str, float]:
-        """`items`: episodes here; `bytes`: of their payloads; `age`: seconds of the oldest batch."""
+        """`items`: episodes here; `bytes`: of their payloads; `age`: seconds of the oldest
+        batch."""
         now = self._clock()
         items, nbytes = self._size()
         oldest = min((waiting.since for waiting in self._batches.values()), default=now)
@@ -101,7 +108,10 @@ class RolloutQueue:
 
     def _has_room(self, batch: TrainBatch) -> bool:
         items, nbytes = self._size()
-        return items + len(batch.samples) <= self._max_items and nbytes + batch.nbytes <= self._max_bytes
+        return (
+            items + len(batch.samples) <= self._max_items
+            and nbytes + batch.nbytes <= self._max_bytes
+        )
 
     def _is_over(self, number: int) -> bool:
         return self._end is not None and number >= self._end

@@ -1,4 +1,5 @@
-"""What a run plays with: rows, evaluation sets, oracle, models. Bad input is refused here, before a run folder exists."""
+"""What a run plays with: rows, evaluation sets, oracle, models. Bad input is refused here, before a
+run folder exists."""
 
 import copy
 import hashlib
@@ -27,8 +28,9 @@ from ssp.selfplay.workers import build
 
 @dataclass(frozen=True)
 class Scene:
-    """`cfg` names every data file by its absolute path: workers may have another working folder. `oracle`: the world
-    that a proposer asks about, in that world's words. `beside`: see `Targets`."""
+    """`cfg` names every data file by its absolute path: workers may have another working folder.
+    `oracle`: the world that a proposer asks about, in that world's words. `beside`: see
+    `Targets`."""
 
     cfg: Config
     items: list[Item]
@@ -38,10 +40,15 @@ class Scene:
     beside: dict[str, str]
 
     def targets(self) -> Targets:
-        """The rows in the run's order, a batch at a time: of the proposer, or of the solver where questions are given."""
+        """The rows in the run's order, a batch at a time: of the proposer, or of the solver where
+        questions are given."""
         block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
-        mark = hashlib.sha256(repr((self.items, protocols.get(self.cfg.protocol))).encode()).hexdigest()
-        return Targets(self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals, self.beside)
+        mark = hashlib.sha256(
+            repr((self.items, protocols.get(self.cfg.protocol))).encode()
+        ).hexdigest()
+        return Targets(
+            self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals, self.beside
+        )
 
     def warnings(self) -> list[str]:
         """One for each evaluation set that asks what is trained, whatever its file is called."""
@@ -50,7 +57,10 @@ class Scene:
         for one in self.sets:
             shared = sum(normalise(asked.question) in trained for asked in one.questions)
             if shared:
-                found = f"{shared:,} of the {len(one.questions):,} questions of evaluation set {one.name}"
+                found = (
+                    f"{shared:,} of the {len(one.questions):,} questions of evaluation set"
+                    f" {one.name}"
+                )
                 said.append(f"{found} are trained too: its accuracy is none of held-out questions")
         return said
 
@@ -60,7 +70,11 @@ def read_scene(cfg: Config) -> Scene:
     for role in cfg.roles:
         if cfg.block(role).engine.kind == "endpoint":
             rule = "a training run loads weights into its engines, and an endpoint's are its own"
-            raise InputError(rule, f"{role}.engine.kind=endpoint", "use engine.kind=torch; ssp eval takes an endpoint")
+            raise InputError(
+                rule,
+                f"{role}.engine.kind=endpoint",
+                "use engine.kind=torch; ssp eval takes an endpoint",
+            )
     for lack in build.missing(cfg):
         raise lack
     oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol)) if PROPOSER in cfg.roles else None
@@ -68,7 +82,9 @@ def read_scene(cfg: Config) -> Scene:
     build.check_judge(cfg)
     items = read_items(cfg)
     corpora.check(cfg)
-    sets = [QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval]
+    sets = [
+        QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval
+    ]
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
@@ -78,7 +94,8 @@ def read_scene(cfg: Config) -> Scene:
 
 
 def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
-    """The digest of each corpus, start model and file that a run is played with and that its rows do not say."""
+    """The digest of each corpus, start model and file that a run is played with and that its rows
+    do not say."""
     places = corpora.named(cfg)
     of_corpus = {path: corpora.content(path) for path in set(places.values())}
     found = {"data.corpus": of_corpus[places[corpora.TRAIN]]} if corpora.TRAIN in places else {}
@@ -95,20 +112,32 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
 
 
 def read_items(cfg: Config) -> list[Item]:
-    """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank without a question."""
+    """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank
+    without a question."""
     if cfg.game.questions != "proposer":
-        return [Item(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric) for q in given(cfg)]
+        return [
+            Item(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric) for q in given(cfg)
+        ]
     items = []
     for row in read_targets(cfg.data.targets):
         told = {"searches": str(row.searches or ""), "examples": row.examples}
         items.append(Item(row.answer, hints={field: text for field, text in told.items() if text}))
-    says, step = any("searches" in item.hints for item in items), "add search_turns, or use referee.evidence=quoted"
-    hold(says or cfg.referee.evidence != "counted", "counted evidence needs rows that ask for searches", "none", step)
+    says, step = (
+        any("searches" in item.hints for item in items),
+        "add search_turns, or use referee.evidence=quoted",
+    )
+    hold(
+        says or cfg.referee.evidence != "counted",
+        "counted evidence needs rows that ask for searches",
+        "none",
+        step,
+    )
     return items
 
 
 def concrete(cfg: Config) -> Config:
-    """`cfg` with each data path, the protocol's and those of own code absolute, and each generated world a file."""
+    """`cfg` with each data path, the protocol's and those of own code absolute, and each generated
+    world a file."""
     cfg = copy.deepcopy(cfg)
     own.locate(cfg)
     if cfg.protocol.endswith((".yaml", ".yml")):

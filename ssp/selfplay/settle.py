@@ -36,8 +36,9 @@ class Queued:
 
 @dataclass
 class Settled:
-    """A settled round: rows, what each learner gets, counts by cause, bytes. `paid`: (group, reward, searches) of each
-    episode with a reward, trained or not. `ended`: how many episodes, by role and by whether a fault took them."""
+    """A settled round: rows, what each learner gets, counts by cause, bytes. `paid`: (group,
+    reward, searches) of each episode with a reward, trained or not. `ended`: how many episodes, by
+    role and by whether a fault took them."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -51,10 +52,12 @@ class Settled:
     step: int = 0
 
     def add(self, brief: Brief, state: State, end: End, scored: Scored | None, **more: Any) -> None:
-        """One episode's row, and what its learner gets of it; one that is in no group counts in no figure."""
+        """One episode's row, and what its learner gets of it; one that is in no group counts in no
+        figure."""
         outcome, cause, reward = end
         if state is State.QUEUED and brief.version_min < 0:
-            state, cause = State.DROPPED, "no_signal"  # it has no model token, so no version and no gradient
+            # it has no model token, so no version and no gradient
+            state, cause = State.DROPPED, "no_signal"
         self.ended[brief.role, outcome is Outcome.VOID] += 1
         self.rows.append(brief.entry(state, outcome, cause, reward=reward, **more))
         if outcome is Outcome.VOID:
@@ -89,11 +92,13 @@ class Settled:
         rewards = [sample.reward for sample in self.samples[role]]
         mean = sum(rewards) / len(rewards) if rewards else 0.0
         figures = {"reward/mean": mean, **self.figures(role), **more}
-        return TrainBatch(role, self.step, self.samples[role], self.blocks[role], self.nbytes[role], figures)
+        return TrainBatch(
+            role, self.step, self.samples[role], self.blocks[role], self.nbytes[role], figures
+        )
 
     def figures(self, role: str) -> dict[str, float]:
-        """Mean reward and searches of the role's paid episodes, the share of groups of several without spread, and that of
-        episodes which a fault took, where it took any."""
+        """Mean reward and searches of the role's paid episodes, the share of groups of several
+        without spread, and that of episodes which a fault took, where it took any."""
         if not (paid := self.paid[role]):
             return {}
         groups = defaultdict[int, list[float]](list)
@@ -104,15 +109,20 @@ class Settled:
             "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
             "searches": sum(searches for _, _, searches in paid) / len(paid),
             **({"groups/flat": sum(flat) / len(flat)} if flat else {}),
-            **({"voided": void / (void + self.ended[role, False])} if (void := self.ended[role, True]) else {}),
+            **(
+                {"voided": void / (void + self.ended[role, False])}
+                if (void := self.ended[role, True])
+                else {}
+            ),
         }
 
 
 @dataclass
 class Round:
-    """One round. `games`: of the data; `refills`: whose question was asked before. `proposer` (None where questions are
-    given), `solver`: the newest weights. `asked`, `tried`: who wrote and who tries which questions of the newest batch;
-    `further`: batches after the first. Once it is `settled`, the curriculum adds `figures`."""
+    """One round. `games`: of the data; `refills`: whose question was asked before. `proposer` (None
+    where questions are given), `solver`: the newest weights. `asked`, `tried`: who wrote and who
+    tries which questions of the newest batch; `further`: batches after the first. Once it is
+    `settled`, the curriculum adds `figures`."""
 
     number: int
     clock: Clock
@@ -143,10 +153,14 @@ class Round:
 
 
 def settle(
-    cfg: Config, games: Sequence[Game], proposer_version: int | None, step: int = 1, credits: Credits | None = None
+    cfg: Config,
+    games: Sequence[Game],
+    proposer_version: int | None,
+    step: int = 1,
+    credits: Credits | None = None,
 ) -> Settled:
-    """Settle a graded round, of update `step`; `proposer_version` asked (None: nobody). Sets each win rate. `credits`: the
-    run's estimators, which hear of each round once (None: new ones)."""
+    """Settle a graded round, of update `step`; `proposer_version` asked (None: nobody). Sets each
+    win rate. `credits`: the run's estimators, which hear of each round once (None: new ones)."""
     credits = credits or Credits(cfg)
     settled = Settled(step=step)
     for group, game in enumerate(games):
@@ -154,12 +168,20 @@ def settle(
         newest = game.proposal is not None and game.frozen != PROPOSER
         asked_by = proposer_version if newest else game.asked_by
         if game.chosen:
-            game.win_rate = proposer_rewards.win_rate([right(game, p) for p in game.attempts], cfg.game.attempts)
+            game.win_rate = proposer_rewards.win_rate(
+                [right(game, p) for p in game.attempts], cfg.game.attempts
+            )
             _settle_attempts(cfg, game, group, asked_by, settled, credits)
-        row: dict[str, Any] = {"id": game.id, "question": game.question or None, "rule": game.rule or game.void_cause}
+        row: dict[str, Any] = {
+            "id": game.id,
+            "question": game.question or None,
+            "rule": game.rule or game.void_cause,
+        }
         row["verdict"] = "void" if game.void_cause else "valid" if game.valid else "rejected"
         row |= {"attempts": len(game.attempts), "win_rate": game.win_rate}
-        settled.games.append(row | {"proposer_version": None if game.proposal is None else asked_by})
+        settled.games.append(
+            row | {"proposer_version": None if game.proposal is None else asked_by}
+        )
     _settle_proposals(cfg, games, settled, credits)
     for role in cfg.roles:
         scored = [queued.scored for queued in settled.queued[role]]
@@ -225,11 +247,13 @@ def _scored_attempts(
     return scored
 
 
-def _turns(game: Game, played: Brief, outcome: Outcome) -> tuple[tuple[float, ...], tuple[int, ...]]:
+def _turns(
+    game: Game, played: Brief, outcome: Outcome
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """What each trained turn of an attempt earned, () where only the sum is known; and its tokens.
 
-    What a turn without trained tokens earned counts with the last one that has some. Of an attempt in several contexts
-    only the sum is known: it has one credit."""
+    What a turn without trained tokens earned counts with the last one that has some. Of an attempt
+    in several contexts only the sum is known: it has one credit."""
     earned = game.grades[played.id].turns if outcome is Outcome.SCORED else ()
     trained = [turn for turn, count in enumerate(played.turn_tokens) if count]
     if not earned or played.contexts > 1 or not trained:
@@ -265,9 +289,12 @@ def right(game: Game, attempt: Brief) -> bool | None:
     return None if grade is None or attempt.outcome is Outcome.VOID else grade.right
 
 
-def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled, credits: Credits) -> None:
-    """Proposals of a round, once it is known what each earned. A game alone with its target is a group of its own (SSP);
-    of several in a group none is trained that has no other one to compare with. Those of past proposers are in none."""
+def _settle_proposals(
+    cfg: Config, games: Sequence[Game], settled: Settled, credits: Credits
+) -> None:
+    """Proposals of a round, once it is known what each earned. A game alone with its target is a
+    group of its own (SSP); of several in a group none is trained that has no other one to compare
+    with. Those of past proposers are in none."""
     asked = [(game, game.proposal) for game in games if game.proposal is not None]
     earned = {game.id: _earned(cfg, game, proposal) for game, proposal in asked}
     scored = _scored_proposals(cfg, [game for game, _ in asked], earned)
@@ -288,16 +315,22 @@ def _settle_proposals(cfg: Config, games: Sequence[Game], settled: Settled, cred
                 settled.counts[f"reject/{game.rule}"] += 1
             state = State.QUEUED
             if reward is None:
-                state, cause, reward = State.DROPPED, "surplus", None if game.valid else cfg.proposer.invalid_reward
+                state, cause, reward = (
+                    State.DROPPED,
+                    "surplus",
+                    None if game.valid else cfg.proposer.invalid_reward,
+                )
             elif mine.group not in taught:
                 state, cause = State.DROPPED, "no_signal"
         opponent = _versions(cfg, game.attempts, game.solver_version) if game.attempts else {}
         settled.add(proposal, state, (outcome, cause, reward), mine, **opponent)
 
 
-def _scored_proposals(cfg: Config, games: Sequence[Game], earned: Mapping[str, float | None]) -> dict[str, Scored]:
-    """The newest proposer's proposals as their estimator sees them, by game. Nobody graded what is not valid: it is
-    compared with what the newest solver graded."""
+def _scored_proposals(
+    cfg: Config, games: Sequence[Game], earned: Mapping[str, float | None]
+) -> dict[str, Scored]:
+    """The newest proposer's proposals as their estimator sees them, by game. Nobody graded what is
+    not valid: it is compared with what the newest solver graded."""
     mine = [game for game in games if game.frozen != PROPOSER]
     newest = max((game.solver_version for game in mine), default=-1)
     kinds = {}
@@ -327,14 +360,18 @@ def _earned(cfg: Config, game: Game, brief: Brief) -> float | None:
     """The reward that a proposal is trained with; None for one that is void or surplus."""
     if game.valid and game.chosen and game.win_rate is not None and not game.void_cause:
         facts = {"question": game.question, "target": game.target, "searches": brief.searches}
-        return game.guide * proposer_rewards.reward(cfg.proposer.reward, game.win_rate, cfg.proposer, facts)
-    if game.valid or game.void_cause or cfg.game.batch == "resample":  # then another target took its place (SSP)
+        return game.guide * proposer_rewards.reward(
+            cfg.proposer.reward, game.win_rate, cfg.proposer, facts
+        )
+    # then another target took its place (SSP)
+    if game.valid or game.void_cause or cfg.game.batch == "resample":
         return None
     return cfg.proposer.invalid_reward
 
 
 def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:
-    """Lowest and highest version of the other role: the one that was given, in flight those of its episodes' tokens."""
+    """Lowest and highest version of the other role: the one that was given, in flight those of its
+    episodes' tokens."""
     written = [brief for brief in opponents if cfg.schedule.in_flight and brief.version_min >= 0]
     return {
         "opponent_version_min": min((brief.version_min for brief in written), default=given),

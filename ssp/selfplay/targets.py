@@ -1,12 +1,14 @@
-"""Which games a round plays: rows of the data (target answers to ask about, or questions to solve), and what a solver batch
-is made of when some proposals are invalid (docs/game.md says what differs from SSP).
+"""Which games a round plays: rows of the data (target answers to ask about, or questions to solve),
+and what a solver batch is made of when some proposals are invalid (docs/game.md says what differs
+from SSP).
 
-Promises a new seeded order of the rows each epoch, that a game number always means the same row, and that in the lineage of
-a checkpoint no batch of rows is handed out twice or skipped.
+Promises a new seeded order of the rows each epoch, that a game number always means the same row,
+and that in the lineage of a checkpoint no batch of rows is handed out twice or skipped.
 
-`dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot is the same gradient
-without the compute). `resample`: the round asks about further targets until it has `enough`. `replay`: empty slots are
-refilled from earlier questions. `replay_reset`: the same, and the pool is emptied every ten rounds."""
+`dummy`: invalid slots stay empty (SSP pads them with prompts whose advantage is zero; an empty slot
+is the same gradient without the compute). `resample`: the round asks about further targets until it
+has `enough`. `replay`: empty slots are refilled from earlier questions. `replay_reset`: the same,
+and the pool is emptied every ten rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,8 +30,8 @@ NOTHING: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Item:
-    """One row: a target answer and what else the proposer's prompt is told (`hints`), or a question with its answers
-    and what a good one has (`rubric`)."""
+    """One row: a target answer and what else the proposer's prompt is told (`hints`), or a question
+    with its answers and what a good one has (`rubric`)."""
 
     target: str
     question: str = ""
@@ -39,9 +41,10 @@ class Item:
 
 
 class Targets:
-    """Games of a round from a fixed list of rows, a batch of games at a time; each row that is drawn is `each` games in
-    a row. `mark` stands for what the rows are and how they are asked: a cursor counts in nothing else. `beside`: what else
-    a run is played with that its settings only name, each with its digest: corpora, start models, files of evaluations."""
+    """Games of a round from a fixed list of rows, a batch of games at a time; each row that is
+    drawn is `each` games in a row. `mark` stands for what the rows are and how they are asked: a
+    cursor counts in nothing else. `beside`: what else a run is played with that its settings only
+    name, each with its digest: corpora, start models, files of evaluations."""
 
     def __init__(
         self,
@@ -55,7 +58,13 @@ class Targets:
         hold(items, "a run needs at least one row to play", "an empty list", "check data.targets")
         if batch % each:
             raise InvariantError(f"a batch of {batch} games is no multiple of {each} a row")
-        self._items, self._batch, self._seed, self._mark, self._each = list(items), batch, seed, mark, each
+        self._items, self._batch, self._seed, self._mark, self._each = (
+            list(items),
+            batch,
+            seed,
+            mark,
+            each,
+        )
         self._beside = dict(beside)
         self._next = 0
         self._open: list[int] = []
@@ -72,7 +81,9 @@ class Targets:
         games = []
         for number in range(batch * self._batch, (batch + 1) * self._batch):
             item, id_ = self.item(number), f"g{number:07d}-i{incarnation}"
-            made = Game(id_, number, item.target, item.hints, question=item.question, golds=item.golds)
+            made = Game(
+                id_, number, item.target, item.hints, question=item.question, golds=item.golds
+            )
             made.rubric = item.rubric
             if item.question:  # which needs no referee
                 made.valid, made.kind = True, GIVEN
@@ -80,9 +91,12 @@ class Targets:
         return games
 
     def state(self, round_: int) -> dict[str, Any]:
-        """The cursor after the rounds up to `round_`: what later rounds have taken counts as open. In order of rounds."""
+        """The cursor after the rounds up to `round_`: what later rounds have taken counts as open.
+        In order of rounds."""
         self._taken = {later: batches for later, batches in self._taken.items() if later > round_}
-        left = sorted([*self._open, *(batch for batches in self._taken.values() for batch in batches)])
+        left = sorted(
+            [*self._open, *(batch for batches in self._taken.values() for batch in batches)]
+        )
         end = self._next
         while left and left[-1] == end - 1:
             end = left.pop()
@@ -90,11 +104,13 @@ class Targets:
         return {"next": end, "open": left, "mark": self._mark, **beside}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`. InputError for a cursor in other rows, or beside another corpus or model; one that took
-        nothing yet is in none."""
+        """The inverse of `state`. InputError for a cursor in other rows, or beside another corpus
+        or model; one that took nothing yet is in none."""
         same = state.get("mark", self._mark) == self._mark
         rule = "a run goes on with the rows and the words of the protocol that it was started with"
-        found = "data.targets, data.questions (a file, a bank) or the protocol's file has changed since"
+        found = (
+            "data.targets, data.questions (a file, a bank) or the protocol's file has changed since"
+        )
         hold(same, rule, found, "restore it, or start a new run with resume=never")
         before = state.get("beside", {})  # an older run has none
         changed = [name for name, now in self._beside.items() if before.get(name, now) != now]
@@ -109,13 +125,15 @@ class Targets:
         epoch, place = divmod(number // self._each, len(self._items))
         if epoch not in self._orders:
             order = generator(self._seed, "targets", epoch).permutation(len(self._items)).tolist()
-            self._orders = dict([*self._orders.items(), (epoch, order)][-2:])  # a batch may lie in two epochs
+            # a batch may lie in two epochs
+            self._orders = dict([*self._orders.items(), (epoch, order)][-2:])
         return self._items[self._orders[epoch][place]]
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """A question that was played before: how often it was won last, and the proposer's version that wrote it."""
+    """A question that was played before: how often it was won last, and the proposer's version that
+    wrote it."""
 
     question: str
     target: str
@@ -140,7 +158,8 @@ class Batches:
         return sum(game.valid for game in games) >= int(self._size * self._cfg.resample_min_valid)
 
     def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
-        """Up to `size` games that were not chosen yet, in id order: the valid ones, then refills. Marks the chosen ones."""
+        """Up to `size` games that were not chosen yet, in id order: the valid ones, then refills.
+        Marks the chosen ones."""
         chosen = [game for game in games if game.valid and not game.chosen][: self._size]
         for game in chosen:
             game.chosen = True
@@ -149,9 +168,10 @@ class Batches:
         return chosen
 
     def remember(self, round_: int, games: Sequence[Game]) -> None:
-        """Take the round's games into the pool; reset it when its time has come. A question that the proposer asked is the
-        pool's newest, also when it was known; a replayed one keeps its place, if it has one, and gets the win rate of now.
-        What a past solver graded counts by the newest's further game."""
+        """Take the round's games into the pool; reset it when its time has come. A question that
+        the proposer asked is the pool's newest, also when it was known; a replayed one keeps its
+        place, if it has one, and gets the win rate of now. What a past solver graded counts by the
+        newest's further game."""
         if self._cfg.batch not in REPLAY:
             return
         for game in games:
@@ -180,10 +200,19 @@ class Batches:
     def _refill(self, round_: int, chosen: Sequence[Game], incarnation: int) -> list[Game]:
         taken = {(game.question, game.target) for game in chosen}
         pool = [item for key, item in self._pool.items() if key not in taken]
-        picks = generator(self._seed, "replay", round_).permutation(len(pool))[: self._size - len(chosen)]
+        picks = generator(self._seed, "replay", round_).permutation(len(pool))[
+            : self._size - len(chosen)
+        ]
         games = []
         for slot, pick in enumerate(sorted(picks.tolist())):
             item, id_ = pool[pick], f"r{round_:05d}x{slot:03d}-i{incarnation}"
-            known = Game(id_, -1 - slot, item.target, question=item.question, asked_by=item.asked_by, kind=REPLAYED)
+            known = Game(
+                id_,
+                -1 - slot,
+                item.target,
+                question=item.question,
+                asked_by=item.asked_by,
+                kind=REPLAYED,
+            )
             games.append(replace(known, valid=True, chosen=True))
         return games

@@ -1,7 +1,9 @@
-"""One learner step as the coordinator sees it: staleness, update, publication, commit. Refuses to know the algorithm.
+"""One learner step as the coordinator sees it: staleness, update, publication, commit. Refuses to
+know the algorithm.
 
 Promises that nothing older than its bound is trained, that `trained`
-is written only after the update returned, and that roles which share a policy get one update and one publication a round."""
+is written only after the update returned, and that roles which share a policy get one update and
+one publication a round."""
 
 from collections.abc import Mapping
 
@@ -23,7 +25,8 @@ class Trainer:
         self.incarnation = 0
 
     async def start(self, learner: str, step: int) -> None:
-        """Publish what the learner has, after a start at `step` or a return to it; first, choose how weights travel."""
+        """Publish what the learner has, after a start at `step` or a return to it; first, choose
+        how weights travel."""
         await self._store.prepare(learner)
         weights, figures = await self._cast.learner(learner).weights()
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
@@ -35,7 +38,8 @@ class Trainer:
         return Published(ANCHORS + number, weights, -1)
 
     async def learn(self, *batches: TrainBatch) -> dict[str, dict[str, float]]:
-        """Train a round's batches of one learner and publish; figures by role. Who does not learn now keeps its episodes."""
+        """Train a round's batches of one learner and publish; figures by role. Who does not learn
+        now keeps its episodes."""
         stats: dict[str, dict[str, float]] = {}
         samples: dict[str, list[Sample]] = {}
         blocks: dict[str, Ref] = {}
@@ -61,7 +65,11 @@ class Trainer:
         """What of a batch may be trained, the rest is dropped; and what the batch is like."""
         version, oldest = self._store.latest(batch.role).version, self._oldest(batch.role)
         fresh = [sample for sample in batch.samples if sample.version_min >= oldest]
-        await self._mark([sample for sample in batch.samples if sample.version_min < oldest], State.DROPPED, "stale")
+        await self._mark(
+            [sample for sample in batch.samples if sample.version_min < oldest],
+            State.DROPPED,
+            "stale",
+        )
         ages = [version - sample.version_min for sample in batch.samples]
         return fresh, {
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
@@ -72,11 +80,14 @@ class Trainer:
     async def _update(
         self, step: int, samples: Mapping[str, list[Sample]], blocks: Mapping[str, Ref]
     ) -> dict[str, dict[str, float]]:
-        """One update on `samples`, by role, which lie in these blocks; figures of each role in it."""
+        """One update on `samples`, by role, which lie in these blocks; figures of each role in
+        it."""
         learner = self._cast.learner(self._learner[next(iter(samples))])
         weights, stats = await learner.update(samples, list(blocks), *blocks.values())
         (serial,) = {int(figures.pop("serial")) for figures in stats.values()}
-        await self._store.publish(self._learner[next(iter(samples))], weights, self.incarnation, step, serial)
+        await self._store.publish(
+            self._learner[next(iter(samples))], weights, self.incarnation, step, serial
+        )
         for role, mine in samples.items():
             version, ids = self._store.latest(role).version, [sample.id for sample in mine]
             await self._cast.ledger.first.commit(role, self.incarnation, step, version, ids)

@@ -1,8 +1,9 @@
-"""Published weights: one number a publication, never used twice, and how each learner's weights reach the players.
+"""Published weights: one number a publication, never used twice, and how each learner's weights
+reach the players.
 
-Promises strictly increasing numbers over the life of a run folder, that a version is the newest only once it is on its way,
-that a way which failed is said before a parcel by the object store is taken (law 6), and that a publication which nobody can
-give any more is a LearnerLost."""
+Promises strictly increasing numbers over the life of a run folder, that a version is the newest
+only once it is on its way, that a way which failed is said before a parcel by the object store is
+taken (law 6), and that a publication which nobody can give any more is a LearnerLost."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ from ssp.selfplay.transfer.loader import spare
 from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Place
 
 ANCHORS = 2**30
-"""Versions of anchors count from here on: players tell weights apart by version, and in flight take newer ones only."""
+"""Versions of anchors count from here on: players tell weights apart by version, and in flight take
+newer ones only."""
 
 LOST = (GONE, "weights_missed")
 """Faults of a player that another parcel with the same weights mends."""
@@ -52,7 +54,9 @@ class WeightStore:
         self._cfg, self._cast, self._say = cfg, cast, say
         self._trains = learners(cfg)
         self._latest: dict[str, Published] = {}
-        self.made: dict[str, dict[int, int]] = {role: {} for roles in self._trains.values() for role in roles}
+        self.made: dict[str, dict[int, int]] = {
+            role: {} for roles in self._trains.values() for role in roles
+        }
         """Role → version → the update whose result it is."""
         self._routes: dict[str, Route] = {}
         self._seconds: dict[str, dict[str, float]] = {}
@@ -67,37 +71,59 @@ class WeightStore:
         """Choose a kind by where the processes are, and tell the learner."""
         learner = await self._cast.learner(name).place()
         crews = [(role, self._cast.players[role]) for role in self._trains[name]]
-        stops = [Stop(role, f"{c.name}-{i}", c[i], await c[i].place()) for role, c in crews for i in range(c.size)]
+        stops = [
+            Stop(role, f"{c.name}-{i}", c[i], await c[i].place())
+            for role, c in crews
+            for i in range(c.size)
+        ]
         kind, why = choose(self._cfg.transfer.kind, learner, [stop.place for stop in stops])
         if name not in self._routes or self._routes[name].kind != kind:
             self._say(f"{' and '.join(self._trains[name])} weights travel by {kind} ({why})")
         await self._cast.learner(name).publish_by(kind, self._spare(name))
         self._routes[name] = Route(kind, learner, stops)
 
-    async def publish(self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0) -> Published:
-        """Give `weights`, the result of step `step`, the next version number of each role that `learner` trains, and bring
-        them to players that do not fetch them when they play; those of the role that it is called after. LearnerLost."""
+    async def publish(
+        self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0
+    ) -> Published:
+        """Give `weights`, the result of step `step`, the next version number of each role that
+        `learner` trains, and bring them to players that do not fetch them when they play; those of
+        the role that it is called after. LearnerLost."""
         ledger, route = self._cast.ledger.first, self._routes[learner]
-        versions = {role: await ledger.next_version(role, incarnation, step) for role in self._trains[learner]}
+        versions = {
+            role: await ledger.next_version(role, incarnation, step)
+            for role in self._trains[learner]
+        }
         if route.kind == BROADCAST:
             weights = await self._broadcast(learner, route, versions, weights, serial)
         elif self._cfg.schedule.in_flight:
             await self._refresh(route, versions, weights)
-        self._latest |= {role: Published(version, weights, serial) for role, version in versions.items()}
+        self._latest |= {
+            role: Published(version, weights, serial) for role, version in versions.items()
+        }
         for role, version in versions.items():
             self.made[role][version] = step
         self._forget()
         return self._latest[learner]
 
     async def mend(self, role: str, lost: Published, why: str) -> Published:
-        """The same version in another parcel, after a player found that of `lost` gone. LearnerLost when nobody has it,
-        InputError for a member of the league, which is a folder of the run."""
-        rule = f"the weights of {role} version {lost.version}, a member of the league, are in the folder of the run"
-        hold(not lost.past, rule, why, "let every node see them and go on with resume=auto, or set league.match=self")
+        """The same version in another parcel, after a player found that of `lost` gone. LearnerLost
+        when nobody has it, InputError for a member of the league, which is a folder of the run."""
+        rule = (
+            f"the weights of {role} version {lost.version}, a member of the league, are in the"
+            " folder of the run"
+        )
+        hold(
+            not lost.past,
+            rule,
+            why,
+            "let every node see them and go on with resume=auto, or set league.match=self",
+        )
         async with self._mending:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is lost.weights:
-                known = replace(lost, weights=await self._again(role, lost.version, lost.serial, why))
+                known = replace(
+                    lost, weights=await self._again(role, lost.version, lost.serial, why)
+                )
                 self._mended[role, lost.version] = known
                 if self._latest[role].version == lost.version:
                     self._latest[role] = known
@@ -112,7 +138,8 @@ class WeightStore:
                 kept[f"time/{part}"] = max(kept.get(f"time/{part}", 0.0), seconds[part])
 
     def figures(self, role: str) -> dict[str, float]:
-        """`time/sync_transfer` and `time/sync_load` of the versions that were loaded since the last call."""
+        """`time/sync_transfer` and `time/sync_load` of the versions that were loaded since the last
+        call."""
         return self._seconds.pop(role, {})
 
     def _forget(self) -> None:
@@ -120,7 +147,12 @@ class WeightStore:
         self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}
 
     def _spare(self, name: str) -> int:
-        return max(spare(self._cfg, role) for roles in self._trains.values() if name in roles for role in roles)
+        return max(
+            spare(self._cfg, role)
+            for roles in self._trains.values()
+            if name in roles
+            for role in roles
+        )
 
     async def _again(self, role: str, version: int, serial: int, why: str) -> Ref:
         """A parcel by the object store with the weights of a publication that did not arrive."""
@@ -129,10 +161,13 @@ class WeightStore:
         return parcel
 
     async def _refresh(self, route: Route, versions: Mapping[str, int], parcel: Ref) -> None:
-        """In flight, bring new weights to players that are at work; to one that misses them its next play does."""
+        """In flight, bring new weights to players that are at work; to one that misses them its
+        next play does."""
         live = [stop for stop in route.stops if bound(self._cfg, stop.role) > 0]
         calls = [stop.player.refresh(versions[stop.role], parcel) for stop in live]
-        for stop, result in zip(live, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+        for stop, result in zip(
+            live, await asyncio.gather(*calls, return_exceptions=True), strict=True
+        ):
             if isinstance(result, Fault):
                 self._say(f"{stop.name} missed {stop.role} version {versions[stop.role]}: {result}")
             elif isinstance(result, BaseException):
@@ -140,7 +175,9 @@ class WeightStore:
             else:
                 self.note(stop.role, result)
 
-    async def _broadcast(self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int) -> Ref:
+    async def _broadcast(
+        self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int
+    ) -> Ref:
         learner = self._cast.learner(name)
         try:
             if not route.formed:
@@ -162,19 +199,24 @@ class WeightStore:
     async def _form(self, name: str, route: Route) -> None:
         """A new group of the learner and all players, restarted ones too."""
         learner = self._cast.learner(name)
-        places = await asyncio.gather(*[stop.player.place() for stop in route.stops])  # where a restarted one is now
+        # where a restarted one is now
+        places = await asyncio.gather(*[stop.player.place() for stop in route.stops])
         near = all(place.host == route.learner.host for place in places)
         host = "127.0.0.1" if near else route.learner.host
         gpus, wait = between_gpus(route.learner, places), self._cfg.placement.call_timeout / 5
         call = Call(host, await learner.listen(host), len(places) + 1, gpus, wait)
         ranks = enumerate(route.stops, start=1)
-        joins = [stop.player.join(call, rank, host if near else places[rank - 1].host) for rank, stop in ranks]
+        joins = [
+            stop.player.join(call, rank, host if near else places[rank - 1].host)
+            for rank, stop in ranks
+        ]
         await _all(learner.join(call, host), *joins)
         route.formed = True
 
 
 async def _all(*calls: Any) -> list[Any]:
-    """All results; after all have ended, the first failure is raised, a learner's before a player's."""
+    """All results; after all have ended, the first failure is raised, a learner's before a
+    player's."""
     done = await asyncio.gather(*calls, return_exceptions=True)
     if failed := [result for result in done if isinstance(result, BaseException)]:
         raise next((error for error in failed if not isinstance(error, Fault)), failed[0])
@@ -191,6 +233,7 @@ def choose(kind: str, learner: Place, engines: Sequence[Place]) -> tuple[str, st
 
 
 def between_gpus(learner: Place, engines: Sequence[Place]) -> bool:
-    """Whether a broadcast goes from GPU to GPU (NCCL): each process has one of its own. Else it goes over hosts (gloo)."""
+    """Whether a broadcast goes from GPU to GPU (NCCL): each process has one of its own. Else it
+    goes over hosts (gloo)."""
     gpus = [place.gpu for place in (learner, *engines)]
     return "" not in gpus and len(set(gpus)) == len(gpus)

@@ -1,1 +1,2 @@
-"""What a run says about itself: metrics, timeline, console, transcripts. Nothing here decides anything."""
+"""What a run says about itself: metrics, timeline, console, transcripts. Nothing here decides
+anything."""

@@ -13,15 +13,24 @@ Span = Callable[[str, str, float, float], None]
 
 
 class Clock:
-    """Seconds of one round; `generated`: on engines, by crew. `span` receives every stage for the timeline, on `track`."""
+    """Seconds of one round; `generated`: on engines, by crew. `span` receives every stage for the
+    timeline, on `track`."""
 
-    def __init__(self, span: Span = lambda track, name, start, end: None, track: str = "round-0") -> None:
+    def __init__(
+        self, span: Span = lambda track, name, start, end: None, track: str = "round-0"
+    ) -> None:
         self.track, self._span = track, span
-        self.seconds, self.generated = defaultdict[str, float](float), defaultdict[str, float](float)
+        self.seconds, self.generated = (
+            defaultdict[str, float](float),
+            defaultdict[str, float](float),
+        )
         self.busy = 0.0
 
-    def stage(self, crew: str, name: str, started: float, workers: Sequence[dict[str, float]]) -> None:
-        """One stage of a crew: `workers` are the seconds each worker reports, by kind, with `busy` for all of it."""
+    def stage(
+        self, crew: str, name: str, started: float, workers: Sequence[dict[str, float]]
+    ) -> None:
+        """One stage of a crew: `workers` are the seconds each worker reports, by kind, with `busy`
+        for all of it."""
         self._span(self.track, f"{crew} {name}", started, time.perf_counter())
         slowest = max(workers, key=lambda seconds: seconds.get("busy", 0.0), default={})
         for kind, seconds in slowest.items():
@@ -33,11 +42,15 @@ class Clock:
         self.busy += sum(seconds.get("busy", 0.0) for seconds in workers)
 
     def shares(self, wall: float, workers: int, learn: float = 0.0) -> dict[str, float]:
-        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's. `time/search_<stage>` are
-        parts of `time/search`; `overhead` is wall time that none of these is; `idle` is the mean idle time of a worker."""
+        """`time/...` in seconds for a step of `wall` seconds; `learn` is the slower learner's.
+        `time/search_<stage>` are parts of `time/search`; `overhead` is wall time that none of these
+        is; `idle` is the mean idle time of a worker."""
         seconds = {f"time/{kind}": self.seconds[f"time/{kind}"] for kind in KINDS}
         seconds["time/learn"] += learn
         seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))
         seconds["time/idle"] = max(0.0, wall - self.busy / max(1, workers))
         seconds["time/step"] = wall
-        return {**seconds, **{name: spent for name, spent in self.seconds.items() if name not in seconds}}
+        return {
+            **seconds,
+            **{name: spent for name, spent in self.seconds.items() if name not in seconds},
+        }

@@ -1,4 +1,5 @@
-"""What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a table at the end."""
+"""What a person sees of a run: a live picture on a terminal, one plain line a step elsewhere, a
+table at the end."""
 
 import sys
 import time
@@ -29,20 +30,22 @@ SHOWN = {
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy (held-out, or not) of the last evaluation, voids are
-all so far."""
+"""Key of `update` → (label, form). Rewards are of the step, accuracy (held-out, or not) of the last
+evaluation, voids are all so far."""
 
 LONGEST = 20
 """Characters of the bar."""
 
 Row = tuple[str, float | None, float | None, str]
-"""(what, start, end, form): a form of Python's `format`, e.g. ".1%" or ".2f"; None is shown as a dash."""
+"""(what, start, end, form): a form of Python's `format`, e.g. ".1%" or ".2f"; None is shown as a
+dash."""
 
 
 class Console:
     """One run's display. `start`, then `update` once a step and `event` at any time, then `finish`.
 
-    A terminal that is stopped, a pipe that nobody reads and a full disk behind it hold up nobody."""
+    A terminal that is stopped, a pipe that nobody reads and a full disk behind it hold up
+    nobody."""
 
     def __init__(self, file: TextIO | None = None, width: int | None = None) -> None:
         self._file = file or sys.stdout
@@ -55,15 +58,19 @@ class Console:
         self._began = time.monotonic()
 
     def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
-        """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives the work under way."""
+        """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives
+        the work under way."""
         self._total, self._step, self._first, self._began = total, done, done, time.monotonic()
         self._now = now
         if self._rich.is_terminal and self._live is None:
-            self._live = Live(get_renderable=self._picture, console=self._rich, refresh_per_second=2)
+            self._live = Live(
+                get_renderable=self._picture, console=self._rich, refresh_per_second=2
+            )
             self._show(partial(self._live.start, refresh=True))
 
     def update(self, values: Mapping[str, float]) -> None:
-        """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are ignored."""
+        """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are
+        ignored."""
         self._step = int(values.get("step", self._step))
         self._values.update({name: value for name, value in values.items() if name in SHOWN})
         if not self._rich.is_terminal:
@@ -81,8 +88,11 @@ class Console:
         """Plain lines. What is copied from here, as a path is, is not wrapped."""
         self._show(partial(say, text, file=self._file))
 
-    def finish(self, rows: Sequence[Row], paths: Mapping[str, object] | None = None, note: str = "") -> None:
-        """End the live line; print what changed from start to end, what these two are, and where things are."""
+    def finish(
+        self, rows: Sequence[Row], paths: Mapping[str, object] | None = None, note: str = ""
+    ) -> None:
+        """End the live line; print what changed from start to end, what these two are, and where
+        things are."""
         self.stop()
         if rows:
             table = Table(title="what was learned", title_justify="left")
@@ -92,7 +102,9 @@ class Console:
             for what, start, end, form in rows:
                 change = None if start is None or end is None else end - start
                 cells = (start, form), (end, form), (change, "+" + form)
-                table.add_row(what, *("-" if value is None else format(value, form) for value, form in cells))
+                table.add_row(
+                    what, *("-" if value is None else format(value, form) for value, form in cells)
+                )
             self._show(partial(self._rich.print, table))
             if note:
                 for line in note.splitlines():
@@ -108,7 +120,8 @@ class Console:
             self._live = None
 
     def _show(self, how: Callable[[], object]) -> None:
-        """Have something shown. What cannot be is lost, and what comes later is tried all the same."""
+        """Have something shown. What cannot be is lost, and what comes later is tried all the
+        same."""
 
         def tried() -> None:
             with suppress(OSError):
@@ -117,7 +130,11 @@ class Console:
         self._out.do(tried, PATIENCE)
 
     def _figures(self) -> list[str]:
-        there = [(label, form, self._values[name]) for name, (label, form) in SHOWN.items() if name in self._values]
+        there = [
+            (label, form, self._values[name])
+            for name, (label, form) in SHOWN.items()
+            if name in self._values
+        ]
         return [f"{label} {form.format(value)}" for label, form, value in there]
 
     def _picture(self) -> Group:
@@ -136,4 +153,8 @@ class Console:
             return "-"
         left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
         minutes, seconds = divmod(round(left), 60)
-        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if minutes >= 60 else f"{minutes}:{seconds:02}"
+        return (
+            f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+            if minutes >= 60
+            else f"{minutes}:{seconds:02}"
+        )

@@ -1,4 +1,5 @@
-"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's metrics, W&B."""
+"""Where a run's figures go: metrics.jsonl and TensorBoard, the timeline, the console, the cluster's
+metrics, W&B."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -30,10 +31,12 @@ TABLE = (
     ("proposer: share of valid questions", "game/valid_rate", ".1%"),
     ("game: solver's win rate", "game/win_rate", ".1%"),
 )
-"""Rows of the final table: label, figure, form. {accuracy}: what the accuracy on the first set is called."""
+"""Rows of the final table: label, figure, form. {accuracy}: what the accuracy on the first set is
+called."""
 
 ENDS = 5
-"""Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few dozen questions."""
+"""Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few
+dozen questions."""
 
 
 UPLOAD = 60.0
@@ -41,14 +44,25 @@ UPLOAD = 60.0
 
 
 class Display:
-    """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to actors.
+    """The `Sink` of a run's report. `sinks` get every row, by name; `activity` sees calls to
+    actors.
 
-    Nothing that it is told reaches the run again: what cannot be written or sent is said and left."""
+    Nothing that it is told reaches the run again: what cannot be written or sent is said and
+    left."""
 
     def __init__(
-        self, cfg: Config, folder: RunFolder, console: Console, sinks: Mapping[str, Mirror] = NO_SINKS
+        self,
+        cfg: Config,
+        folder: RunFolder,
+        console: Console,
+        sinks: Mapping[str, Mirror] = NO_SINKS,
     ) -> None:
-        self._folder, self._console, self._steps, self._last_role = folder, console, cfg.steps, cfg.roles[-1]
+        self._folder, self._console, self._steps, self._last_role = (
+            folder,
+            console,
+            cfg.steps,
+            cfg.roles[-1],
+        )
         # A line for the user, the terminal given back.
         self.event, self.stop = console.event, console.stop
         self._log = RunLog(folder.path, sinks, self.event)
@@ -80,7 +94,12 @@ class Display:
         self._console.start(self._steps, step, self.activity.now)
 
     def span(
-        self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
+        self,
+        track: str,
+        name: str,
+        start: float,
+        end: float,
+        args: Mapping[str, float | str] | None = None,
     ) -> None:
         """A bar of the timeline, in perf_counter seconds."""
         told = dict(args) if args else None
@@ -109,7 +128,11 @@ class Display:
 
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """What the console shows of a game's row."""
-        names = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
+        names = {
+            "win_rate": "game/win_rate",
+            "valid_rate": "game/valid_rate",
+            "hops": "game/hops_mean",
+        }
         self._count(values)
         return {
             "step": float(step),
@@ -121,11 +144,16 @@ class Display:
 
     def _count(self, values: Mapping[str, Any]) -> None:
         self._voids.update(
-            {name[5:]: int(n) for name, n in values.items() if name.startswith("void/") and n is not None}
+            {
+                name[5:]: int(n)
+                for name, n in values.items()
+                if name.startswith("void/") and n is not None
+            }
         )
 
     def finish(self) -> None:
-        """The final table: what changed from the run's start to its end; no start for what was measured once."""
+        """The final table: what changed from the run's start to its end; no start for what was
+        measured once."""
         rows: list[Row] = []
         most = 0
         for label, name, form in TABLE:
@@ -137,16 +165,26 @@ class Display:
                 steps = min(ENDS, max(1, len(values) // 2))
                 most = max(most, steps)
             start = fmean(values[:steps]) if len(values) > 1 else None
-            rows.append((label.format(accuracy=self._accuracy), start, fmean(values[-steps:]), form))
+            rows.append(
+                (label.format(accuracy=self._accuracy), start, fmean(values[-steps:]), form)
+            )
         run = self._folder
-        paths = {"run folder": run.path, "figures": run.metrics, "ledger": run.ledger, "policies": run.checkpoints}
+        paths = {
+            "run folder": run.path,
+            "figures": run.metrics,
+            "ledger": run.ledger,
+            "policies": run.checkpoints,
+        }
         self._console.finish(rows, paths, _told(most))
 
     def close(self) -> None:
         """Write what is still in memory, and print how many episodes were void, and why."""
         for cause, count in self._voids.most_common():
             known = causes.find(cause)
-            self.event(f"void, without reward: {count} by {cause}: {known.meaning}. Next: {known.next_step}")
+            self.event(
+                f"void, without reward: {count} by {cause}: {known.meaning}. Next:"
+                f" {known.next_step}"
+            )
         self._bars.do(lambda: self._timeline.close(), PATIENCE)
         self._log.close()
         if self._wandb is not None:
@@ -163,9 +201,14 @@ class Display:
 
 
 def _told(steps: int) -> str:
-    """What start and end are in a table whose figures of the game are means of so many steps (0: it has none)."""
+    """What start and end are in a table whose figures of the game are means of so many steps (0: it
+    has none)."""
     said = "start and end of accuracy: the first and the last evaluation"
     if steps == 0:
         return said
-    named = f"means of the first and the last {steps} steps" if steps > 1 else "the first and the last step"
+    named = (
+        f"means of the first and the last {steps} steps"
+        if steps > 1
+        else "the first and the last step"
+    )
     return f"{said}\nstart and end of the others: {named}"

@@ -1,4 +1,5 @@
-"""Where a run only reports: a full disk, a server that hangs or a stopped terminal ends there, and not in the run."""
+"""Where a run only reports: a full disk, a server that hangs or a stopped terminal ends there, and
+not in the run."""
 
 import queue
 import threading
@@ -26,7 +27,8 @@ class Outlet:
         threading.Thread(target=self._work, daemon=True, name=f"outlet {name}").start()
 
     def do(self, job: Callable[[], object], wait: float = 0.0) -> None:
-        """Have a job done. Wait for its end for `wait` seconds, unless one that was waited for before is not over."""
+        """Have a job done. Wait for its end for `wait` seconds, unless one that was waited for
+        before is not over."""
         if self._left or not self._put(job):
             return
         if wait > 0.0 and self._reached.is_set():
@@ -55,4 +57,6 @@ class Outlet:
                     job()
                 except Exception as error:  # noqa: BLE001 (whatever it is, the run goes on)
                     self._left = True
-                    self._say(f"no {self._name} any more, and the run goes on: {error or repr(error)}")
+                    self._say(
+                        f"no {self._name} any more, and the run goes on: {error or repr(error)}"
+                    )

@@ -1,5 +1,6 @@
-"""Metrics of a run: metrics.jsonl and TensorBoard. A line is {"step", "role", "time", name: value ...}; a figure that is not
-finite is null and named in `not_finite`. Lines of steps that a resume plays again stay, and the last counts."""
+"""Metrics of a run: metrics.jsonl and TensorBoard. A line is {"step", "role", "time", name: value
+...}; a figure that is not finite is null and named in `not_finite`. Lines of steps that a resume
+plays again stay, and the last counts."""
 
 import json
 import math
@@ -19,7 +20,8 @@ from ssp.telemetry.tensorboard import TensorBoard
 T = TypeVar("T")
 
 Sink = Callable[[int, str, dict[str, float]], None]
-"""(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the cluster."""
+"""(step, role, finite figures): e.g. the cluster's own metrics, injected by who knows the
+cluster."""
 
 NO_SINKS: Mapping[str, Sink] = {}
 
@@ -27,12 +29,17 @@ _OWN = ("step", "role", "time", "not_finite", BACK)
 
 
 class RunLog:
-    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`), and to `sinks`, by name.
+    """Writer of one run's figures into `folder` (`metrics.jsonl`, `tensorboard/`), and to `sinks`,
+    by name.
 
-    `earlier`: what was there before. `say` is told what is not written any more, or could not be gone on in."""
+    `earlier`: what was there before. `say` is told what is not written any more, or could not be
+    gone on in."""
 
     def __init__(
-        self, folder: str | Path, sinks: Mapping[str, Sink] = NO_SINKS, say: Callable[[str], object] = str
+        self,
+        folder: str | Path,
+        sinks: Mapping[str, Sink] = NO_SINKS,
+        say: Callable[[str], object] = str,
     ) -> None:
         self._path = Path(folder) / "metrics.jsonl"
         self.earlier = anew(self._path, self._read, say)
@@ -52,9 +59,12 @@ class RunLog:
             self._newest = step
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
-        """One line; `role` is proposer, solver, game or eval. InvariantError when a name is one of the line's own keys."""
+        """One line; `role` is proposer, solver, game or eval. InvariantError when a name is one of
+        the line's own keys."""
         if taken := sorted(set(values) & set(_OWN)):
-            raise InvariantError(f"metrics may not be called {taken}: the line itself uses these keys")
+            raise InvariantError(
+                f"metrics may not be called {taken}: the line itself uses these keys"
+            )
         figures = {name: float(value) for name, value in values.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
         line: dict[str, Any] = {"step": int(step), "role": role, "time": time.time()}
@@ -93,11 +103,15 @@ class RunLog:
 
 
 def anew(path: Path, start: Callable[[], T], say: Callable[[str], object]) -> T:
-    """What `start` gives; where it cannot go on in the file at `path`, that is set aside, said, and a new one begun."""
+    """What `start` gives; where it cannot go on in the file at `path`, that is set aside, said, and
+    a new one begun."""
     try:
         return start()
     except (InputError, OSError) as error:
         moved = set_aside(path)
         found = error.found if isinstance(error, InputError) else error
-        say(f"{path.name} cannot be gone on in ({found}): it is {moved.name} now, and a new one begins")
+        say(
+            f"{path.name} cannot be gone on in ({found}): it is {moved.name} now, and a new one"
+            " begins"
+        )
         return start()

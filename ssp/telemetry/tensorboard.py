@@ -21,7 +21,8 @@ class TensorBoard:
     def open(self) -> None:
         """Begin a new file."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Two writers of one second would share a file, and the second empty it; files are read in the order of names.
+        # Two writers of one second would share a file, and the second empty it; files are read in
+        # the order of names.
         suffix = f".{time.time_ns()}"
         self._writer = self._file.EventsWriter(str(self._folder / "events"), suffix)
         self._flushed = 0.0
@@ -49,7 +50,8 @@ class TensorBoard:
 
 
 def _library(module: str) -> Any:
-    """A part of tensorboardX, without torch, which it takes along where it can: 130 MB that nothing else here needs."""
+    """A part of tensorboardX, without torch, which it takes along where it can: 130 MB that nothing
+    else here needs."""
     modules: dict[str, Any] = sys.modules
     hidden = "torch" not in modules
     if hidden:

@@ -1,5 +1,6 @@
-"""The one door to a terminal for what is drawn by rich. Nothing is read as markup or emoji, and text reaches the terminal as
-`printable` makes it. Plain lines go through `ssp.base.printable.say`."""
+"""The one door to a terminal for what is drawn by rich. Nothing is read as markup or emoji, and
+text reaches the terminal as `printable` makes it. Plain lines go through
+`ssp.base.printable.say`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class Terminal(Console):
-    """rich's console, for text from outside. `settings` are those of rich's console; markup and emoji stay off."""
+    """rich's console, for text from outside. `settings` are those of rich's console; markup and
+    emoji stay off."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"highlight": False, **settings, "markup": False, "emoji": False})
@@ -34,17 +36,31 @@ class Terminal(Console):
         """A string as it is shown, in the width that it will have."""
         return super().render_str(printable(text), **settings)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         """What is about to be written. The control codes are rich's own."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def bar(**settings: Any) -> Progress:
-    """A bar on stderr that is gone when it is done: what is worked on, how far it is, the time left."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    """A bar on stderr that is gone when it is done: what is worked on, how far it is, the time
+    left."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=Terminal(stderr=True), transient=True, **settings)
 
 
@@ -53,15 +69,19 @@ NAME = 40
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without lines: the first column and those of numbers, which lie to the right, keep their width; text folds."""
+    """A table without lines: the first column and those of numbers, which lie to the right, keep
+    their width; text folds."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     made = Table(box=None, padding=(0, 1), header_style="bold")
     for at, heading in enumerate(headings):
         numbers = all(row[at].plain[:1] in "+-.0123456789" for row in cells)
         longest = max(
-            cell_len(line) for text in (heading, *(row[at].plain for row in cells)) for line in text.split("\n")
+            cell_len(line)
+            for text in (heading, *(row[at].plain for row in cells))
+            for line in text.split("\n")
         )
-        whole = numbers or (at == 0 and longest <= NAME)  # no digit, and no name of a row, is cut off
+        # no digit, and no name of a row, is cut off
+        whole = numbers or (at == 0 and longest <= NAME)
         kept = longest if whole else min(8, longest)
         side: Any = "right" if numbers else "left"
         made.add_column(heading, overflow="fold", justify=side, no_wrap=whole, min_width=kept)
@@ -72,7 +92,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
 
 @contextmanager
 def followed(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """How far `total` episodes are, on stderr: a bar, or a line now and then. Yields what is told how many are over."""
+    """How far `total` episodes are, on stderr: a bar, or a line now and then. Yields what is told
+    how many are over."""
     started = told = time.perf_counter()
     with bar(disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(name, total=total)

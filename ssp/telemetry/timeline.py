@@ -1,5 +1,6 @@
-"""What ran when: spans of work by track, in the Chrome trace format (Perfetto, chrome://tracing). The file can be opened
-at any moment, also after a kill (the format lets the closing bracket be missing), and a resumed run goes on in it."""
+"""What ran when: spans of work by track, in the Chrome trace format (Perfetto, chrome://tracing).
+The file can be opened at any moment, also after a kill (the format lets the closing bracket be
+missing), and a resumed run goes on in it."""
 
 import json
 import time
@@ -24,26 +25,47 @@ class Timeline:
             self._file.write("[\n")
 
     def span(
-        self, track: str, name: str, start: float, end: float, args: Mapping[str, float | str] | None = None
+        self,
+        track: str,
+        name: str,
+        start: float,
+        end: float,
+        args: Mapping[str, float | str] | None = None,
     ) -> None:
-        """One piece of work on `track`, a line in the picture; those that differ in their last number stand together."""
+        """One piece of work on `track`, a line in the picture; those that differ in their last
+        number stand together."""
         if self._file.closed:
             return  # of a call that the end of the run cut short
-        # Ends are rounded as starts are, so that a span which begins where another ends does not overlap it: Perfetto drops
-        # what overlaps.
+        # Ends are rounded as starts are, so that a span which begins where another ends does not
+        # overlap it: Perfetto drops what overlaps.
         first, last = (round((self._wall + at) * 1e6) for at in (start, end))
-        event = {"name": name, "ph": "X", **self._place(track), "ts": first, "dur": max(0, last - first)}
+        event = {
+            "name": name,
+            "ph": "X",
+            **self._place(track),
+            "ts": first,
+            "dur": max(0, last - first),
+        }
         self._add({**event, "args": dict(args)} if args else event)
 
     def close(self) -> None:
         """End the file as one JSON array."""
-        # An event without a comma after it has to be the last one; this one says when the process ended.
-        end = {"name": "end of the process", "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": round(time.time() * 1e6)}
+        # An event without a comma after it has to be the last one; this one says when the process
+        # ended.
+        end = {
+            "name": "end of the process",
+            "ph": "i",
+            "s": "g",
+            "pid": 0,
+            "tid": 0,
+            "ts": round(time.time() * 1e6),
+        }
         self._file.write(json.dumps(end) + "\n]\n")
         self._file.close()
 
     def _place(self, track: str) -> dict[str, int]:
-        """Numbers of the track and its group: made of their names, so that a resumed run uses the same ones."""
+        """Numbers of the track and its group: made of their names, so that a resumed run uses the
+        same ones."""
         if track not in self._places:
             stem, _, last = track.rpartition("-")
             group = stem if last.split(" ")[0].isdigit() else track
@@ -58,11 +80,17 @@ class Timeline:
 
 
 def _reopen(path: Path) -> None:
-    """Make a file ready for more events: without half a line at its end, and without the closing bracket."""
+    """Make a file ready for more events: without half a line at its end, and without the closing
+    bracket."""
     with path.open("rb+") as file:
         content = file.read()
         rule = "an existing timeline must be one that a run wrote"
-        hold(content[:2] in (b"[\n", b""), rule, f"{path} (it does not begin as one)", "move that file away")
+        hold(
+            content[:2] in (b"[\n", b""),
+            rule,
+            f"{path} (it does not begin as one)",
+            "move that file away",
+        )
         kept = content[: content.rfind(b"\n") + 1]
         end = len(kept.removesuffix(b"\n]\n"))
         file.truncate(file.seek(end))

@@ -1,4 +1,5 @@
-"""Weights & Biases as one more place for the figures of a run (`telemetry.wandb`; the extra `wandb` of setup.cfg)."""
+"""Weights & Biases as one more place for the figures of a run (`telemetry.wandb`; the extra `wandb`
+of setup.cfg)."""
 
 import importlib.util
 import os
@@ -11,19 +12,25 @@ from ssp.config.schema import Config
 
 
 def check(mode: str) -> None:
-    """InputError when `telemetry.wandb` is `mode` and what it needs is missing: the package; online, a key."""
+    """InputError when `telemetry.wandb` is `mode` and what it needs is missing: the package;
+    online, a key."""
     if mode != "none" and importlib.util.find_spec("wandb") is None:
-        rule, next_step = f"telemetry.wandb={mode} needs the package wandb", "pip install 'wandb>=0.19,<1'"
+        rule, next_step = (
+            f"telemetry.wandb={mode} needs the package wandb",
+            "pip install 'wandb>=0.19,<1'",
+        )
         raise InputError(rule, "it is not installed", f"{next_step}, or set telemetry.wandb=none")
     login = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     if mode == "online" and not os.environ.get("WANDB_API_KEY") and not login.exists():
         next_step = "wandb login, or set telemetry.wandb=offline and send it later: wandb sync"
-        raise InputError("telemetry.wandb=online needs a key", f"no WANDB_API_KEY, and no {login}", next_step)
+        raise InputError(
+            "telemetry.wandb=online needs a key", f"no WANDB_API_KEY, and no {login}", next_step
+        )
 
 
 class WandbLog:
-    """One run there. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends later. Making it asks
-    nobody: `open` does."""
+    """One run there. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends
+    later. Making it asks nobody: `open` does."""
 
     def __init__(self, cfg: Config, folder: Path) -> None:
         self._mode, self._folder = cfg.telemetry.wandb, folder
@@ -37,11 +44,23 @@ class WandbLog:
         if not mark.exists():
             mark.parent.mkdir(exist_ok=True)
             mark.write_text(secrets.token_hex(6), encoding="utf-8")
-        off = {"disable_git": True, "save_code": False, "x_disable_meta": True, "x_disable_stats": True}
-        where = {"project": os.environ.get("WANDB_PROJECT", "ssp"), "name": folder.name, "dir": str(folder)}
+        off = {
+            "disable_git": True,
+            "save_code": False,
+            "x_disable_meta": True,
+            "x_disable_stats": True,
+        }
+        where = {
+            "project": os.environ.get("WANDB_PROJECT", "ssp"),
+            "name": folder.name,
+            "dir": str(folder),
+        }
         again = {"id": mark.read_text(encoding="utf-8"), "resume": "allow", "mode": self._mode}
-        self._run = wandb.init(**where, **again, settings=wandb.Settings(console="off", quiet=True, **off))
-        # Steps are a figure of their own: those that a resume plays again are told again, which its own counter refuses.
+        self._run = wandb.init(
+            **where, **again, settings=wandb.Settings(console="off", quiet=True, **off)
+        )
+        # Steps are a figure of their own: those that a resume plays again are told again, which its
+        # own counter refuses.
         self._run.define_metric("*", step_metric="step")
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:

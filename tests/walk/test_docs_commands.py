@@ -108,7 +108,7 @@ def test_a_command_takes_what_the_page_types(name: str, arguments: list[str]) ->
         importlib.import_module(f"launch.{name}").main(given)
     found = caught.value.found
     settings = [word for word in getattr(found, "overrides", []) if re.match(r"[\w.]+=", word)]
-    configs._check_keys(configs._parse_overrides(settings), Config, "", "the page")
+    configs.check_keys(configs._parse_overrides(settings), Config, "", "the page")
     config = getattr(found, "config", None)
     if config and "/" not in config and not config.endswith(".yaml") and not PLACEHOLDER.search(config):
         assert config in configs.names()
@@ -136,7 +136,7 @@ def test_stale_commands_are_caught(read_only: None) -> None:
         with pytest.raises(InputError):
             importlib.import_module(f"launch.{name}").main(arguments)
     with pytest.raises(InputError):
-        configs._check_keys(configs._parse_overrides(["solver.lr=1"]), Config, "", "the page")
+        configs.check_keys(configs._parse_overrides(["solver.lr=1"]), Config, "", "the page")
     (found,) = typed("FOO=1 ssp train --config x steps=2 # and more ssp eval")
     assert found == ("train", ["--config", "x", "steps=2"])
     assert [name for name, _ in typed("ssp serve --index part0 & ssp eval; python -m launch.index --corpus x > y")] == [

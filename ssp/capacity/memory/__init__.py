@@ -1,4 +1,5 @@
-"""The memory planner: bytes of every process, part by part, on its device and on its host; imports neither Ray nor torch."""
+"""The memory planner: bytes of every process, part by part, on its device and on its host; imports
+neither Ray nor torch."""
 
 from ssp.capacity.memory.needs import GB, MB, Need, Process, size
 from ssp.capacity.memory.processes import learners, notes, processes

@@ -1,4 +1,5 @@
-"""The words of the memory plan: what one process needs, part by part, on the device that it computes on and on its host."""
+"""The words of the memory plan: what one process needs, part by part, on the device that it
+computes on and on its host."""
 
 from dataclasses import dataclass
 
@@ -8,9 +9,10 @@ MB, GB = 2**20, 2**30
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one part of a process. `host`: it lies in the host's memory even where the process computes on a GPU.
-    `turn`: only while it is this process's turn on a GPU that it shares (an engine awake, a learner in an update).
-    `after`: only when what is in its turn has gone (a learner that publishes)."""
+    """Bytes of one part of a process. `host`: it lies in the host's memory even where the process
+    computes on a GPU. `turn`: only while it is this process's turn on a GPU that it shares (an
+    engine awake, a learner in an update). `after`: only when what is in its turn has gone (a
+    learner that publishes)."""
 
     what: str
     bytes: int
@@ -21,9 +23,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Process:
-    """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads, what it needs. `gpus`:
-    the share of each of its `spread` GPUs, 0 = it computes on CPUs. Device needs are of one GPU. `threads`: of torch.
-    `short`: what does not suffice within it ("" = nothing)."""
+    """One kind of process: how many, CPUs and GPUs each asks for, over how many GPUs it spreads,
+    what it needs. `gpus`: the share of each of its `spread` GPUs, 0 = it computes on CPUs. Device
+    needs are of one GPU. `threads`: of torch. `short`: what does not suffice within it ("" =
+    nothing)."""
 
     name: str
     count: int
@@ -36,18 +39,26 @@ class Process:
 
     def device(self, turn: bool | None = None) -> int:
         """Bytes on one GPU: all, or only those with that `turn`. 0 for a process on CPUs."""
-        return sum(n.bytes for n in self.needs if self.gpus and not n.host and turn in (None, n.turn))
+        return sum(
+            n.bytes for n in self.needs if self.gpus and not n.host and turn in (None, n.turn)
+        )
 
     @property
     def on_its_host(self) -> list[Need]:
         """The parts in the host's memory, largest first."""
-        return sorted((need for need in self.needs if need.host or not self.gpus), key=lambda need: -need.bytes)
+        return sorted(
+            (need for need in self.needs if need.host or not self.gpus),
+            key=lambda need: -need.bytes,
+        )
 
     @property
     def on_host(self) -> int:
         """Bytes in the host's memory at the peak."""
         kept = self.on_its_host
-        turn, after = sum(need.bytes for need in kept if need.turn), sum(need.bytes for need in kept if need.after)
+        turn, after = (
+            sum(need.bytes for need in kept if need.turn),
+            sum(need.bytes for need in kept if need.after),
+        )
         return sum(need.bytes for need in kept if not (need.turn or need.after)) + max(turn, after)
 
 

@@ -1,4 +1,5 @@
-"""How large a model is that a setting names, without loading or fetching it: by its files, or by a table of public ones."""
+"""How large a model is that a setting names, without loading or fetching it: by its files, or by a
+table of public ones."""
 
 import json
 import math
@@ -15,14 +16,18 @@ OWN = ("coldstart", "tiny")
 """Policies that this package makes itself; both are as large as the embedded one."""
 PUBLIC = {
     name: Shape(**sizes)
-    for name, sizes in json.loads(Path(__file__).with_name("public.json").read_text(encoding="utf-8")).items()
+    for name, sizes in json.loads(
+        Path(__file__).with_name("public.json").read_text(encoding="utf-8")
+    ).items()
 }
-"""Public models by the name that their variants share (-Instruct, -Base), from their config.json."""
+"""Public models by the name that their variants share (-Instruct, -Base), from their
+config.json."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model's size. `shape` None: no such decoder; `note`: what is not known; `narrow`: files of 16-bit numbers."""
+    """A model's size. `shape` None: no such decoder; `note`: what is not known; `narrow`: files of
+    16-bit numbers."""
 
     name: str
     parameters: int
@@ -32,7 +37,8 @@ class Model:
 
 
 def find(name: str) -> Model:
-    """The model that a setting names: one of ours, one that is here, or a public one. InputError for broken files."""
+    """The model that a setting names: one of ours, one that is here, or a public one. InputError
+    for broken files."""
     folder = ARTEFACT if name in OWN else models.find(name, "model")
     if folder is not None and not any(folder.glob("*.safetensors")):
         config = folder / models.CONFIG
@@ -41,8 +47,18 @@ def find(name: str) -> Model:
     if folder is not None:
         read = ModelFolder(folder)
         narrow = any(place.kind in NARROW for place in read.places.values())
-        return Model(name, sum(map(math.prod, read.shapes.values())), Shape.known(read.config), narrow=narrow)
+        return Model(
+            name, sum(map(math.prod, read.shapes.values())), Shape.known(read.config), narrow=narrow
+        )
     for public, shape in PUBLIC.items():
         if re.fullmatch(rf"(Meta-)?{re.escape(public)}(-Instruct|-Base)?", name.rpartition("/")[2]):
-            return Model(name, shape.parameters, shape, f"{name} is not here: its size is the published one.", True)
-    return Model(name, 0, None, f"{name} is not here, and its size not known: its memory comes on top.")
+            return Model(
+                name,
+                shape.parameters,
+                shape,
+                f"{name} is not here: its size is the published one.",
+                True,
+            )
+    return Model(
+        name, 0, None, f"{name} is not here, and its size not known: its memory comes on top."
+    )

@@ -21,13 +21,15 @@ def use(count: int) -> None:
 
 
 def alone(cfg: Config, role: str = SOLVER, at_once: int = 1) -> int:
-    """Of a process that computes with the model of `role`: one below `SMALL` parameters, else this machine's cores, divided
-    by the processes that compute `at_once`. Another number rounds differently."""
+    """Of a process that computes with the model of `role`: one below `SMALL` parameters, else this
+    machine's cores, divided by the processes that compute `at_once`. Another number rounds
+    differently."""
     return 1 if find(cfg.block(role).model).parameters < SMALL else max(1, cores() // at_once)
 
 
 def player(cfg: Config, role: str, count: int = 0) -> int:
-    """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its own."""
+    """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its
+    own."""
     count = count or (cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers)
     return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else 1
 
@@ -45,7 +47,9 @@ def learner(cfg: Config, role: str) -> int:
 
 def cores() -> int:
     """Processors that this process may use: its affinity, and a container's limit."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     words = QUOTA.read_text().split() if QUOTA.is_file() else []
     limit = int(words[0]) // int(words[1]) if len(words) == 2 and words[0].isdigit() else count
     return max(1, min(count, limit))

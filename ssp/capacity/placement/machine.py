@@ -18,7 +18,9 @@ def nodes(cfg: Config) -> list[Node]:
 def here() -> Node:
     """This machine: its GPUs, the memory that is free."""
     gpus = gpu_bytes()
-    return Node("this machine", len(gpus), min(gpus, default=0), int(available_mb() * MB), free=True)
+    return Node(
+        "this machine", len(gpus), min(gpus, default=0), int(available_mb() * MB), free=True
+    )
 
 
 def gpu_bytes() -> list[int]:

@@ -1,10 +1,12 @@
-"""What is placed as a whole (a unit: an engine, the ranks of a learner, a judge, a retriever shard), and on which GPUs.
+"""What is placed as a whole (a unit: an engine, the ranks of a learner, a judge, a retriever
+shard), and on which GPUs.
 
-Layouts. separate: engines and learners have GPUs of their own. colocate: the ranks of a role's learner sit on the GPUs of
-that role's engines, and they take turns. shared-base: one set of engines for both roles; the learners sit with them when
-their shares of a GPU leave room, else on GPUs of their own.
-Promises that no GPU is given out twice, that every unit is placed once, and that the same description gives the same plan.
-"""
+Layouts. separate: engines and learners have GPUs of their own. colocate: the ranks of a role's
+learner sit on the GPUs of that role's engines, and they take turns. shared-base: one set of engines
+for both roles; the learners sit with them when their shares of a GPU leave room, else on GPUs of
+their own.
+Promises that no GPU is given out twice, that every unit is placed once, and that the same
+description gives the same plan."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +25,8 @@ COLOCATE, SHARED_BASE = "colocate", "shared-base"
 
 @dataclass(frozen=True)
 class Seat:
-    """Where one GPU of a process goes: process and its number, its `rank`-th GPU, a bundle of the unit, a share of that."""
+    """Where one GPU of a process goes: process and its number, its `rank`-th GPU, a bundle of the
+    unit, a share of that."""
 
     process: str
     index: int
@@ -34,8 +37,9 @@ class Seat:
 
 @dataclass(frozen=True)
 class Unit:
-    """GPUs that are reserved together: `bundles` says how much of a GPU each is. `together`: on one node without fail.
-    `turns`: those who sit on one of its GPUs take turns, so that the largest need counts, not the sum."""
+    """GPUs that are reserved together: `bundles` says how much of a GPU each is. `together`: on one
+    node without fail. `turns`: those who sit on one of its GPUs take turns, so that the largest
+    need counts, not the sum."""
 
     name: str
     bundles: tuple[float, ...]
@@ -50,7 +54,8 @@ class Unit:
 
 
 def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
-    """Every unit that needs GPUs, in order. InputError where a learner has more ranks than there are GPUs to share."""
+    """Every unit that needs GPUs, in order. InputError where a learner has more ranks than there
+    are GPUs to share."""
     layout, place, taught = cfg.placement.layout, cfg.placement, learners(cfg)
     shares = layout == COLOCATE or (layout == SHARED_BASE and place.engine_gpus < 1)
     made: dict[str, list[Unit]] = {}
@@ -59,8 +64,14 @@ def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
         hosts = [FLEET] if layout == SHARED_BASE else list(taught.get(name, ()))
         if name not in taught:  # each on GPUs of its own, or on a share of one
             spread = range(process.spread)
-            seats_of = [tuple(Seat(name, index, rank, rank, gpus) for rank in spread) for index in range(count)]
-            made[name] = [Unit(f"{name}-{at}", (gpus,) * process.spread, seats) for at, seats in enumerate(seats_of)]
+            seats_of = [
+                tuple(Seat(name, index, rank, rank, gpus) for rank in spread)
+                for index in range(count)
+            ]
+            made[name] = [
+                Unit(f"{name}-{at}", (gpus,) * process.spread, seats)
+                for at, seats in enumerate(seats_of)
+            ]
         elif shares and all(host in made for host in hosts):
             _sit(process, hosts, made)
         else:  # all ranks together, a bundle each
@@ -70,14 +81,22 @@ def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
 
 
 def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) -> None:
-    """Put each rank on a GPU of its own among those of the hosts' engines; these are whole GPUs from now on."""
+    """Put each rank on a GPU of its own among those of the hosts' engines; these are whole GPUs
+    from now on."""
     for host in hosts:
-        made[host] = [replace(unit, bundles=(1.0,) * len(unit.bundles), turns=True) for unit in made[host]]
+        made[host] = [
+            replace(unit, bundles=(1.0,) * len(unit.bundles), turns=True) for unit in made[host]
+        ]
     places = [
-        (host, i, bundle) for host in hosts for i, unit in enumerate(made[host]) for bundle in range(len(unit.bundles))
+        (host, i, bundle)
+        for host in hosts
+        for i, unit in enumerate(made[host])
+        for bundle in range(len(unit.bundles))
     ]
     rule = f"the ranks of {learner.name} share the GPUs of {' and '.join(hosts)}, one each"
-    step = f"set {learner.name.removeprefix('learner-')}.learner.ranks={len(places)}, or more engines"
+    step = (
+        f"set {learner.name.removeprefix('learner-')}.learner.ranks={len(places)}, or more engines"
+    )
     hold(learner.count <= len(places), rule, f"{learner.count} ranks, {len(places)} GPUs", step)
     for rank, (host, i, bundle) in enumerate(places[: learner.count]):
         seat, unit = Seat(learner.name, rank, 0, bundle, learner.gpus), made[host][i]
@@ -88,7 +107,9 @@ def needs_of(unit: Unit, known: Mapping[str, Process], bundle: int) -> int:
     """Bytes on the GPU of one bundle of the unit."""
     there = [known[seat.process] for seat in unit.seats if seat.bundle == bundle]
     turns = [process.device(turn=True) for process in there]
-    return sum(process.device(turn=False) for process in there) + (max(turns) if unit.turns else sum(turns))
+    return sum(process.device(turn=False) for process in there) + (
+        max(turns) if unit.turns else sum(turns)
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +122,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class Plan:
-    """The units with a slot for each bundle, on `nodes`, for `processes`. What has no unit computes on CPUs, anywhere."""
+    """The units with a slot for each bundle, on `nodes`, for `processes`. What has no unit computes
+    on CPUs, anywhere."""
 
     nodes: list[Node]
     processes: list[Process]
@@ -123,18 +145,27 @@ class Plan:
     def used(self) -> dict[Slot, int]:
         """GPU → bytes that are needed on it."""
         known, tenants = self.known, self.tenants()
-        return {slot: sum(needs_of(unit, known, at) for unit, at in there) for slot, there in tenants.items()}
+        return {
+            slot: sum(needs_of(unit, known, at) for unit, at in there)
+            for slot, there in tenants.items()
+        }
 
     def seated(self, node: int) -> dict[str, int]:
         """Processes on GPUs of that node: name → how many have their first GPU there."""
-        seats = ((seat, slots) for unit, slots in self.placed for seat in unit.seats if seat.rank == 0)
-        return dict(Counter(seat.process for seat, slots in seats if slots[seat.bundle].node == node))
+        seats = (
+            (seat, slots) for unit, slots in self.placed for seat in unit.seats if seat.rank == 0
+        )
+        return dict(
+            Counter(seat.process for seat, slots in seats if slots[seat.bundle].node == node)
+        )
 
     def host(self, node: int, cfg: Config) -> int:
-        """Bytes in the memory of that node: its processes, Ray, the object store; on the first one the coordinator too, and
-        what computes on CPUs, wherever Ray puts that."""
+        """Bytes in the memory of that node: its processes, Ray, the object store; on the first one
+        the coordinator too, and what computes on CPUs, wherever Ray puts that."""
         seated = self.seated(node)
-        counts = {p.name: seated.get(p.name, 0 if p.gpus or node else p.count) for p in self.processes}
+        counts = {
+            p.name: seated.get(p.name, 0 if p.gpus or node else p.count) for p in self.processes
+        }
         own = sum(count * self.known[name].on_host for name, count in counts.items())
         return own + sum(beside(cfg, first=node == 0).values())
 
@@ -150,28 +181,52 @@ def beside(cfg: Config, first: bool = True) -> dict[str, int]:
 
 
 def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
-    """The plan of a run of `cfg` on `nodes`, whether or not their memory suffices. InputError when GPUs do not."""
+    """The plan of a run of `cfg` on `nodes`, whether or not their memory suffices. InputError when
+    GPUs do not."""
     for role in cfg.roles:
-        wants, rule = cfg.block(role).engine.device == "cuda", f"{role}.engine.device=cuda needs GPUs in a run"
-        shares = f"placement.engine_gpus={cfg.placement.engine_gpus:g} learner_gpus={cfg.placement.learner_gpus:g}"
-        hold(not wants or min(gpus(cfg, role)) > 0, rule, shares, "set both as docs/placement.md says, or device=auto")
+        wants, rule = (
+            cfg.block(role).engine.device == "cuda",
+            f"{role}.engine.device=cuda needs GPUs in a run",
+        )
+        shares = (
+            f"placement.engine_gpus={cfg.placement.engine_gpus:g}"
+            f" learner_gpus={cfg.placement.learner_gpus:g}"
+        )
+        hold(
+            not wants or min(gpus(cfg, role)) > 0,
+            rule,
+            shares,
+            "set both as docs/placement.md says, or device=auto",
+        )
     found = processes(cfg, smallest_gpu(nodes))
     wanted = units(cfg, found)
     slots = assign(wanted, [node.gpus for node in nodes])
     if slots is None:  # not enough GPUs, or not enough on one node
         asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
-        most, listed = max((node.gpus for node in nodes), default=0), ", ".join(f"{u.name} {u.gpus:g}" for u in wanted)
-        told = f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest node has {most}"
-        step = "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use larger nodes"
+        most, listed = (
+            max((node.gpus for node in nodes), default=0),
+            ", ".join(f"{u.name} {u.gpus:g}" for u in wanted),
+        )
+        told = (
+            f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest"
+            f" node has {most}"
+        )
+        step = (
+            "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
+            " larger nodes"
+        )
         raise InputError("every unit of the run has its GPUs", told, step)
     return Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
 
 
 def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
-    """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the first node with room; where
-    that fails, what must be on one node comes first, and learners take what is left. None when that fails too."""
+    """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the
+    first node with room; where that fails, what must be on one node comes first, and learners take
+    what is left. None when that fails too."""
     ordered = sorted(wanted, key=lambda unit: -unit.gpus)
-    return _assign(ordered, gpus) or _assign(sorted(ordered, key=lambda unit: not unit.together), gpus)
+    return _assign(ordered, gpus) or _assign(
+        sorted(ordered, key=lambda unit: not unit.together), gpus
+    )
 
 
 def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
@@ -188,10 +243,14 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slo
                 return None
             spread.append(unit)
     for unit in spread:  # over several nodes, those with most room first, so that few are touched
-        order = sorted(range(len(free)), key=lambda at: (-sum(left >= 1 - SLACK for left in free[at]), at))
+        order = sorted(
+            range(len(free)), key=lambda at: (-sum(left >= 1 - SLACK for left in free[at]), at)
+        )
         slots: list[Slot] = []
         for at in order:
-            while len(slots) < len(unit.bundles) and (chosen := _take(free[at], [unit.bundles[len(slots)]])):
+            while len(slots) < len(unit.bundles) and (
+                chosen := _take(free[at], [unit.bundles[len(slots)]])
+            ):
                 slots.append(Slot(at, chosen[0]))
         if len(slots) < len(unit.bundles):
             return None
@@ -200,7 +259,8 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slo
 
 
 def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
-    """Give out a GPU of a node for each bundle, the fullest that has room; [] and nothing given unless all fit."""
+    """Give out a GPU of a node for each bundle, the fullest that has room; [] and nothing given
+    unless all fit."""
     left, chosen = list(free), []
     for share in wanted:
         room = [i for i, part in enumerate(left) if part >= share - SLACK]

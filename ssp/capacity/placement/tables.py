@@ -1,4 +1,5 @@
-"""The plan as tables, whether its memory suffices, and else what is missing, in a table, with what to type."""
+"""The plan as tables, whether its memory suffices, and else what is missing, in a table, with what
+to type."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,7 +11,8 @@ from ssp.config.schema import Config
 
 
 def placement(plan: Plan) -> str:
-    """A row a GPU: node, GPU, who is on it with which share, bytes needed of those that are there."""
+    """A row a GPU: node, GPU, who is on it with which share, bytes needed of those that are
+    there."""
     if not plan.placed:
         return "Every process computes on CPUs; Ray spreads them over its nodes."
     rows, used = [], plan.used()
@@ -25,25 +27,35 @@ def placement(plan: Plan) -> str:
 
 
 def gpu_memory(processes: Iterable[Process]) -> str:
-    """A row a part of each process on GPUs, on one of its GPUs; a part may be held only while it is the process's turn."""
+    """A row a part of each process on GPUs, on one of its GPUs; a part may be held only while it is
+    the process's turn."""
     rows = []
     for process in processes:
         parts = [need for need in process.needs if not need.host and need.bytes]
-        rows += [(process.name, n.what, size(n.bytes), "its turn" if n.turn else "always") for n in parts]
+        rows += [
+            (process.name, n.what, size(n.bytes), "its turn" if n.turn else "always") for n in parts
+        ]
         rows.append((process.name, "in all", size(process.device()), ""))
     return table(("process", "part", "on each GPU", "held"), rows)
 
 
 def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
-    """A row a kind of process, in MB of host memory, with its large parts, and what there is `beside` them."""
+    """A row a kind of process, in MB of host memory, with its large parts, and what there is
+    `beside` them."""
     rows = []
     for process in plan.processes:
-        large = [need for need in process.on_its_host if need.what != "process" and need.bytes >= 100 * MB]
+        large = [
+            need
+            for need in process.on_its_host
+            if need.what != "process" and need.bytes >= 100 * MB
+        ]
         parts = ", ".join(f"{need.what} {size(need.bytes)}" for need in large)
         rows.append((f"{process.name} x{process.count}", process.count * process.on_host, parts))
     rows += [(name, count, "") for name, count in beside.items() if count]
     rows.append(("total", sum(count for _, count, _ in rows), ""))
-    return table(("what", "MB", ""), [(name, f"{count / MB:.0f}", parts) for name, count, parts in rows])
+    return table(
+        ("what", "MB", ""), [(name, f"{count / MB:.0f}", parts) for name, count, parts in rows]
+    )
 
 
 def _tenants(plan: Plan, slot: Slot) -> str:
@@ -61,7 +73,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     right = [all(row[i].replace(".", "").isdigit() for row in rows) for i in range(len(header))]
-    cells = [[t.rjust(w) if r else t.ljust(w) for t, w, r in zip(line, widths, right, strict=True)] for line in lines]
+    cells = [
+        [t.rjust(w) if r else t.ljust(w) for t, w, r in zip(line, widths, right, strict=True)]
+        for line in lines
+    ]
     return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
@@ -83,8 +98,16 @@ def make(cfg: Config, nodes: Sequence[Node]) -> Plan:
 def fits(cfg: Config, plan: Plan) -> None:
     """InputError where memory does not suffice; what is only `short` passes."""
     for process in plan.processes:
-        found, step = process.short, "raise engine.memory or engine.tensor_parallel, or lower limits.total_tokens"
-        hold(not process.short, f"the KV cache of each {process.name} holds one whole episode", found, step)
+        found, step = (
+            process.short,
+            "raise engine.memory or engine.tensor_parallel, or lower limits.total_tokens",
+        )
+        hold(
+            not process.short,
+            f"the KV cache of each {process.name} holds one whole episode",
+            found,
+            step,
+        )
     for slot, needed in plan.used().items():
         if needed > plan.nodes[slot.node].usable:
             raise _too_full(plan, slot, needed)
@@ -94,41 +117,71 @@ def fits(cfg: Config, plan: Plan) -> None:
 
 
 def short(cfg: Config, plan: Plan) -> list[str]:
-    """Warnings: of a machine whose free memory is less than its processes on CPUs need; [] where it suffices."""
+    """Warnings: of a machine whose free memory is less than its processes on CPUs need; [] where it
+    suffices."""
     told = [error for spares, error in _full_hosts(cfg, plan) if spares]
-    return [f"{error.found}. The run may end for want of memory: {error.next_step}" for error in told]
+    return [
+        f"{error.found}. The run may end for want of memory: {error.next_step}" for error in told
+    ]
 
 
 def _too_full(plan: Plan, slot: Slot, needed: int) -> DoesNotFit:
     """More bytes on a GPU than it has."""
     node = plan.nodes[slot.node]
-    seats = [seat for unit, bundle in plan.tenants()[slot] for seat in unit.seats if seat.bundle == bundle]
+    seats = [
+        seat
+        for unit, bundle in plan.tenants()[slot]
+        for seat in unit.seats
+        if seat.bundle == bundle
+    ]
     there = {seat.process: plan.known[seat.process] for seat in seats}
     return DoesNotFit(
         f"what is on a GPU fits its {size(node.usable)}",
-        f"GPU {slot.gpu} of {node.name} needs {size(needed)}, {size(needed - node.usable)} too much: {' and '.join(there)}",
-        "lower learner.token_budget or engine.memory, set learner.checkpointing=true or learner.offload=all, "
-        "train adapters (learner.lora.rank=64), or take more ranks or a smaller model",
+        f"GPU {slot.gpu} of {node.name} needs {size(needed)}, {size(needed - node.usable)} too"
+        f" much: {' and '.join(there)}",
+        "lower learner.token_budget or engine.memory, set learner.checkpointing=true or"
+        " learner.offload=all, train adapters (learner.lora.rank=64), or take more ranks or a"
+        " smaller model",
         gpu_memory(there.values()),
     )
 
 
 def _full_hosts(cfg: Config, plan: Plan) -> Iterator[tuple[bool, DoesNotFit]]:
-    """Each node whose own memory is known and less than is needed. With it, whether that is only a warning: the memory is
-    what is free now, which changes by the minute, and all that runs there computes on CPUs."""
+    """Each node whose own memory is known and less than is needed. With it, whether that is only a
+    warning: the memory is what is free now, which changes by the minute, and all that runs there
+    computes on CPUs."""
     for at, node in enumerate(plan.nodes):
         needed, seated = plan.host(at, cfg), plan.seated(at)
         if not 0 < node.host < needed:
             continue
-        there = [process for process in plan.processes if process.name in seated or not (at or process.gpus)]
+        there = [
+            process
+            for process in plan.processes
+            if process.name in seated or not (at or process.gpus)
+        ]
         process = max(there, key=lambda process: process.on_host, default=None)
         largest = (
-            f"the largest process is {process.name} ({size(process.on_host)})" if process else "Ray's object store"
+            f"the largest process is {process.name} ({size(process.on_host)})"
+            if process
+            else "Ray's object store"
         )
         than = "is free" if node.free else "it has"
-        found = f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than {than}; {largest}"
-        step = "set placement.solvers=1 placement.proposers=1, a smaller model, batch or learner.token_budget"
+        found = (
+            f"{node.name} needs {size(needed)}, {size(needed - node.host)} more than {than};"
+            f" {largest}"
+        )
+        step = (
+            "set placement.solvers=1 placement.proposers=1, a smaller model, batch or"
+            " learner.token_budget"
+        )
         step = f"close programs, or {step}" if node.free else step
-        parts = [(process.name, need.what, size(need.bytes)) for need in process.on_its_host] if process else []
+        parts = (
+            [(process.name, need.what, size(need.bytes)) for need in process.on_its_host]
+            if process
+            else []
+        )
         told = table(("process", "part", "on its host"), parts)
-        yield node.free and not seated, DoesNotFit("what runs on a host fits its memory", found, step, told)
+        yield (
+            node.free and not seated,
+            DoesNotFit("what runs on a host fits its memory", found, step, told),
+        )

@@ -1,1 +1,2 @@
-"""What comes of a configuration on so many GPUs, before there is one: the coordinator itself, in a time that jumps."""
+"""What comes of a configuration on so many GPUs, before there is one: the coordinator itself, in a
+time that jumps."""

@@ -1,4 +1,5 @@
-"""A plan in words: a row for each number of GPUs, what limits it, and which inputs nobody measured."""
+"""A plan in words: a row for each number of GPUs, what limits it, and which inputs nobody
+measured."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -11,13 +12,25 @@ from ssp.config.crews import learners
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 
-SPEED = ("GPUs", "engines", "ranks", "judges", "s a step", "steps an hour", "tokens/s/GPU", "of the best")
+SPEED = (
+    "GPUs",
+    "engines",
+    "ranks",
+    "judges",
+    "s a step",
+    "steps an hour",
+    "tokens/s/GPU",
+    "of the best",
+)
 
 
 def plan(cfg: Config, gpus: int | None, costs: Costs) -> tuple[Split, Measured]:
-    """The best split of `gpus`, or the configuration's own, and what it gave. InputError as in `choose`."""
+    """The best split of `gpus`, or the configuration's own, and what it gave. InputError as in
+    `choose`."""
     tried = [own(cfg, costs)] if gpus is None else choose(cfg, gpus, costs)
-    return min(((split, simulate(cfg, split, costs)) for split in tried), key=lambda pair: pair[1].step)
+    return min(
+        ((split, simulate(cfg, split, costs)) for split in tried), key=lambda pair: pair[1].step
+    )
 
 
 def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
@@ -26,13 +39,20 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     play, learn = work(cfg, costs)
     needed = sum(play.values()) + sum(learn.values())
     bounds = ", ".join(f"{role} {getattr(cfg.schedule.max_staleness, role)}" for role in cfg.roles)
-    flight = "weights reach engines in the middle of turns" if cfg.schedule.in_flight else "not in flight"
+    flight = (
+        "weights reach engines in the middle of turns"
+        if cfg.schedule.in_flight
+        else "not in flight"
+    )
     kinds = [*cfg.roles, *(f"learner-{name}" for name in learners(cfg))]
     by_role = [f"{role} {what}" for what in ("slots full", "staleness") for role in cfg.roles]
     waits = ("GPUs", *(f"bubble {kind}" for kind in kinds), *by_role, "searches/s")
     lines = [
         "# Schedule",
-        f"Staleness bounds: {bounds}; {flight}. A step needs {needed:.4g} GPU seconds with full engines.",
+        (
+            f"Staleness bounds: {bounds}; {flight}. A step needs {needed:.4g} GPU seconds with full"
+            " engines."
+        ),
         "",
         "# Split and speed",
         table(SPEED, [_speed(cfg, split, found, needed) for split, found in rows]),
@@ -44,7 +64,11 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
         *_inputs(cfg, costs),
     ]
     if any(split.shared for split, _ in rows):
-        lines.insert(2, "Too few GPUs for engines and learners apart: rows marked * take turns, with both bounds 0.")
+        lines.insert(
+            2,
+            "Too few GPUs for engines and learners apart: rows marked * take turns, with both"
+            " bounds 0.",
+        )
     return "\n".join(lines)
 
 
@@ -73,18 +97,30 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
     lines = []
     for role in cfg.roles:
         cost, block = role_costs(cfg, role, costs), cfg.block(role)
-        how = "its settings" if block.engine.kind in ACTED else f"computed from {block.model} on an H100, or typed"
+        how = (
+            "its settings"
+            if block.engine.kind in ACTED
+            else f"computed from {block.model} on an H100, or typed"
+        )
         least, most = cost.searches
         lines.append(
-            f"{role}: a decode step {1e3 * cost.pace.base:.3g} ms + {1e3 * cost.pace.each:.2g} ms a sequence, at most "
-            f"{cost.pace.sequences} at once; a trained token {1e3 * cost.token:.3g} ms of a GPU; turns of "
-            f"{cost.tokens:.0f} tokens, sigma {cost.sigma:g}, at most {cost.cap}; {least} to {most} searches ({how})"
+            f"{role}: a decode step {1e3 * cost.pace.base:.3g} ms + {1e3 * cost.pace.each:.2g} ms a"
+            f" sequence, at most {cost.pace.sequences} at once; a trained token"
+            f" {1e3 * cost.token:.3g} ms of a GPU; turns of {cost.tokens:.0f} tokens, sigma"
+            f" {cost.sigma:g}, at most {cost.cap}; {least} to {most} searches ({how})"
         )
     values = replace(costs, judge_s=judge_seconds(cfg, costs))
-    shown = {"search_s", "judge_s", "sync_s", "spread"} | ({"valid"} if PROPOSER in cfg.roles else set())
+    shown = {"search_s", "judge_s", "sync_s", "spread"} | (
+        {"valid"} if PROPOSER in cfg.roles else set()
+    )
     for item in fields(Costs):
         if item.name in shown:
             source = "an assumption" if getattr(costs, item.name) == item.default else "typed"
-            lines.append(f"{item.name} = {getattr(values, item.name):g}: {item.metadata['meaning']} ({source})")
-    lines.append("Others are typed as --assume key=value. Prefill, memory and evaluation are not counted.")
+            lines.append(
+                f"{item.name} = {getattr(values, item.name):g}: {item.metadata['meaning']}"
+                f" ({source})"
+            )
+    lines.append(
+        "Others are typed as --assume key=value. Prefill, memory and evaluation are not counted."
+    )
     return lines

@@ -1,27 +1,27 @@
 """One simulated run: the real coordinator over made-up crews, in a time that jumps.
 
-What a call would take is waited for, what it would say is made up; players decode by the arithmetic of simulated engines
-(`ssp.engines.simulated`) the lengths that such engines would draw. Figures are of the rounds in the middle: the first, in
-which everything fills up, and the last, in which it runs empty, are left out."""
+What a call would take is waited for, what it would say is made up; players decode by the arithmetic
+of simulated engines (`ssp.engines.simulated`) the lengths that such engines would draw. Figures are
+of the rounds in the middle: the first, in which everything fills up, and the last, in which it runs
+empty, are left out."""
 
 import asyncio
 import copy
 import functools
 import itertools
 import math
-import selectors
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
-from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
+from ssp.capacity.plan.jumping import run_jumping
 from ssp.config.crews import at_once, learners
 from ssp.config.schema import Config
 from ssp.engines.simulated import Decoding, Pace
@@ -39,7 +39,6 @@ from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
 
-T = TypeVar("T")
 WARM = 1
 """Rounds that are left out at both ends, beside those in flight."""
 _Block = list[int]  # what stands for a payload: model tokens of each episode
@@ -48,9 +47,9 @@ _HERE = Place("127.0.0.1")
 
 @dataclass
 class Measured:
-    """What a simulation gave, by role, or by `learner-<name>`. Seconds are simulated ones, tokens and searches a
-    second. `bubble`: share of its time that an engine would not need at full occupancy; of a learner: idle. `fill`:
-    running sequences as a share of an engine's most."""
+    """What a simulation gave, by role, or by `learner-<name>`. Seconds are simulated ones, tokens
+    and searches a second. `bubble`: share of its time that an engine would not need at full
+    occupancy; of a learner: idle. `fill`: running sequences as a share of an engine's most."""
 
     step: float = 0.0
     rounds: int = 0
@@ -66,7 +65,8 @@ class Measured:
 
 
 def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None) -> Measured:
-    """Play `rounds` measured rounds (default: three times those in flight). Where learners take turns, bounds are 0."""
+    """Play `rounds` measured rounds (default: three times those in flight). Where learners take
+    turns, bounds are 0."""
     cfg = copy.deepcopy(cfg)
     if split.shared:
         cfg.schedule.in_flight = False
@@ -80,18 +80,25 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     cfg.void.limit = 1.0
     cfg.health.on_collapse = "warn"
     cfg.transfer.kind = "object_store"
-    cfg.placement.layout, cfg.placement.engine_gpus = ("shared-base", 0.5) if split.shared else ("separate", 1.0)
+    cfg.placement.layout, cfg.placement.engine_gpus = (
+        ("shared-base", 0.5) if split.shared else ("separate", 1.0)
+    )
     with tempfile.TemporaryDirectory(prefix="ssp-plan-") as place:
         return run_jumping(_play(cfg, split, costs, RunFolder(Path(place)), edge))
 
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
     players = {
-        role: _Fleet(role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role))
+        role: _Fleet(
+            role, split.engines[role], role_costs(cfg, role, costs), costs, at_once(cfg, role)
+        )
         for role in cfg.roles
     }
     # A call that one of these does not write out does nothing.
-    taught = {name: _Learner(role_costs(cfg, name, costs).token / split.ranks[name]) for name in learners(cfg)}  # type: ignore[abstract]
+    taught = {}
+    for name in learners(cfg):
+        seconds = role_costs(cfg, name, costs).token / split.ranks[name]
+        taught[name] = _Learner(seconds)  # type: ignore[abstract]
     books = _Books()  # type: ignore[abstract]
     judging, asked = judge_seconds(cfg, costs), itertools.count(1)
 
@@ -100,16 +107,25 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
 
     cast = Cast(
         players=dict(players),
-        judges=LocalCrew(Judges, "judge", lambda i: _Judge(judging, costs, cfg.game.attempts, asked), split.judges),
+        judges=LocalCrew(
+            Judges,
+            "judge",
+            lambda i: _Judge(judging, costs, cfg.game.attempts, asked),
+            split.judges,
+        ),
         learners={role: learner(name) for name, roles in learners(cfg).items() for role in roles},
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: books),
     )
     folder.checkpoints.mkdir(parents=True)
     block = cfg.proposer if PROPOSER in cfg.roles else cfg.solver
     question = "" if PROPOSER in cfg.roles else "what ?"
-    targets = Targets([Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals)
+    targets = Targets(
+        [Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals
+    )
     rows = _Rows(players, taught)  # type: ignore[abstract]  # nobody listens to the rest
-    await SelfPlay(cfg, cast, folder, targets, Report(rows, None, 1, cfg.roles), Evaluator(cfg, [])).run()
+    await SelfPlay(
+        cfg, cast, folder, targets, Report(rows, None, 1, cfg.roles), Evaluator(cfg, [])
+    ).run()
     found = rows.measured(edge, cfg.steps - edge)
     found.dropped = dict(books.dropped)
     return found
@@ -158,7 +174,9 @@ class _Engine:
             if self._timer.when() <= at:
                 return
             self._timer.cancel()
-        self._timer = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._look, at)
+        self._timer = (
+            None if at == math.inf else asyncio.get_running_loop().call_at(at, self._look, at)
+        )
 
     def _look(self, at: float) -> None:
         self._timer = None
@@ -174,11 +192,14 @@ class _Fleet(LocalCrew[Players]):
         super().__init__(Players, name, lambda i: _Player(self.engines[i], cost, costs), count)  # type: ignore[abstract]
 
     def figures(self) -> list[float]:
-        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to now."""
+        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to
+        now."""
         for engine in self.engines:
             engine.catch_up()
         decodings = [engine.decoding for engine in self.engines]
-        busy, tokens, slots = (sum(getattr(d, name) for d in decodings) for name in ("busy", "tokens", "slots"))
+        busy, tokens, slots = (
+            sum(getattr(d, name) for d in decodings) for name in ("busy", "tokens", "slots")
+        )
         return [busy, tokens, float(sum(player.searches for player in self.workers)), slots]
 
 
@@ -195,7 +216,9 @@ class _Player(Players):  # `sleep` and `wake` do nothing
             if version > self._engine.version:
                 await self.refresh(version, parcel)
             briefs = await asyncio.gather(*(self._episode(task) for task in tasks))
-            return [brief.tokens for brief in briefs], PlayReport(list(briefs), {"busy": loop.time() - started})
+            return [brief.tokens for brief in briefs], PlayReport(
+                list(briefs), {"busy": loop.time() - started}
+            )
 
     async def refresh(self, version: int, parcel: Any) -> dict[str, float]:
         await asyncio.sleep(self._costs.sync_s)
@@ -214,27 +237,37 @@ class _Player(Players):  # `sleep` and `wake` do nothing
             self.searches += 1
             await asyncio.sleep(self._costs.search_s)
             last = await self._engine.turn(tokens)
-        told: dict[str, Any] = {"final": f"{task.id} ?", "outcome": None, "cause": "", "stopped": "final"}
+        told: dict[str, Any] = {
+            "final": f"{task.id} ?",
+            "outcome": None,
+            "cause": "",
+            "stopped": "final",
+        }
         told |= {"searches": len(lengths) - 1, "tokens": sum(lengths), "length": sum(lengths)}
         told |= {"version_min": first.first, "version_max": last.last, "file": "", "row": 0}
         return Brief(task.id, task.game, task.role, task.attempt, **told)
 
 
 @functools.lru_cache(maxsize=500_000)
-def _turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> tuple[int, ...]:
+def _turns(
+    tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int
+) -> tuple[int, ...]:
     """Tokens of an episode's turns; each split of a plan plays the same ones."""
     return tuple(max(1, wanted) for wanted in turns(tokens, sigma, seed, searches, cap))
 
 
 class _Judge:
-    """Takes `seconds` a block: the share `valid` of all questions is. Of the share `spread` every other answer is right, so
-    that all of them are trained, of the rest none. `asked`: counts the calls of all judges."""
+    """Takes `seconds` a block: the share `valid` of all questions is. Of the share `spread` every
+    other answer is right, so that all of them are trained, of the rest none. `asked`: counts the
+    calls of all judges."""
 
     def __init__(self, seconds: float, costs: Costs, attempts: int, asked: Iterator[int]) -> None:
         self._seconds, self._costs, self._attempts, self._asked = seconds, costs, attempts, asked
         self._free = asyncio.Lock()
 
-    async def verify(self, block: _Block, targets: Sequence[str], *live: Any) -> tuple[list[Verdict], float]:
+    async def verify(
+        self, block: _Block, targets: Sequence[str], *live: Any
+    ) -> tuple[list[Verdict], float]:
         await self._work()
         drawn = generator(next(self._asked), "valid").random(len(block))
         return [Verdict(bool(draw < self._costs.valid), "invalid") for draw in drawn], self._seconds
@@ -242,7 +275,10 @@ class _Judge:
     async def grade(self, block: _Block, items: Sequence[Any]) -> tuple[list[Grade], float]:
         await self._work()
         drawn = generator(next(self._asked), "spread").random(-(-len(items) // self._attempts))
-        rights = [at % 2 == 0 and drawn[at // self._attempts] < self._costs.spread for at in range(len(items))]
+        rights = [
+            at % 2 == 0 and drawn[at // self._attempts] < self._costs.spread
+            for at in range(len(items))
+        ]
         return [Grade(bool(right), float(right)) for right in rights], self._seconds
 
     async def answers(self) -> bool:
@@ -264,13 +300,18 @@ class _Learner(Learners):
         self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: _Block
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
         by_name = dict(zip(names, blocks, strict=True))
-        tokens = {role: sum(by_name[one.block][one.row] for one in mine) for role, mine in samples.items()}
+        tokens = {
+            role: sum(by_name[one.block][one.row] for one in mine) for role, mine in samples.items()
+        }
         spent = sum(tokens.values()) * self._seconds
         await asyncio.sleep(spent)
         self.busy += spent
         self.trained += sum(tokens.values())
         parcel, figures = await self.weights()
-        return parcel, {role: {"tokens": float(count), "busy": spent, **figures} for role, count in tokens.items()}
+        return parcel, {
+            role: {"tokens": float(count), "busy": spent, **figures}
+            for role, count in tokens.items()
+        }
 
     async def weights(self) -> tuple[Parcel, dict[str, float]]:
         self._serial += 1
@@ -286,7 +327,8 @@ class _Learner(Learners):
 
 
 class _Books(LedgerWriter):
-    """Stands for the ledger: hands out versions, and counts what was dropped, by cause. The rest is not written."""
+    """Stands for the ledger: hands out versions, and counts what was dropped, by cause. The rest is
+    not written."""
 
     def __init__(self) -> None:
         self._versions: Counter[str] = Counter()
@@ -303,27 +345,9 @@ class _Books(LedgerWriter):
         return 0
 
 
-class _Jump(selectors.SelectSelector):
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise InvariantError("everybody waits for somebody: nothing will ever happen again")
-        self.now += max(0.0, timeout)
-        return []
-
-
-def run_jumping(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end in simulated seconds, from 0 on."""
-    jump = _Jump()
-    loop = asyncio.SelectorEventLoop(jump)
-    loop.time = lambda: jump.now  # type: ignore[method-assign]
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(main)
-
-
 class _Rows(Sink):
-    """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round what everybody did."""
+    """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round
+    what everybody did."""
 
     def __init__(self, players: dict[str, _Fleet], taught: dict[str, _Learner]) -> None:
         self._players, self._taught = players, taught
@@ -340,10 +364,14 @@ class _Rows(Sink):
     def measured(self, first: int, last: int) -> Measured:
         """Figures of the rounds after `first`, up to `last`."""
         marks = zip(self._marks[first], self._marks[last], strict=True)
-        (wall,), *spent = [[after - before for before, after in zip(*pair, strict=True)] for pair in marks]
+        (wall,), *spent = [
+            [after - before for before, after in zip(*pair, strict=True)] for pair in marks
+        ]
         found = Measured(step=wall / (last - first), rounds=last - first)
         wall = wall or 1e-9  # where all that was typed takes no time
-        for (role, crew), (busy, tokens, searches, slots) in zip(self._players.items(), spent, strict=False):
+        for (role, crew), (busy, tokens, searches, slots) in zip(
+            self._players.items(), spent, strict=False
+        ):
             pace = crew.engines[0].decoding.pace
             found.bubble[role] = 1 - tokens * pace.full / wall / crew.size
             found.fill[role] = slots / max(busy, 1e-9) / pace.sequences

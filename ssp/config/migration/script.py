@@ -1,8 +1,10 @@
-"""What a launch script sets: the `key=value` overrides and `--options` in its text, with its own variables filled in.
+"""What a launch script sets: the `key=value` overrides and `--options` in its text, with its own
+variables filled in.
 
-Owns the little of bash that such scripts use: assignments, `$X`, `${X}`, `${X:-default}`, `if [ a == b ]`, continued
-lines and comments. Promises that the text is only read: nothing in it runs, and no variable comes from the environment; a
-value that needs more than this is None. Whose script it is, its keys tell."""
+Owns the little of bash that such scripts use: assignments, `$X`, `${X}`, `${X:-default}`, `if [ a
+== b ]`, continued lines and comments. Promises that the text is only read: nothing in it runs, and
+no variable comes from the environment; a value that needs more than this is None. Whose script it
+is, its keys tell."""
 
 import re
 import shlex
@@ -29,7 +31,8 @@ _ENDS = re.compile(r"[|;&<>]|\d?>.*")
 
 @dataclass(frozen=True)
 class Override:
-    """One thing that a script sets: `key` as it stands there, without Hydra's +, and `value` (None: not in the script)."""
+    """One thing that a script sets: `key` as it stands there, without Hydra's +, and `value` (None:
+    not in the script)."""
 
     key: str
     value: str | None
@@ -39,7 +42,8 @@ class Override:
 class _Reader:
     known: dict[str, str | None] = field(default_factory=dict)
     branches: list[tuple[bool | None, bool | None]] = field(default_factory=list)
-    """Of each open `if`: whether this branch is taken (None: unknown), and whether an earlier one was."""
+    """Of each open `if`: whether this branch is taken (None: unknown), and whether an earlier one
+    was."""
 
     def overrides(self, text: str, options: Sequence[str]) -> Iterator[Override]:
         """As `read`."""
@@ -68,7 +72,13 @@ class _Reader:
                 key, _, value = word.partition("=")
                 yield Override(key.lstrip("+~"), self._filled(value))
             elif (name := word.partition("=")[0]) in options and (ours or ".sh" in line):
-                value = word.partition("=")[2] if "=" in word else words[at + 1] if at + 1 < len(words) else ""
+                value = (
+                    word.partition("=")[2]
+                    if "=" in word
+                    else words[at + 1]
+                    if at + 1 < len(words)
+                    else ""
+                )
                 yield Override(name, self._filled(value))
 
     def _split(self, word: str) -> list[str]:
@@ -78,7 +88,8 @@ class _Reader:
         return [word]
 
     def _filled(self, text: str) -> str | None:
-        """The text with the script's own variables in it; None where one is unknown, or a command would have to run."""
+        """The text with the script's own variables in it; None where one is unknown, or a command
+        would have to run."""
         missing = False
 
         def value(match: re.Match[str]) -> str:
@@ -93,7 +104,8 @@ class _Reader:
         return None if missing or "$" in text or "`" in text or len(text) > LONGEST else text
 
     def _branch(self, line: str) -> bool:
-        """Whether the line belongs to an `if`, which is followed where the script itself decides it."""
+        """Whether the line belongs to an `if`, which is followed where the script itself decides
+        it."""
         word = line.partition(" ")[0].rstrip(";")
         if word == "if":
             taken = self._holds(line)
@@ -102,7 +114,9 @@ class _Reader:
             _, before = self.branches.pop()
             holds = True if word == "else" else self._holds(line)
             now = False if before else (None if before is None else holds)
-            self.branches.append((now, True if before else (None if before is None or now is None else now)))
+            self.branches.append(
+                (now, True if before else (None if before is None or now is None else now))
+            )
         elif word == "fi" and self.branches:
             self.branches.pop()
         else:
@@ -118,20 +132,28 @@ class _Reader:
 
 
 def read(text: str, options: Sequence[str] = ()) -> tuple[list[Override], dict[str, str]]:
-    """What the text sets, in its order, of a key that comes twice the last; its own variables at its end. `options`: names
-    of `--options` that count. InputError for a text of more than `MOST` characters."""
-    hold(len(text) <= MOST, "a launch script is a short text", f"{len(text):,} characters", "give the script alone")
+    """What the text sets, in its order, of a key that comes twice the last; its own variables at
+    its end. `options`: names of `--options` that count. InputError for a text of more than `MOST`
+    characters."""
+    hold(
+        len(text) <= MOST,
+        "a launch script is a short text",
+        f"{len(text):,} characters",
+        "give the script alone",
+    )
     found: dict[str, Override] = {}
     reader = _Reader()
     for override in reader.overrides(text, options):
         found.pop(override.key, None)
         found[override.key] = override
-    return list(found.values()), {name: value for name, value in reader.known.items() if value is not None}
+    return list(found.values()), {
+        name: value for name, value in reader.known.items() if value is not None
+    }
 
 
 def typed(words: Sequence[str]) -> list[Override]:
-    """Overrides as they are typed behind a command: `key=value`, `--option value` or `--option=value`. InputError for a
-    word that is none of these."""
+    """Overrides as they are typed behind a command: `key=value`, `--option value` or
+    `--option=value`. InputError for a word that is none of these."""
     found: dict[str, Override] = {}
     rest = list(words)
     while rest:
@@ -140,21 +162,28 @@ def typed(words: Sequence[str]) -> list[Override]:
         if key.startswith("--") and not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
         elif not key.startswith("--") and not _OVERRIDE.match(word):
-            raise InputError("what is migrated is a script's file, or key=value words", word, "see ssp migrate --help")
+            raise InputError(
+                "what is migrated is a script's file, or key=value words",
+                word,
+                "see ssp migrate --help",
+            )
         found[key.lstrip("+~")] = Override(key.lstrip("+~"), None if "$" in value else value)
     return list(found.values())
 
 
 def _logical(text: str) -> Iterator[str]:
     """Lines without comments, continued ones joined; indents and blank lines left out."""
-    text = "\n".join(_COMMENT.sub("", line) for line in text.splitlines() if not line.lstrip().startswith("#"))
+    text = "\n".join(
+        _COMMENT.sub("", line) for line in text.splitlines() if not line.lstrip().startswith("#")
+    )
     for line in re.sub(r"\\[ \t]*\n", " ", text).splitlines():
         if line := line.strip():
             yield line
 
 
 def _words(line: str) -> list[str]:
-    """Words as bash splits them, without their quotes; where the quotes do not match, those between blanks."""
+    """Words as bash splits them, without their quotes; where the quotes do not match, those between
+    blanks."""
     try:
         return shlex.split(line)
     except ValueError:
@@ -176,17 +205,35 @@ def system(overrides: Sequence[Override]) -> str:
     own = {
         "ssp": ("self_play.", "quark.", "custom_reward_functions."),
         "ssrl": ("data.max_infer_length", "trainer.sim2real", "trainer.use_entropy"),
-        "research": ("data.use_re_call", "data.apply_chat", "data.prompt_template_name", "data.search_url"),
-        "search-r1": ("data.max_start_length", "max_turns", "do_search", "retriever.", "algorithm.no_think_rl"),
+        "research": (
+            "data.use_re_call",
+            "data.apply_chat",
+            "data.prompt_template_name",
+            "data.search_url",
+        ),
+        "search-r1": (
+            "data.max_start_length",
+            "max_turns",
+            "do_search",
+            "retriever.",
+            "algorithm.no_think_rl",
+        ),
     }
-    return next((name for name, starts in own.items() if any(key.startswith(starts) for key in keys)), "verl")
+    return next(
+        (name for name, starts in own.items() if any(key.startswith(starts) for key in keys)),
+        "verl",
+    )
 
 
 def recipe(whose: str, overrides: Sequence[Override]) -> str:
     """The shipped config that is nearest to a script of this system."""
     given = {named(override.key): override.value or "" for override in overrides}
     if whose == "ssrl":
-        return "ssrl-llama3.2-3b" if given.get("trainer.type", "").startswith("llama") else "ssrl-qwen2.5-7b"
+        return (
+            "ssrl-llama3.2-3b"
+            if given.get("trainer.type", "").startswith("llama")
+            else "ssrl-qwen2.5-7b"
+        )
     if whose in ("ssp", "research"):
         return f"{whose}-qwen2.5-7b"
     if any(key.startswith("algorithm.ref_policy_ema") for key in given):
@@ -197,8 +244,8 @@ def recipe(whose: str, overrides: Sequence[Override]) -> str:
 
 
 class Facts:
-    """All overrides of a script by key. `system`: search-r1, ssp, ssrl, research or verl; `base`: the recipe below,
-    whole, as dotted keys of ours and their values."""
+    """All overrides of a script by key. `system`: search-r1, ssp, ssrl, research or verl; `base`:
+    the recipe below, whole, as dotted keys of ours and their values."""
 
     def __init__(self, overrides: Sequence[Override], system: str, base: Mapping[str, Any]) -> None:
         self.given = {named(o.key): parsed(o.value) for o in overrides if o.value is not None}
@@ -220,12 +267,19 @@ class Facts:
     @property
     def kl_in_loss(self) -> bool:
         """Whether their KL is a part of the loss."""
-        return bool(self.get("actor_rollout_ref.actor.use_kl_loss", self.base["solver.kl.place"] == "loss"))
+        return bool(
+            self.get("actor_rollout_ref.actor.use_kl_loss", self.base["solver.kl.place"] == "loss")
+        )
 
     @property
     def kl_in_reward(self) -> bool:
         """Whether it is a part of the reward."""
-        return self.get("algorithm.use_kl_in_reward", self.system == "search-r1" and not self.kl_in_loss) is True
+        return (
+            self.get(
+                "algorithm.use_kl_in_reward", self.system == "search-r1" and not self.kl_in_loss
+            )
+            is True
+        )
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -236,6 +290,10 @@ def is_number(value: Any) -> TypeGuard[float]:
 def parsed(value: str) -> Any:
     """As Hydra reads it: a number with an exponent is one without a point too."""
     try:
-        return float(value) if value[:1] in tuple("-+.0123456789") and "e" in value.lower() else yaml.safe_load(value)
+        return (
+            float(value)
+            if value[:1] in tuple("-+.0123456789") and "e" in value.lower()
+            else yaml.safe_load(value)
+        )
     except (ValueError, yaml.YAMLError):
         return value

@@ -1,7 +1,9 @@
-"""Values of theirs that need more than a word: put together from several keys, or used only beside another one.
+"""Values of theirs that need more than a word: put together from several keys, or used only beside
+another one.
 
-Owns one function a key: (value, all that the script says) → settings of ours, or a sentence why there are none ("": a person
-has to decide). Keys of `defaults` stand for the role that plays. Refuses to know how rows are printed."""
+Owns one function a key: (value, all that the script says) → settings of ours, or a sentence why
+there are none ("": a person has to decide). Keys of `defaults` stand for the role that plays.
+Refuses to know how rows are printed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,19 +14,39 @@ Made = Settings | str
 Special = Callable[[Any, Facts], Made]
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
-KL = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3", "k3plusplus": "k3pp"}
-KL |= {"k4": "k4", "k5": "k5", "abs": "abs", "full_reverse": "topk_reverse_paper", "full_forward": "topk_forward_paper"}
+KL = {
+    "kl": "k1",
+    "k1": "k1",
+    "mse": "k2",
+    "k2": "k2",
+    "low_var_kl": "k3",
+    "k3": "k3",
+    "k3plusplus": "k3pp",
+}
+KL |= {
+    "k4": "k4",
+    "k5": "k5",
+    "abs": "abs",
+    "full_reverse": "topk_reverse_paper",
+    "full_forward": "topk_forward_paper",
+}
 RECIPES = "as the recipe has it"
 
 
 def _clip(value: Any, facts: Facts) -> Made:
     free = [side for side in ("low", "high") if facts.get(f"{ACTOR}clip_ratio_{side}") is None]
-    return {f"defaults.clip_{side}": value for side in free} or "clip_ratio_low and clip_ratio_high say it"
+    return {
+        f"defaults.clip_{side}": value for side in free
+    } or "clip_ratio_low and clip_ratio_high say it"
 
 
 def _minibatch(value: Any, facts: Facts) -> Made:
     """Search-R1 and its fork count episodes, the others questions."""
-    attempts = 1 if facts.system == "search-r1" else facts.number(f"{ROLLOUT}n", facts.base["game.attempts"])
+    attempts = (
+        1
+        if facts.system == "search-r1"
+        else facts.number(f"{ROLLOUT}n", facts.base["game.attempts"])
+    )
     return {"defaults.learner.minibatch": int(value * attempts)}
 
 
@@ -62,15 +84,23 @@ def _kind(value: Any, facts: Facts) -> Made:
 
 
 def _of_loss(made: Special) -> Special:
-    return lambda value, facts: made(value, facts) if facts.kl_in_loss else "not used there without use_kl_loss"
+    return lambda value, facts: (
+        made(value, facts) if facts.kl_in_loss else "not used there without use_kl_loss"
+    )
 
 
 def _of_reward(made: Special) -> Special:
-    return lambda value, facts: made(value, facts) if facts.kl_in_reward else "not used there beside use_kl_loss"
+    return lambda value, facts: (
+        made(value, facts) if facts.kl_in_reward else "not used there beside use_kl_loss"
+    )
 
 
 def _after(value: Any, facts: Facts) -> Made:
-    if value is not True or _place(facts) == "reward" or facts.get("algorithm.use_kl_in_reward") is not True:
+    if (
+        value is not True
+        or _place(facts) == "reward"
+        or facts.get("algorithm.use_kl_in_reward") is not True
+    ):
         return "off there: it counts with use_kl_in_reward and apply_kl_after_advantage"
     return {"defaults.kl.place": _place(facts)}
 
@@ -84,21 +114,27 @@ def _place(facts: Facts) -> str:
 
 def _offload(value: Any, facts: Facts) -> Made:
     prefix = f"{ACTOR}fsdp_config."
-    if any(facts.get(prefix + name) is True for name in ("param_offload", "grad_offload", "offload_policy")):
+    if any(
+        facts.get(prefix + name) is True
+        for name in ("param_offload", "grad_offload", "offload_policy")
+    ):
         return {"defaults.learner.offload": "all", "defaults.learner.zero": 3}
     optimizer = facts.get(f"{prefix}optimizer_offload") is True
     return {"defaults.learner.offload": "optimizer" if optimizer else "none"}
 
 
 def _prompt(value: Any, facts: Facts) -> Made:
-    """In Search-R1 the whole context, which is made as long as its turns and observations may be."""
+    """In Search-R1 the whole context, which is made as long as its turns and observations may
+    be."""
     if facts.system != "search-r1":
         return _divided(facts)
     turns = facts.number("max_turns", facts.limit("searches"))
     turn = facts.number("data.max_response_length", facts.limit("turn_tokens"))
     shown = facts.number("data.max_obs_length", facts.limit("observation_tokens"))
     prompt = facts.number("data.max_start_length", facts.limit("prompt_tokens"))
-    return {"defaults.limits.total_tokens": int(max(value, prompt + turn * (turns + 1) + shown * turns))}
+    return {
+        "defaults.limits.total_tokens": int(max(value, prompt + turn * (turns + 1) + shown * turns))
+    }
 
 
 def _divided(facts: Facts) -> Made:
@@ -108,10 +144,16 @@ def _divided(facts: Facts) -> Made:
     room = int(facts.number("data.max_response_length", total - before))
     there, here = facts.limit("searches"), _searches(facts)
     scale = room / (total - before)
-    made: Settings = {"defaults.limits.prompt_tokens": prompt, "defaults.limits.total_tokens": prompt + room}
+    made: Settings = {
+        "defaults.limits.prompt_tokens": prompt,
+        "defaults.limits.total_tokens": prompt + room,
+    }
     if not (here and there):
         return made | {"defaults.limits.turn_tokens": room}
-    turn, shown = facts.limit("turn_tokens") * (there + 1), facts.limit("observation_tokens") * there
+    turn, shown = (
+        facts.limit("turn_tokens") * (there + 1),
+        facts.limit("observation_tokens") * there,
+    )
     made["defaults.limits.turn_tokens"] = round(turn * scale) // (here + 1)
     return made | {"defaults.limits.observation_tokens": round(shown * scale) // here}
 
@@ -134,18 +176,29 @@ def _files(value: Any, facts: Facts) -> Made:
 def _eval(value: Any, facts: Facts) -> Made:
     files = value if isinstance(value, list) else [value]
     corpus = "none" if facts.system == "ssrl" else facts.base["data.corpus"]
-    return {"data.eval": [{"name": f"set{i}", "file": str(f), "corpus": corpus} for i, f in enumerate(files, start=1)]}
+    return {
+        "data.eval": [
+            {"name": f"set{i}", "file": str(f), "corpus": corpus}
+            for i, f in enumerate(files, start=1)
+        ]
+    }
 
 
 def _address(value: Any, facts: Facts) -> Made:
     if not str(value).startswith(("http://", "https://")):
-        return "by hand: retriever.url, the address of a server that speaks /retrieve (ssp serve does)"
+        return (
+            "by hand: retriever.url, the address of a server that speaks /retrieve (ssp serve does)"
+        )
     return {"retriever.url": str(value).removesuffix("/batch_search").removesuffix("/search")}
 
 
 def _nodes(value: Any, facts: Facts) -> Made:
     nodes = int(facts.number("trainer.nnodes", 1))
-    return {"placement.nodes": f"{nodes}x{value}x{str(facts.base['placement.nodes']).rpartition('x')[2] or 80}"}
+    return {
+        "placement.nodes": (
+            f"{nodes}x{value}x{str(facts.base['placement.nodes']).rpartition('x')[2] or 80}"
+        )
+    }
 
 
 def _real(value: Any, facts: Facts) -> Made:
@@ -154,13 +207,20 @@ def _real(value: Any, facts: Facts) -> Made:
 
 
 def _format(name: str) -> Special:
-    return lambda value, facts: {"solver.reward": "format_em", f"solver.reward_options.{name}": float(value)}
+    return lambda value, facts: {
+        "solver.reward": "format_em",
+        f"solver.reward_options.{name}": float(value),
+    }
 
 
 def _refill(block: str, usual: int) -> Special:
     def made(value: Any, facts: Facts) -> Made:
         most = int(facts.number(f"{block}.max_num_gen_batches", usual))
-        return {"game.refill": min(most, 64) if most > 0 else 64} if facts.get(f"{block}.enable") is True else RECIPES
+        return (
+            {"game.refill": min(most, 64) if most > 0 else 64}
+            if facts.get(f"{block}.enable") is True
+            else RECIPES
+        )
 
     return made
 
@@ -178,14 +238,19 @@ NUMBERS: dict[str, Special] = {
     f"{ACTOR}ppo_max_token_len_per_gpu": _tokens,
     f"{ACTOR}ppo_mini_batch_size": _minibatch,
     f"{ROLLOUT}max_turns": lambda value, facts: {"defaults.limits.searches": value},
-    f"{ROLLOUT}multi_turn.max_assistant_turns": lambda value, facts: {"defaults.limits.searches": value - 1},
+    f"{ROLLOUT}multi_turn.max_assistant_turns": lambda value, facts: {
+        "defaults.limits.searches": value - 1
+    },
     "algorithm.kl_ctrl.kl_coef": _of_reward(lambda value, facts: {"defaults.kl.coef": value}),
     "data.max_prompt_length": _prompt,
     "data.max_response_length": lambda value, facts: (
         {"defaults.limits.turn_tokens": value} if facts.system == "search-r1" else _divided(facts)
     ),
     "data.max_turns": _real,
-    "max_turns": lambda value, facts: {"defaults.limits.searches": value, "defaults.limits.retries": value},
+    "max_turns": lambda value, facts: {
+        "defaults.limits.searches": value,
+        "defaults.limits.retries": value,
+    },
     "reward_model.final_format_score": _format("final"),
     "reward_model.retrieval_score": _format("retrieval"),
     "reward_model.structure_format_score": _format("structure"),
@@ -223,5 +288,7 @@ SPECIAL: dict[str, Special] = {
     "data.search_url": _address,
     "data.train_files": _files,
     "data.val_files": _eval,
-    "trainer.logger": lambda value, facts: {"telemetry.wandb": "online" if "wandb" in str(value) else "none"},
+    "trainer.logger": lambda value, facts: {
+        "telemetry.wandb": "online" if "wandb" in str(value) else "none"
+    },
 }

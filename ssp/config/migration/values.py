@@ -1,7 +1,9 @@
-"""What a value of theirs is here: each override of a launch script as settings of ours, or why it has none.
+"""What a value of theirs is here: each override of a launch script as settings of ours, or why it
+has none.
 
-Owns the meaning of values. Promises a row for every override, in its order, and settings for `solver` where no proposer
-plays. Refuses to read scripts and configs, and to guess: a value that it does not know is said to need a person."""
+Owns the meaning of values. Promises a row for every override, in its order, and settings for
+`solver` where no proposer plays. Refuses to read scripts and configs, and to guess: a value that it
+does not know is said to need a person."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +18,8 @@ SECRET = ("api_key", "secret", "password", "access_token")
 
 @dataclass(frozen=True)
 class Row:
-    """One override: `settings` of ours (none: `note` says why), `known` when the table has the key, `told` when its value
-    stands in the script."""
+    """One override: `settings` of ours (none: `note` says why), `known` when the table has the key,
+    `told` when its value stands in the script."""
 
     key: str
     value: str
@@ -38,7 +40,8 @@ def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) ->
 
 
 def merged(made: Sequence[Row]) -> Settings:
-    """All settings, the last of a repeated key; a switch goes before what says the same thing as a value."""
+    """All settings, the last of a repeated key; a switch goes before what says the same thing as a
+    value."""
 
     def switch(row: Row) -> bool:
         found = migration.find(row.key)
@@ -57,20 +60,28 @@ def _row(override: Override, facts: Facts) -> Row:
         return Row(key, "?", note=f"its value is not in the script: {ours}", told=False)
     value = parsed(override.value or "")
     if "${" in str(value):  # it would be filled in from this machine's environment
-        return Row(key, shown, note=f"its value is not in the script: {' '.join(found.ours)}", told=False)
+        return Row(
+            key, shown, note=f"its value is not in the script: {' '.join(found.ours)}", told=False
+        )
     if override.value in ("", "null", "None") or not found.ours:
         return Row(key, shown, note=found.note or f"nothing to set ({' '.join(found.ours)})")
     meant = migration.find(found.stands_for) or found
     settings, note = _settings(meant.name, meant.how, meant.ours[0], value, facts)
     role = "defaults" if facts.system == "ssp" else "solver"
-    settings = {k.replace("defaults.", f"{role}.") if k.startswith("defaults.") else k: v for k, v in settings.items()}
+    settings = {
+        k.replace("defaults.", f"{role}.") if k.startswith("defaults.") else k: v
+        for k, v in settings.items()
+    }
     if not settings:
-        note = note or f"by hand: {' and '.join(found.ours)}" + (f" ({found.note})" if found.note else "")
+        note = note or f"by hand: {' and '.join(found.ours)}" + (
+            f" ({found.note})" if found.note else ""
+        )
     return Row(key, shown, settings, note)
 
 
 def _settings(key: str, how: Any, ours: str, value: Any, facts: Facts) -> tuple[Settings, str]:
-    """Settings of ours, or why there are none; neither where the value needs a person. `how`: see keys.yaml."""
+    """Settings of ours, or why there are none; neither where the value needs a person. `how`: see
+    keys.yaml."""
     if key in NUMBERS or key in SPECIAL:
         made = (NUMBERS | SPECIAL)[key](value, facts) if key in SPECIAL or is_number(value) else ""
         return (made, "") if isinstance(made, dict) else ({}, made)

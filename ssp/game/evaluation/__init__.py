@@ -1,9 +1,20 @@
-"""Evaluation: fixed questions, one row a question and sample, scores with their intervals. A void leaves the estimate
-and is counted (law 2), draws depend on seed, set, question and sample (law 7), and episodes come from the caller's
-rollout, the same one as in training (law 8)."""
+"""Evaluation: fixed questions, one row a question and sample, scores with their intervals. A void
+leaves the estimate and is counted (law 2), draws depend on seed, set, question and sample (law 7),
+and episodes come from the caller's rollout, the same one as in training (law 8)."""
 
 from ssp.game.evaluation.rows import Kept, Play, Row, make_tasks, mark, row_of, select, write_rows
 from ssp.game.evaluation.summary import COUNTS, Line, lines, macro, metrics, summarise
 
-__all__ = ["COUNTS", "Kept", "Line", "Play", "Row", "lines", "macro", "make_tasks", "mark", "metrics"]
+__all__ = [
+    "COUNTS",
+    "Kept",
+    "Line",
+    "Play",
+    "Row",
+    "lines",
+    "macro",
+    "make_tasks",
+    "mark",
+    "metrics",
+]
 __all__ += ["row_of", "select", "summarise", "write_rows"]

@@ -1,5 +1,6 @@
-"""Baseline methods: the same policy and search, without a tag protocol. A method is a small function that lets all its
-questions write and look together (`Bench.write`, `Bench.look`). After FlashRAG's baselines, with which ReSearch compares."""
+"""Baseline methods: the same policy and search, without a tag protocol. A method is a small
+function that lets all its questions write and look together (`Bench.write`, `Bench.look`). After
+FlashRAG's baselines, with which ReSearch compares."""
 
 from __future__ import annotations
 
@@ -29,7 +30,10 @@ ROUNDS = 3
 """Thoughts of ircot before it must answer, and rounds of iter-retgen."""
 
 _SHORT = "Give the answer alone, as short as it can be: a name, a number, a date or a few words."
-_STEPS = "Reason step by step. Then finish with a line that reads: The answer is X. Keep X as short as it can be."
+_STEPS = (
+    "Reason step by step. Then finish with a line that reads: The answer is X. Keep X as short as"
+    " it can be."
+)
 _READ = "Here are passages that a search engine found. They may help, or not.\n\n{documents}\n\n"
 _ASKED = "\n\nQuestion: {question}\n"
 
@@ -38,15 +42,19 @@ COT = _STEPS + _ASKED + "Reasoning:"
 RAG = _READ + _SHORT + _ASKED + "Answer:"
 RAG_STEPS = _READ + _STEPS + _ASKED + "Reasoning:"
 NEXT = (
-    _READ + "Write the one sentence of reasoning that comes next. Once the answer is known, that sentence reads: The "
-    "answer is X. Keep X as short as it can be." + _ASKED + "Reasoning so far: {thoughts}\nNext sentence:"
+    _READ
+    + "Write the one sentence of reasoning that comes next. Once the answer is known, that sentence"
+    " reads: The answer is X. Keep X as short as it can be."
+    + _ASKED
+    + "Reasoning so far: {thoughts}\nNext sentence:"
 )
 CLOSE = _READ + _SHORT + _ASKED + "Reasoning: {thoughts}\nAnswer:"
 
 
 @dataclass
 class Seat:
-    """One question on its way through a method: the documents it reads, its last text, thoughts so far, `texts` written."""
+    """One question on its way through a method: the documents it reads, its last text, thoughts so
+    far, `texts` written."""
 
     task: Task
     episode: Episode
@@ -62,7 +70,10 @@ class Seat:
 
     def hand_in(self, answer: str | None) -> None:
         """End with this answer; None: the text held none."""
-        self.episode.final, self.episode.stopped = answer, "malformed" if answer is None else "final"
+        self.episode.final, self.episode.stopped = (
+            answer,
+            "malformed" if answer is None else "final",
+        )
 
 
 def direct(bench: Bench, seats: list[Seat]) -> None:
@@ -84,7 +95,8 @@ def rag(bench: Bench, seats: list[Seat]) -> None:
 
 
 def ircot(bench: Bench, seats: list[Seat]) -> None:
-    """IRCoT: one sentence of reasoning, a search with it, and so on until one concludes; then it must answer."""
+    """IRCoT: one sentence of reasoning, a search with it, and so on until one concludes; then it
+    must answer."""
     seats = bench.look(seats, lambda seat: seat.question)
     for _ in range(ROUNDS):
         going = []
@@ -101,7 +113,8 @@ def ircot(bench: Bench, seats: list[Seat]) -> None:
 
 
 def iter_retgen(bench: Bench, seats: list[Seat]) -> None:
-    """Iter-RetGen: retrieve with the question and the text before, write the text anew; the last text's answer."""
+    """Iter-RetGen: retrieve with the question and the text before, write the text anew; the last
+    text's answer."""
     for _ in range(ROUNDS):
         for seat in seats:
             seat.documents = []
@@ -120,7 +133,12 @@ PROMPTS = (DIRECT, COT, RAG, RAG_STEPS, NEXT, CLOSE)
 
 def get(name: str) -> Method:
     """The method called `name`. InputError when there is none."""
-    hold(name in METHODS, f"a method is one of {AGENT}, {', '.join(METHODS)}", name, "use one of these")
+    hold(
+        name in METHODS,
+        f"a method is one of {AGENT}, {', '.join(METHODS)}",
+        name,
+        "use one of these",
+    )
     return METHODS[name]
 
 
@@ -136,7 +154,8 @@ def concluded(reply: str) -> str | None:
 
 
 def sentence(reply: str) -> str:
-    """The first sentence of the first line that says something; of a line that concludes, all of it."""
+    """The first sentence of the first line that says something; of a line that concludes, all of
+    it."""
     line = _first(reply)
     return line if concluded(line) else re.split(r"(?<=[.!?])\s+(?=[^a-z])", line, maxsplit=1)[0]
 
@@ -146,7 +165,8 @@ def _first(reply: str) -> str:
 
 
 class Bench:
-    """Plays a baseline method; of `limits` it knows `turn_tokens` and `total_tokens`, for each text and its prompt."""
+    """Plays a baseline method; of `limits` it knows `turn_tokens` and `total_tokens`, for each text
+    and its prompt."""
 
     def __init__(
         self,
@@ -163,20 +183,27 @@ class Bench:
         ends = {known[end] for end in (*ENDS, tokenizer.eos_token) if end in known}
         words = StopWords([STOP], lambda ids: str(tokenizer.decode(list(ids))))
         self._sampling = Sampling(temperature, limits.turn_tokens, tuple(sorted(ends)), words)
-        unknown = [prompt for prompt in PROMPTS if tokenizer.unk_token_id in ask(self._tokenizer, prompt)]
+        unknown = [
+            prompt for prompt in PROMPTS if tokenizer.unk_token_id in ask(self._tokenizer, prompt)
+        ]
         if unknown and tokenizer.unk_token_id is not None:
             rule = "a baseline method needs a policy whose tokenizer can write its prompt"
             found = f"no token for the words of {unknown[0][:40]!r}"
             raise InputError(rule, found, "use --method agent with this policy")
 
     def play(self, method: Method, tasks: Sequence[Task]) -> list[Episode]:
-        """Every task's question through `method`; one episode each, in order. `Episode.text`: prompts and replies."""
-        seats = [Seat(task, Episode(task.id, task.game, task.role, task.attempt, task.seed)) for task in tasks]
+        """Every task's question through `method`; one episode each, in order. `Episode.text`:
+        prompts and replies."""
+        seats = [
+            Seat(task, Episode(task.id, task.game, task.role, task.attempt, task.seed))
+            for task in tasks
+        ]
         method(self, seats)
         return [seat.episode for seat in seats]
 
     def write(self, seats: Sequence[Seat], prompt: str) -> list[Seat]:
-        """One text for every seat, in one call; those that have it now. The others have ended, as `tokens` or void."""
+        """One text for every seat, in one call; those that have it now. The others have ended, as
+        `tokens` or void."""
         able = []
         for seat in seats:
             ids, shown = self._fit(prompt, seat)
@@ -192,20 +219,26 @@ class Bench:
                 continue
             seat.episode.log.append(Kind.PROMPT, ids)
             seat.episode.log.append_model(text.ids, text.logprobs, text.version)
-            said = re.sub(CONTROL, " ", str(self._tokenizer.decode(text.ids, skip_special_tokens=True))).split(STOP)[0]
+            said = re.sub(
+                CONTROL, " ", str(self._tokenizer.decode(text.ids, skip_special_tokens=True))
+            ).split(STOP)[0]
             seat.episode.text += f"{shown}{said}\n\n"
             seat.texts += 1
-            seat.text = said.rpartition("</think>")[2]  # what a reasoning model thinks first is not its reply
+            # what a reasoning model thinks first is not its reply
+            seat.text = said.rpartition("</think>")[2]
         return [seat for seat, _, _ in able if not seat.episode.cause]
 
     def look(self, seats: Sequence[Seat], query: Callable[[Seat], str]) -> list[Seat]:
-        """One search for every seat, one call a corpus; what is new joins its documents. Those that were answered."""
+        """One search for every seat, one call a corpus; what is new joins its documents. Those that
+        were answered."""
         answered = []
         for corpus in dict.fromkeys(seat.task.corpus for seat in seats):
             there = [seat for seat in seats if seat.task.corpus == corpus]
             queries = list(dict.fromkeys(map(query, there)))
             try:
-                found = dict(zip(queries, self._search.search(queries, self._topk, corpus), strict=True))
+                found = dict(
+                    zip(queries, self._search.search(queries, self._topk, corpus), strict=True)
+                )
             except Fault as fault:
                 for seat in there:
                     seat.episode.void(fault)
@@ -225,11 +258,20 @@ class Bench:
         """The prompt's ids and text, with as much of the documents as there is room for."""
 
         def written(kept: passages.Results) -> tuple[list[int], str]:
-            shown = [f"[{n}] {document.title}\n{document.text}" for n, document in enumerate(kept[0], start=1)]
+            shown = [
+                f"[{n}] {document.title}\n{document.text}"
+                for n, document in enumerate(kept[0], start=1)
+            ]
             # Without any control string: the corpus must not close the prompt.
             documents = re.sub(CONTROL, " ", "\n\n".join(shown)) or "(none)"
-            values = {"question": seat.question, "thoughts": " ".join(seat.thoughts), "documents": documents}
+            values = {
+                "question": seat.question,
+                "thoughts": " ".join(seat.thoughts),
+                "documents": documents,
+            }
             filled = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], prompt)
             return ask(self._tokenizer, filled), filled
 
-        return passages.fit([seat.documents], self._room, self._tokenizer, written, lambda trial: len(trial[0]))
+        return passages.fit(
+            [seat.documents], self._room, self._tokenizer, written, lambda trial: len(trial[0])
+        )

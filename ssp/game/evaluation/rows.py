@@ -1,4 +1,5 @@
-"""One row of an evaluation: a question, a sample, what was handed in, and every score of it; their file."""
+"""One row of an evaluation: a question, a sample, what was handed in, and every score of it; their
+file."""
 
 import hashlib
 import itertools
@@ -21,10 +22,11 @@ from ssp.game.rewards import match
 
 @dataclass(frozen=True)
 class Row:
-    """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the episode. `judge` is
-    the judge's word where one was asked, `score` its score where it gives one (`judge.format=score`), `judge_failure` why it
-    gave none, `rubric` the question's own. `recall`: 1 when a gold answer stands in the documents that were shown, else 0.
-    `turns`: texts that the policy wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown."""
+    """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the
+    episode. `judge` is the judge's word where one was asked, `score` its score where it gives one
+    (`judge.format=score`), `judge_failure` why it gave none, `rubric` the question's own. `recall`:
+    1 when a gold answer stands in the documents that were shown, else 0. `turns`: texts that the
+    policy wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown."""
 
     id: str
     question: str
@@ -55,13 +57,15 @@ class Row:
 
     @property
     def words(self) -> int:
-        """Words of the answer: what stands between blanks, in scripts without blanks each character."""
+        """Words of the answer: what stands between blanks, in scripts without blanks each
+        character."""
         answer = self.prediction or ""
         return max(len(answer.split()), count(answer))
 
 
 def row_of(question: Question, prediction: str | None, sample: int = 0, cause: str = "") -> Row:
-    """The row of a bare prediction; None: nothing was handed in, which is wrong. A fault of ours (`cause`) has no score."""
+    """The row of a bare prediction; None: nothing was handed in, which is wrong. A fault of ours
+    (`cause`) has no score."""
     answer, golds = prediction or "", question.answers
     row = Row(question.id, question.question, list(golds), prediction, sample, question.hops, cause)
     row = replace(row, rubric=question.rubric)
@@ -94,7 +98,8 @@ def found(texts: Iterable[str], golds: Sequence[str]) -> bool:
 
 
 def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
-    """One JSON object a row, set after set, with the set's name as `set`; the file is never half."""
+    """One JSON object a row, set after set, with the set's name as `set`; the file is never
+    half."""
     rows = ({"set": name, **asdict(row)} for name, them in sets.items() for row in them)
     with whole(Path(path)) as aside, aside.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -115,14 +120,18 @@ def select(questions: Sequence[Question], per_hop: int) -> list[Question]:
     return chosen
 
 
-def make_tasks(questions: Sequence[Question], seed: int, corpus: str, prefix: str, samples: int = 1) -> list[Task]:
-    """`samples` solver tasks a question, side by side, searched in `corpus`. Ids are `<prefix>/<question id>`, with
-    `#<sample>` from the second sample on."""
+def make_tasks(
+    questions: Sequence[Question], seed: int, corpus: str, prefix: str, samples: int = 1
+) -> list[Task]:
+    """`samples` solver tasks a question, side by side, searched in `corpus`. Ids are
+    `<prefix>/<question id>`, with `#<sample>` from the second sample on."""
     tasks = []
     for asked, sample in itertools.product(questions, range(samples)):
         id = f"{prefix}/{asked.id}" + (f"#{sample}" if sample else "")
         drawn = derive(seed, "eval", prefix, asked.id, *([sample] if sample else []))
-        tasks.append(Task(id, prefix, SOLVER, sample, drawn, {"question": asked.question}, corpus, asked.id))
+        tasks.append(
+            Task(id, prefix, SOLVER, sample, drawn, {"question": asked.question}, corpus, asked.id)
+        )
     return tasks
 
 
@@ -132,15 +141,19 @@ Key = tuple[str, str, int]
 
 def mark(said: object, places: Iterable[Path]) -> str:
     """A digest of what was `said` and of the files at `places`: their names, sizes and times."""
-    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.glob("*")))]
+    files = [
+        file
+        for place in places
+        for file in ([place] if place.is_file() else sorted(place.glob("*")))
+    ]
     read = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(repr((said, read)).encode()).hexdigest()
 
 
 class Kept:
-    """The rows so far, those of an earlier process among them. `out`: the file that they will be (None: none is
-    written), with `.part` behind its name until then; `mark` stands for all that decides them. InputError for a file of
-    another mark, and for one that cannot be read."""
+    """The rows so far, those of an earlier process among them. `out`: the file that they will be
+    (None: none is written), with `.part` behind its name until then; `mark` stands for all that
+    decides them. InputError for a file of another mark, and for one that cannot be read."""
 
     def __init__(self, out: Path | None, mark: str) -> None:
         self.path = None if out is None else out.with_name(f"{out.name}.part")
@@ -158,10 +171,15 @@ class Kept:
         batch: int,
         moved: Callable[[int], object] = lambda done: None,
     ) -> list[Row]:
-        """Every row of the set `name`: those that are kept, and the others as they are played, at most `batch` at once.
-        `tasks`: of each question the same number, side by side, its samples. `moved` hears how many rows are there.
-        InvariantError unless each task comes back as one episode."""
-        asked = [(question, sample) for question in questions for sample in range(len(tasks) // len(questions))]
+        """Every row of the set `name`: those that are kept, and the others as they are played, at
+        most `batch` at once. `tasks`: of each question the same number, side by side, its samples.
+        `moved` hears how many rows are there. InvariantError unless each task comes back as one
+        episode."""
+        asked = [
+            (question, sample)
+            for question in questions
+            for sample in range(len(tasks) // len(questions))
+        ]
         keys = [(name, question.id, sample) for question, sample in asked]
         left = [at for at, key in enumerate(keys) if key not in self.rows]
         moved(len(keys) - len(left))
@@ -169,25 +187,40 @@ class Kept:
             some = left[start : start + batch]
             episodes = play([tasks[at] for at in some])
             if [episode.id for episode in episodes] != [tasks[at].id for at in some]:
-                raise InvariantError(f"{len(some)} tasks gave other episodes, {len(episodes)} of them")
-            rows = {keys[at]: played_row(*asked[at], episode) for at, episode in zip(some, episodes, strict=True)}
+                raise InvariantError(
+                    f"{len(some)} tasks gave other episodes, {len(episodes)} of them"
+                )
+            rows = {
+                keys[at]: played_row(*asked[at], episode)
+                for at, episode in zip(some, episodes, strict=True)
+            }
             self.rows |= rows
             if self.path is not None:
                 with self.path.open("ab") as file:
-                    said = ({"mark": self._mark, "set": name, **asdict(row)} for row in rows.values())
+                    said = (
+                        {"mark": self._mark, "set": name, **asdict(row)} for row in rows.values()
+                    )
                     file.writelines(json.dumps(row).encode() + b"\n" for row in said)
             moved(len(keys) - len(left) + start + len(some))
         return [self.rows[key] for key in keys]
 
     def _take_up(self, path: Path) -> None:
         """The rows in the file; its last one may be cut off, and goes. A void is asked again."""
-        rule, step = "an unfinished file of --out is of the same policy, data and settings", "give --out another name"
+        rule, step = (
+            "an unfinished file of --out is of the same policy, data and settings",
+            "give --out another name",
+        )
         odd = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
         with holding(odd, f"{rule}, a row a line", path, f"remove it, or {step}"):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             kept = [line for line in lines if line.endswith(b"\n")]
             for found in map(json.loads, kept):
-                hold(found.pop("mark") == self._mark, rule, f"{path} is of others", f"remove it, or {step}")
+                hold(
+                    found.pop("mark") == self._mark,
+                    rule,
+                    f"{path} is of others",
+                    f"remove it, or {step}",
+                )
                 name, row = found.pop("set"), Row(**found)
                 if row.scored:
                     self.rows[name, row.id, row.sample] = row

@@ -1,5 +1,5 @@
-"""Summaries of rows: the periodic evaluation's figures, and the table's estimates with their intervals. The unit of
-every interval is the question."""
+"""Summaries of rows: the periodic evaluation's figures, and the table's estimates with their
+intervals. The unit of every interval is the question."""
 
 import math
 from collections import Counter
@@ -27,16 +27,20 @@ class Scored:
 
 
 def summarise(rows: Sequence[Scored]) -> dict[str, float]:
-    """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out. `accuracy`, `stderr` and
-    `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops, when all three are there;
-    `searches`: mean a question. Without a scored row an estimate is absent."""
+    """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out. `accuracy`,
+    `stderr` and `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops,
+    when all three are there; `searches`: mean a question. Without a scored row an estimate is
+    absent."""
     scored = [row for row in rows if row.correct is not None]
     summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
     if not scored:
         return summary
     summary["searches"] = sum(row.searches for row in scored) / len(scored)
     for hops in (None, *sorted({row.hops for row in scored} - {0})):
-        right, suffix = [bool(r.correct) for r in scored if hops in (None, r.hops)], f"_{hops}hop" if hops else ""
+        right, suffix = (
+            [bool(r.correct) for r in scored if hops in (None, r.hops)],
+            f"_{hops}hop" if hops else "",
+        )
         p, n = sum(right) / len(right), len(right)
         figures = {"accuracy": p, "stderr": math.sqrt(p * (1 - p) / n), "items": float(n)}
         summary |= {name + suffix: value for name, value in figures.items()}
@@ -47,15 +51,17 @@ def summarise(rows: Sequence[Scored]) -> dict[str, float]:
 
 
 def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
-    """The summary under its documented names: `eval/accuracy` ..., or `eval/<set_name>/accuracy` ... when one is given."""
+    """The summary under its documented names: `eval/accuracy` ..., or `eval/<set_name>/accuracy`
+    ... when one is given."""
     prefix = f"eval/{set_name}/" if set_name else "eval/"
     return {prefix + name: value for name, value in summary.items()}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: a set, its questions of one hop count, or the macro average over sets. `rows` counts
-    samples, `void` and `failures` those that a fault or the judge left without a score; `estimates` by metric name."""
+    """One line of the table: a set, its questions of one hop count, or the macro average over sets.
+    `rows` counts samples, `void` and `failures` those that a fault or the judge left without a
+    score; `estimates` by metric name."""
 
     label: str
     rows: int
@@ -65,9 +71,14 @@ class Line:
 
 
 def lines(name: str, rows: Sequence[Row], ks: Sequence[int] = ()) -> list[Line]:
-    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of pass@k."""
+    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of
+    pass@k."""
     hops = sorted({row.hops for row in rows} - {0})
-    parts = [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops] if len(hops) > 1 else []
+    parts = (
+        [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops]
+        if len(hops) > 1
+        else []
+    )
     return [_line(label, part, ks) for label, part in [*parts, (name, list(rows))]]
 
 
@@ -79,30 +90,41 @@ def _line(label: str, rows: list[Row], ks: Sequence[int]) -> Line:
     for samples in questions.values():
         for metric, value in question_values([row for row in samples if row.scored], ks).items():
             values.setdefault(metric, []).append(value)
-    void, failures = sum(not row.scored for row in rows), sum(bool(row.judge_failure) for row in rows)
-    estimates = {name: (of_numbers if name in COUNTS else of_shares)(of) for name, of in values.items()}
+    void, failures = (
+        sum(not row.scored for row in rows),
+        sum(bool(row.judge_failure) for row in rows),
+    )
+    estimates = {
+        name: (of_numbers if name in COUNTS else of_shares)(of) for name, of in values.items()
+    }
     return Line(label, len(rows), void, failures, estimates)
 
 
 def pass_at(n: int, correct: int, k: int) -> float:
-    """Chance that at least one of k samples, drawn from n of which `correct` are right, is right: 1 - C(n-c,k)/C(n,k)."""
+    """Chance that at least one of k samples, drawn from n of which `correct` are right, is right: 1
+    - C(n-c,k)/C(n,k)."""
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def majority(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer after normalisation, as it was first written; of several the first seen. None: no vote."""
+    """The most frequent answer after normalisation, as it was first written; of several the first
+    seen. None: no vote."""
     said = [answer for answer in answers if answer is not None]
     most = Counter(map(normalise, said)).most_common(1)
     return next((answer for answer in said if normalise(answer) == most[0][0]), None)
 
 
 def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str, float]:
-    """What one question adds to each metric, by its scored samples; a metric that it cannot tell is absent. `pass@k`
-    (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by EM, with k samples."""
+    """What one question adds to each metric, by its scored samples; a metric that it cannot tell is
+    absent. `pass@k` (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by
+    EM, with k samples."""
     if not samples:
         return {}
     fields = {name: [getattr(row, name) for row in samples] for name in METRICS}
-    known = {name: [float(value) for value in found if value is not None] for name, found in fields.items()}
+    known = {
+        name: [float(value) for value in found if value is not None]
+        for name, found in fields.items()
+    }
     values = {name: sum(found) / len(found) for name, found in known.items() if found}
     right = known["em"]
     for k in ks:
@@ -119,5 +141,7 @@ def macro(sets: Mapping[str, Line]) -> Line:
     found = list(sets.values())
     shared = [name for name in found[0].estimates if all(name in line.estimates for line in found)]
     means = {name: together([line.estimates[name] for line in found]) for name in shared}
-    rows, void, failures = (sum(getattr(line, name) for line in found) for name in ("rows", "void", "failures"))
+    rows, void, failures = (
+        sum(getattr(line, name) for line in found) for name in ("rows", "void", "failures")
+    )
     return Line("macro average", rows, void, failures, means)

@@ -1,5 +1,5 @@
-"""A batch of answers becomes a batch of decisions: by rule, by exact match, from memory, or by asking further. Only
-verdicts are remembered, never failures."""
+"""A batch of answers becomes a batch of decisions: by rule, by exact match, from memory, or by
+asking further. Only verdicts are remembered, never failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ Key = tuple[str, tuple[str, ...], str, str]
 
 @dataclass(frozen=True)
 class Item:
-    """An answer to decide: the question, the answers that are right, the one that was handed in (None: none was); `rubric`:
-    what a good answer to this question has."""
+    """An answer to decide: the question, the answers that are right, the one that was handed in
+    (None: none was); `rubric`: what a good answer to this question has."""
 
     question: str
     golds: Sequence[str]
@@ -36,15 +36,15 @@ class Further(Protocol):
 
 
 class AnswerJudge:
-    """The whole judge. `further` None: what does not match exactly is wrong. `cache`: verdicts kept, oldest use first
-    to go (0: none)."""
+    """The whole judge. `further` None: what does not match exactly is wrong. `cache`: verdicts
+    kept, oldest use first to go (0: none)."""
 
     def __init__(self, further: Further | None = None, cache: int = 0) -> None:
         self._further, self._known = further, Known[Key, Grade](cache)
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
-        """A decision an item, in order; the same question, golds, rubric and answer are asked once. InputError for a gold
-        answer that normalises to nothing."""
+        """A decision an item, in order; the same question, golds, rubric and answer are asked once.
+        InputError for a gold answer that normalises to nothing."""
         decided: list[Grade | Key] = [self._first(item) for item in items]
         asked: dict[Key, Item] = {}
         for key, item in zip(decided, items, strict=True):

@@ -1,7 +1,8 @@
-"""An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the reply, or as a Fault.
-Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after the last try), `judge_refused` (any other
-status: a wrong key, model or request), `judge_format` (no reading of any try's reply), `judge_deadline` (not done within the
-time that the whole batch has). After `IN_A_ROW` failures the rest of a batch fails at once. No message holds the key."""
+"""An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the
+reply, or as a Fault. Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after
+the last try), `judge_refused` (any other status: a wrong key, model or request), `judge_format` (no
+reading of any try's reply), `judge_deadline` (not done within the time that the whole batch has).
+After `IN_A_ROW` failures the rest of a batch fails at once. No message holds the key."""
 
 import json
 import logging
@@ -23,13 +24,14 @@ T = TypeVar("T")
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
 IN_A_ROW = 8
-"""Prompts of a batch that nobody answered, one after the other, after which no other one is sent."""
+"""Prompts of a batch that nobody answered, one after the other, after which no other one is
+sent."""
 _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a time. InputError for a
-    key that is none, or would go to a sealed address."""
+    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a
+    time. InputError for a key that is none, or would go to a sealed address."""
 
     def __init__(self, cfg: JudgeConfig, seconds: float = math.inf) -> None:
         self._cfg, self._seconds = cfg, seconds
@@ -39,8 +41,8 @@ class Endpoint:
     def ask(
         self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
     ) -> list[T | Fault]:
-        """For each prompt what `read` makes of the reply, in order; a reply of which it makes None is asked for again.
-        `max_tokens`: of a reply; default `JudgeConfig.longest`. Greedy."""
+        """For each prompt what `read` makes of the reply, in order; a reply of which it makes None
+        is asked for again. `max_tokens`: of a reply; default `JudgeConfig.longest`. Greedy."""
         self._until, self._failures = time.monotonic() + self._seconds, 0
         service = Service(
             (DOWN, FORMAT),
@@ -70,19 +72,27 @@ class Endpoint:
         return found
 
     def check(self, prompt: str, read: Callable[[str], T | None]) -> None:
-        """Ask once, before a run relies on it. InputError when nothing can be read from the reply, with what to change."""
+        """Ask once, before a run relies on it. InputError when nothing can be read from the reply,
+        with what to change."""
         (found,) = self.ask([prompt], read)
         if isinstance(found, Fault):
             steps = {
                 REFUSED: f"correct judge.url, judge.model or the key in {JUDGE_KEY}",
-                FORMAT: "correct judge.url (with /v1); or take an instruction-tuned judge.model, or set "
-                "judge.format=thought when it thinks before it answers",
+                FORMAT: (
+                    "correct judge.url (with /v1); or take an instruction-tuned judge.model, or set"
+                    " judge.format=thought when it thinks before it answers"
+                ),
             }
-            rule = f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is relied on"
+            rule = (
+                f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is"
+                " relied on"
+            )
             step = "start it (ssp serve --judge MODEL), or correct judge.url"
             raise InputError(rule, found, steps.get(found.cause, step))
 
-    def _one(self, service: Service, read: Callable[[str], T | None], most: int, prompt: str) -> T | Fault:
+    def _one(
+        self, service: Service, read: Callable[[str], T | None], most: int, prompt: str
+    ) -> T | Fault:
         """One prompt to its end."""
         said = ""
         try:
@@ -103,7 +113,9 @@ class Endpoint:
         """The body of the reply. Raises Fault."""
         asked = [{"role": "user", "content": prompt}]
         body = {"model": self._cfg.model, "messages": asked, "temperature": 0.0, "max_tokens": most}
-        status, content = service.ask("POST", f"{self._url.rstrip('/')}/chat/completions", json=body)
+        status, content = service.ask(
+            "POST", f"{self._url.rstrip('/')}/chat/completions", json=body
+        )
         if status >= 300:
             raise Fault(REFUSED, f"{self._url}: status {status} {service.said(content)}")
         self._failures = 0

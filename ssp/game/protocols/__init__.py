@@ -17,7 +17,8 @@ def names() -> list[str]:
 
 
 def get(id: str) -> Protocol:
-    """The protocol with this id, or the one in this file (ends in .yaml). InputError when there is none."""
+    """The protocol with this id, or the one in this file (ends in .yaml). InputError when there is
+    none."""
     return _read(_find(id))
 
 
@@ -39,7 +40,9 @@ def training_prompt() -> str:
 @functools.cache
 def _read(path: Path) -> Protocol:
     protocol = read(path, _find)
-    rule = "a protocol of your own has an id that no shipped one has: checkpoints are told apart by it"
+    rule = (
+        "a protocol of your own has an id that no shipped one has: checkpoints are told apart by it"
+    )
     own, step = path.parent != _LIBRARY, f"write for example `id: my-{protocol.id}`"
     hold(not own or protocol.id not in names(), rule, f"{path}: id: {protocol.id}", step)
     return protocol

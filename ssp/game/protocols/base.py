@@ -1,4 +1,5 @@
-"""What a tag protocol is: prompts, turns, searches and final tags as text, and the one parser of them (law 8)."""
+"""What a tag protocol is: prompts, turns, searches and final tags as text, and the one parser of
+them (law 8)."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ HOLE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Segment:
-    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is stripped. `closed` is False
-    when the closing tag is missing: cut off, or another tag opened first. `begin`, `end`: its place, tags included."""
+    """A typed piece of text. `kind` is the tag's name, or `text` outside every tag; `text` is
+    stripped. `closed` is False when the closing tag is missing: cut off, or another tag opened
+    first. `begin`, `end`: its place, tags included."""
 
     kind: str
     text: str
@@ -42,7 +44,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Action:
-    """What a turn asks for: calls of tools (in order), or the role's result; neither when the turn is invalid."""
+    """What a turn asks for: calls of tools (in order), or the role's result; neither when the turn
+    is invalid."""
 
     calls: tuple[Call, ...] = ()
     final: str | None = None
@@ -55,9 +58,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Role:
-    """How one role is spoken to: system and user text with `{field}` holes; `final`: the tag of its result. `boxed`:
-    the result is what the last `\\boxed{}` inside that tag holds (ReSearch). `stops`: strings that end a turn; none:
-    the closing tags of a search and of the result."""
+    """How one role is spoken to: system and user text with `{field}` holes; `final`: the tag of its
+    result. `boxed`: the result is what the last `\\boxed{}` inside that tag holds (ReSearch).
+    `stops`: strings that end a turn; none: the closing tags of a search and of the result."""
 
     __pydantic_config__ = STRICT
 
@@ -70,8 +73,9 @@ class Role:
 
 @dataclass(frozen=True)
 class SearchForm:
-    """How a policy searches: between the tags `tag`. `form`: text (one query), list (a JSON list of several), or tool
-    (the JSON of a tool call); or how a call is written, with the hole {query}, such as `search("{query}")`."""
+    """How a policy searches: between the tags `tag`. `form`: text (one query), list (a JSON list of
+    several), or tool (the JSON of a tool call); or how a call is written, with the hole {query},
+    such as `search("{query}")`."""
 
     __pydantic_config__ = STRICT
 
@@ -81,10 +85,11 @@ class SearchForm:
 
 @dataclass(frozen=True)
 class ObservationForm:
-    """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line}, {contents}; `text` has
-    {documents}: the documents of one query, without white space around them. `join`: what stands between two documents,
-    `between`: between the results of two queries of one turn. `nothing`: in place of no document. `as_turn`: a message
-    of its own (role `tool`), not text inside the policy's turn."""
+    """What follows a search. `document` has the holes {n}, {id}, {title}, {text}, {first_line},
+    {contents}; `text` has {documents}: the documents of one query, without white space around them.
+    `join`: what stands between two documents, `between`: between the results of two queries of one
+    turn. `nothing`: in place of no document. `as_turn`: a message of its own (role `tool`), not
+    text inside the policy's turn."""
 
     __pydantic_config__ = STRICT
 
@@ -99,12 +104,14 @@ class ObservationForm:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One tag protocol as data; `ssp.game.protocols.library` holds them as files. `kinds`: tag names that `parse`
-    knows. `fields`: what a prompt says where the task says nothing. `template`: how a prompt is laid out when the
-    model's settings do not say. `plain`: the layout of `template=plain`. `one_line`: every text is squeezed to one line
-    with single spaces. `question_mark`: a question without one gets one. `retry`: what an invalid turn is told, with
-    the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, "" for those of the
-    layout. `offers`: the tools beside the search; they come from a role's `tools`, not from the file."""
+    """One tag protocol as data; `ssp.game.protocols.library` holds them as files. `kinds`: tag
+    names that `parse` knows. `fields`: what a prompt says where the task says nothing. `template`:
+    how a prompt is laid out when the model's settings do not say. `plain`: the layout of
+    `template=plain`. `one_line`: every text is squeezed to one line with single spaces.
+    `question_mark`: a question without one gets one. `retry`: what an invalid turn is told, with
+    the hole {final}; "" when that ends it. `end`: end-of-turn string of the model family, "" for
+    those of the layout. `offers`: the tools beside the search; they come from a role's `tools`, not
+    from the file."""
 
     __pydantic_config__ = STRICT
 
@@ -124,8 +131,8 @@ class Protocol:
     offers: tuple[Offer, ...] = ()
 
     def offering(self, offers: Sequence[Offer]) -> Protocol:
-        """This protocol with these tools beside the search: where calls are not JSON, with a tag for each. InputError for
-        a name that has a meaning here already."""
+        """This protocol with these tools beside the search: where calls are not JSON, with a tag
+        for each. InputError for a name that has a meaning here already."""
         taken = {*self.kinds, TOOL} - {offer.name for offer in self.offers}
         for offer in offers:
             rule = f"a tool has a name of its own under protocol {self.id}"
@@ -133,11 +140,22 @@ class Protocol:
             taken.add(offer.name)
         tags = () if self.search.form == "tool" else (offer.name for offer in offers)
         spoken = replace(self, kinds=(*self.kinds, *tags))
-        return replace(spoken, offers=tuple(offer.cleaned(spoken.clean) for offer in offers)) if offers else self
+        return (
+            replace(spoken, offers=tuple(offer.cleaned(spoken.clean) for offer in offers))
+            if offers
+            else self
+        )
 
     def naming(self, tools: Sequence[str]) -> Protocol:
-        """This protocol with these tools, of which nothing but their names is known: for texts that are on record."""
-        return self.offering([Offer(name) for name in dict.fromkeys(tools) if name and name not in (TOOL, *self.kinds)])
+        """This protocol with these tools, of which nothing but their names is known: for texts that
+        are on record."""
+        return self.offering(
+            [
+                Offer(name)
+                for name in dict.fromkeys(tools)
+                if name and name not in (TOOL, *self.kinds)
+            ]
+        )
 
     @property
     def mark(self) -> dict[str, str | int]:
@@ -150,16 +168,28 @@ class Protocol:
         return self.search.form == "tool" and self.observation_form.as_turn
 
     def messages(self, role: str, fields: dict[str, str]) -> list[Message]:
-        """The prompt of `role` as chat messages. InputError for an unknown role or a missing field."""
+        """The prompt of `role` as chat messages. InputError for an unknown role or a missing
+        field."""
         spoken = self.role(role)
-        if self.question_mark and "question" in fields and not fields["question"].rstrip().endswith(("?", "？")):
+        if (
+            self.question_mark
+            and "question" in fields
+            and not fields["question"].rstrip().endswith(("?", "？"))
+        ):
             fields = {**fields, "question": fields["question"].rstrip() + "?"}
-        known = {**self.fields, **{name: self.uncontrolled(value) for name, value in fields.items()}}
+        known = {
+            **self.fields,
+            **{name: self.uncontrolled(value) for name, value in fields.items()},
+        }
         if missing := sorted(set(HOLE.findall(spoken.system + spoken.user)) - set(known)):
             rule = f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}"
             raise InputError(rule, f"fields {sorted(fields)}", "give every field of the prompt")
         texts = [("system", spoken.system), ("user", spoken.user)]
-        filled = [(who, self._tidy(HOLE.sub(lambda hole: known[hole[1]], text))) for who, text in texts if text]
+        filled = [
+            (who, self._tidy(HOLE.sub(lambda hole: known[hole[1]], text)))
+            for who, text in texts
+            if text
+        ]
         if self.offers and not self.offers_tool:  # of which no chat template tells
             told = "\n".join(map(self._told, self.offers))
             who, text = filled[0]
@@ -176,12 +206,13 @@ class Protocol:
         return f"<{tag}> {body} </{tag}> {offer.description}"
 
     def render(self, role: str, fields: dict[str, str], template: str = "") -> str:
-        """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as in `messages`, and
-        for `tokenizer`, of which only `renderer.Renderer` knows."""
+        """The prompt of `role` as text, in `template` (default: the protocol's own). InputError as
+        in `messages`, and for `tokenizer`, of which only `renderer.Renderer` knows."""
         return lay_out(self.messages(role, fields), template or self.template, self.plain)
 
     def parse(self, text: str) -> list[Segment]:
-        """Typed segments in order; a tag that opens inside another one ends that one unclosed. Never raises."""
+        """Typed segments in order; a tag that opens inside another one ends that one unclosed.
+        Never raises."""
         segments: list[Segment] = []
         kind, begin, start = TEXT, 0, 0
 
@@ -202,15 +233,20 @@ class Protocol:
         return segments
 
     def stops(self, role: str, searching: bool = True) -> tuple[str, ...]:
-        """Strings that end a turn of `role`, beside the end of turn of the model's family; `searching` False: a search
-        does not (self-search). A turn's text contains the string that ended it."""
+        """Strings that end a turn of `role`, beside the end of turn of the model's family;
+        `searching` False: a search does not (self-search). A turn's text contains the string that
+        ended it."""
         spoken, search = self.role(role), f"</{self.search.tag}>"
-        named = spoken.stops or (f"</{spoken.final}>", *(() if self.observation_form.as_turn else (search,)))
+        named = spoken.stops or (
+            f"</{spoken.final}>",
+            *(() if self.observation_form.as_turn else (search,)),
+        )
         named += tuple(f"</{offer.name}>" for offer in self.offers if offer.name in self.kinds)
         return named if searching else tuple(stop for stop in named if stop != search)
 
     def action(self, role: str, turn: str) -> Action:
-        """What `turn` asks for: its last segment decides, text outside the tags aside. Never raises."""
+        """What `turn` asks for: its last segment decides, text outside the tags aside. Never
+        raises."""
         asked = self.calls(turn)
         return Action(asked) if asked else Action(final=self.final(role, turn))
 
@@ -226,12 +262,15 @@ class Protocol:
         return Action(self.calls(turn)).queries
 
     def calls(self, turn: str) -> tuple[Call, ...]:
-        """The calls with which `turn` ends; none when it ends otherwise, or when what it asks for cannot be read."""
+        """The calls with which `turn` ends; none when it ends otherwise, or when what it asks for
+        cannot be read."""
         last, names = self.last_search(turn), [TOOL, *(offer.name for offer in self.offers)]
         if self.search.form == "tool":
             if last is None:
                 return calls.bare_call(self.uncontrolled(turn), names)
-            return calls.read([s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed], names)
+            return calls.read(
+                [s.text for s in self.parse(turn) if s.kind == self.search.tag and s.closed], names
+            )
         for offer in self.offers:
             if (own := self._last(turn, offer.name)) is not None:
                 return calls.tagged(offer, own.text)
@@ -244,22 +283,33 @@ class Protocol:
 
     def _last(self, turn: str, tag: str) -> Segment | None:
         """The last segment outside text, when it is a closed `tag`."""
-        last = next((segment for segment in reversed(self.parse(turn)) if segment.kind != TEXT), None)
+        last = next(
+            (segment for segment in reversed(self.parse(turn)) if segment.kind != TEXT), None
+        )
         return last if last is not None and last.kind == tag and last.closed else None
 
     def bodies(self, documents: Sequence[Document]) -> str:
-        """The documents as this protocol shows them, without any of its tags and any model's control strings: the corpus
-        must not speak for the environment."""
+        """The documents as this protocol shows them, without any of its tags and any model's
+        control strings: the corpus must not speak for the environment."""
 
         def shown(n: int, document: Document) -> str:
             if isinstance(document, ToolResult):  # which has no title
                 return self.clean(document.contents)
-            values = {"id": document.id, "title": document.title, "text": document.text, "contents": document.contents}
+            values = {
+                "id": document.id,
+                "title": document.title,
+                "text": document.text,
+                "contents": document.contents,
+            }
             values["first_line"] = document.contents.split("\n", 1)[0]
             clean = {name: self.clean(value) for name, value in values.items()}
-            return HOLE.sub(lambda hole: {**clean, "n": str(n)}[hole[1]], self.observation_form.document)
+            return HOLE.sub(
+                lambda hole: {**clean, "n": str(n)}[hole[1]], self.observation_form.document
+            )
 
-        return self._tidy(self.observation_form.join.join(map(shown, itertools.count(1), documents)))
+        return self._tidy(
+            self.observation_form.join.join(map(shown, itertools.count(1), documents))
+        )
 
     def observation(self, *results: Sequence[Document]) -> str:
         """The text that follows a turn's searches, one result list a query."""

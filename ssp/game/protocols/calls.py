@@ -1,4 +1,5 @@
-"""What stands inside a turn's tags: queries in their written forms, calls of tools, boxed results. Nothing here raises."""
+"""What stands inside a turn's tags: queries in their written forms, calls of tools, boxed results.
+Nothing here raises."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Offer:
 
     @property
     def alone(self) -> str:
-        """The one argument that it has, where that is a text: its name. Between tags it is written as it is."""
+        """The one argument that it has, where that is a text: its name. Between tags it is written
+        as it is."""
         known: dict[str, Any] = self.parameters.get("properties", {})
         types = [isinstance(value, dict) and value.get("type") for value in known.values()]
         return next(iter(known)) if types == ["string"] else ""
@@ -43,11 +45,14 @@ class Offer:
 
 _QUERY = {"query": {"type": "string", "description": "what to look for, in a few words"}}
 _TAKES = {"type": "object", "properties": _QUERY, "required": ["query"]}
-SEARCH = Offer(TOOL, "Searches the document collection and returns the passages that fit best.", _TAKES)
+SEARCH = Offer(
+    TOOL, "Searches the document collection and returns the passages that fit best.", _TAKES
+)
 
 
 class Call(NamedTuple):
-    """A call that a policy wrote. `text`: what a search looks for; of another tool the JSON of its arguments."""
+    """A call that a policy wrote. `text`: what a search looks for; of another tool the JSON of its
+    arguments."""
 
     tool: str
     text: str
@@ -64,12 +69,17 @@ DEEPEST = 32
 
 
 def split(text: str, form: str) -> tuple[str, ...]:
-    """The queries in a search tag. `form`: text (all of it is one), list (a JSON list, or one), or how
+    """The queries in a search tag. `form`: text (all of it is one), list (a JSON list, or one), or
+    how
     a call is written, with the hole {query}: what stands in its place."""
     if HOLE in form:
         before, _, after = (part.strip() for part in form.partition(HOLE))
         call = text.strip()
-        fits = len(call) > len(before) + len(after) and call.startswith(before) and call.endswith(after)
+        fits = (
+            len(call) > len(before) + len(after)
+            and call.startswith(before)
+            and call.endswith(after)
+        )
         query = call[len(before) : len(call) - len(after)] if fits else ""
         return () if after and after in query else _texts([query])  # one call a block
     value = _json(text) if form == "list" else None
@@ -77,20 +87,23 @@ def split(text: str, form: str) -> tuple[str, ...]:
 
 
 def read(bodies: Sequence[str], names: Sequence[str]) -> tuple[Call, ...]:
-    """A turn's calls of the tools `names`: JSON `{"name": "search", "arguments": {"query": ...}}` in each body. The query
-    may be a list of them. One call that cannot be read makes the whole turn unreadable: ()."""
+    """A turn's calls of the tools `names`: JSON `{"name": "search", "arguments": {"query": ...}}`
+    in each body. The query may be a list of them. One call that cannot be read makes the whole turn
+    unreadable: ()."""
     asked = [_read(_json(body), names) for body in bodies]
     return tuple(call for calls in asked for call in calls) if all(asked) else ()
 
 
 def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
-    """The calls of a turn that is a tool call without tags, thoughts aside, as Llama writes it; () for any other."""
+    """The calls of a turn that is a tool call without tags, thoughts aside, as Llama writes it; ()
+    for any other."""
     call = turn.rpartition("</think>")[2].strip()
     return read([call], names) if call.startswith("{") else ()
 
 
 def tagged(offer: Offer, text: str) -> tuple[Call, ...]:
-    """The call in a tag of its own: its one text, or the JSON of its arguments; () when that cannot be read."""
+    """The call in a tag of its own: its one text, or the JSON of its arguments; () when that cannot
+    be read."""
     return call_of(offer.name, {offer.alone: text} if offer.alone and text.strip() else _json(text))
 
 
@@ -102,8 +115,13 @@ def written(query: str, form: str) -> str:
 
 
 def call_of(name: str, given: Any) -> tuple[Call, ...]:
-    """The call of a tool with the arguments `given`; () for what is no object, or cannot be handed on as JSON."""
-    return (Call(name, text),) if isinstance(given, dict) and _texts([name, text := _dump(given)]) else ()
+    """The call of a tool with the arguments `given`; () for what is no object, or cannot be handed
+    on as JSON."""
+    return (
+        (Call(name, text),)
+        if isinstance(given, dict) and _texts([name, text := _dump(given)])
+        else ()
+    )
 
 
 def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
@@ -116,19 +134,29 @@ def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
     if call["name"] != TOOL:
         return call_of(call["name"], given)
     asked = given.get("query", given.get("queries", given.get("query_list")))
-    return tuple(Call(TOOL, query) for query in _texts(asked if isinstance(asked, list) else [asked]))
+    return tuple(
+        Call(TOOL, query) for query in _texts(asked if isinstance(asked, list) else [asked])
+    )
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
-    """The values, stripped; () when one of them is not a text, is empty, or holds half of a surrogate pair."""
-    texts = tuple(value.strip() for value in values if isinstance(value, str) and not _HALF.search(value))
+    """The values, stripped; () when one of them is not a text, is empty, or holds half of a
+    surrogate pair."""
+    texts = tuple(
+        value.strip() for value in values if isinstance(value, str) and not _HALF.search(value)
+    )
     return texts if len(texts) == len(values) and all(texts) else ()
 
 
 def _dump(arguments: dict[str, Any]) -> str:
-    """Their JSON; "" for what JSON has no number for, or what is nested too deeply to be handed on."""
+    """Their JSON; "" for what JSON has no number for, or what is nested too deeply to be handed
+    on."""
     try:
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False) if _shallow(arguments, DEEPEST) else ""
+        return (
+            json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+            if _shallow(arguments, DEEPEST)
+            else ""
+        )
     except ValueError:
         return ""
 
@@ -154,7 +182,8 @@ def _json(text: str) -> Any:
 
 
 def boxed(text: str) -> str | None:
-    """What the last `\\boxed{...}` holds, braces counted; None when there is none or it is not closed. Linear."""
+    """What the last `\\boxed{...}` holds, braces counted; None when there is none or it is not
+    closed. Linear."""
     start = text.rfind(BOX)
     if start < 0:
         return None

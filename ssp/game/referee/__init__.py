@@ -1,4 +1,5 @@
-"""Who checks: rules first, then a verifier that must answer from the proposer's evidence, then that evidence itself."""
+"""Who checks: rules first, then a verifier that must answer from the proposer's evidence, then that
+evidence itself."""
 
 from ssp.game.referee.referee import CHECKS, EndpointVerifier, EngineVerifier, Referee
 from ssp.game.referee.rules import RULES

@@ -1,6 +1,6 @@
-"""The evidence check: does what the verifier wrote prove its answer from the proposer's own documents? What was quoted
-must *stand* in documents that the proposer's own searches showed, and must *lead* to the target. It keeps a weak
-verifier from completing a false fact with the target."""
+"""The evidence check: does what the verifier wrote prove its answer from the proposer's own
+documents? What was quoted must *stand* in documents that the proposer's own searches showed, and
+must *lead* to the target. It keeps a weak verifier from completing a false fact with the target."""
 
 import itertools
 import re
@@ -19,16 +19,19 @@ Test = Callable[[Episode, str, Protocol, str], bool]
 FEWEST_WORDS = 3
 """A shorter quote proves nothing by standing somewhere, unless it is the answer."""
 
-_QUOTE = regex.compile(r"<quote\s+id\s*=\s*([\"'])((?:(?!\1)[^<>])*)\1\s*>((?:(?!</?quote\b).)*)</quote>", regex.S)
+_QUOTE = regex.compile(
+    r"<quote\s+id\s*=\s*([\"'])((?:(?!\1)[^<>])*)\1\s*>((?:(?!</?quote\b).)*)</quote>", regex.S
+)
 _OPENING = regex.compile(r"<quote\b")
 _STOP = re.compile(r"(?<!\S)\.(?!\S)")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output); True: it is proven.
-    `stands`: something was quoted, and all that was stands in the proposer's own documents. `leads`: it says the target.
-    `counts`: it has as many quotes as the data row asks for searches."""
+    """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output);
+    True: it is proven. `stands`: something was quoted, and all that was stands in the proposer's
+    own documents. `leads`: it says the target. `counts`: it has as many quotes as the data row asks
+    for searches."""
 
     stands: Test
     leads: Test
@@ -41,16 +44,19 @@ def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: st
 
 
 def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
-    """Each `<think>` holds one whole sentence of the documents, word for word (the generated world)."""
+    """Each `<think>` holds one whole sentence of the documents, word for word (the generated
+    world)."""
     bodies = [_STOP.split(protocol.bodies([document]))[:-1] for document in episode.documents]
     known = {tuple(sentence.split()) for sentences in bodies for sentence in sentences} - {()}
     quotes = [segment for segment in protocol.parse(output) if segment.kind == "think"]
-    return bool(quotes) and all(quote.closed and tuple(quote.text.split()) in known for quote in quotes)
+    return bool(quotes) and all(
+        quote.closed and tuple(quote.text.split()) in known for quote in quotes
+    )
 
 
 def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
-    """Sentence i says `e_i relation_i e_i+1`: from the question's first word by its relations, in order, to the target.
-    Sentences that are true but answer another question fail here."""
+    """Sentence i says `e_i relation_i e_i+1`: from the question's first word by its relations, in
+    order, to the target. Sentences that are true but answer another question fail here."""
     place, *relations = words(episode.final or "") or [""]
     quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
     for relation, quote in itertools.zip_longest(relations, quotes):
@@ -61,13 +67,17 @@ def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) 
 
 
 def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
-    """Each span of `<quote id="...">span</quote>` stands in a document of the proposer's, spelling aside. It has at least
-    `FEWEST_WORDS` words, or is the target itself. The id says where to look; a small model copies words better than
-    ids, and words that stand in another of these documents prove as much."""
+    """Each span of `<quote id="...">span</quote>` stands in a document of the proposer's, spelling
+    aside. It has at least `FEWEST_WORDS` words, or is the target itself. The id says where to look;
+    a small model copies words better than ids, and words that stand in another of these documents
+    prove as much."""
     quotes = _quotes(output)
-    known = [tokens(part) for document in episode.documents for part in (document.title, document.text)]
+    known = [
+        tokens(part) for document in episode.documents for part in (document.title, document.text)
+    ]
     return bool(quotes) and all(
-        (count(span) >= FEWEST_WORDS or names(span, target)) and any(within(_core(span), part) for part in known)
+        (count(span) >= FEWEST_WORDS or names(span, target))
+        and any(within(_core(span), part) for part in known)
         for span in quotes
     )
 
@@ -100,7 +110,8 @@ def _quotes(output: str) -> list[str]:
 
 
 def _core(span: str) -> list[str]:
-    """The span's tokens without the marks around it: writers end a quote with a full stop of their own."""
+    """The span's tokens without the marks around it: writers end a quote with a full stop of their
+    own."""
     parts = tokens(span)
     spoken = [at for at, part in enumerate(parts) if words(part)]
     return parts[spoken[0] : spoken[-1] + 1] if spoken else []

@@ -1,5 +1,6 @@
-"""The referee's rules: each one a function with an id that says whether a question broke it, from the proposer's
-episode alone. `referee.rules` names the rules of a run, in the order in which they are asked."""
+"""The referee's rules: each one a function with an id that says whether a question broke it, from
+the proposer's episode alone. `referee.rules` names the rules of a run, in the order in which they
+are asked."""
 
 from collections.abc import Callable
 
@@ -42,8 +43,11 @@ def not_a_question(episode: Episode, target: str, cfg: RefereeConfig, protocol: 
     return not text.endswith("?") or text.count("?") > 1 or len(words(text)) < 2
 
 
-def too_many_relations(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
-    """The generated world's length: more than `max_relations` words between the first one and the question mark."""
+def too_many_relations(
+    episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol
+) -> bool:
+    """The generated world's length: more than `max_relations` words between the first one and the
+    question mark."""
     return len((episode.final or "").replace("?", " ").split()) - 1 > cfg.max_relations
 
 
@@ -59,11 +63,18 @@ def no_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Pro
 
 def no_search(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
     """Fewer than two searches showed a document (SSP)."""
-    return sum(tool == "search" and hits > 0 for (tool, _), hits in zip(episode.calls, episode.hits, strict=False)) < 2
+    return (
+        sum(
+            tool == "search" and hits > 0
+            for (tool, _), hits in zip(episode.calls, episode.hits, strict=False)
+        )
+        < 2
+    )
 
 
 def repeated_query(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
-    """Two searches asked for the same, but for case, accents, spaces or the punctuation around it."""
+    """Two searches asked for the same, but for case, accents, spaces or the punctuation around
+    it."""
     queries = [fold(query).strip(" .,;:!?\"'。、「」") for query in episode.searches]
     return len(set(queries)) < len(queries)
 
@@ -73,15 +84,27 @@ def answer_in_query(episode: Episode, target: str, cfg: RefereeConfig, protocol:
     return any(names(query, target) for query in episode.searches)
 
 
-_OF_QUESTIONS = (malformed, empty, too_short, too_long, too_few_words, not_a_question, too_many_relations, leakage)
+_OF_QUESTIONS = (
+    malformed,
+    empty,
+    too_short,
+    too_long,
+    too_few_words,
+    not_a_question,
+    too_many_relations,
+    leakage,
+)
 _OF_SEARCHES = (no_evidence, no_search, repeated_query, answer_in_query)
 RULES: dict[str, Rule] = {rule.__name__: rule for rule in (*_OF_QUESTIONS, *_OF_SEARCHES)}
 """Rule id → function; asked of every episode before any model is."""
 
 
 def broken_rule(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> str:
-    """Id of the first of `cfg.rules` that the episode broke, "" when it kept all. `malformed` is always asked first."""
-    return next((id for id in ("malformed", *cfg.rules) if RULES[id](episode, target, cfg, protocol)), "")
+    """Id of the first of `cfg.rules` that the episode broke, "" when it kept all. `malformed` is
+    always asked first."""
+    return next(
+        (id for id in ("malformed", *cfg.rules) if RULES[id](episode, target, cfg, protocol)), ""
+    )
 
 
 def least_searches(cfg: RefereeConfig) -> int:

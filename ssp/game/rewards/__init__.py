@@ -1,4 +1,5 @@
-"""Rewards by name: `get("em")(response, golds)`. A reward reads the response only, and a void never gets here (law 2)."""
+"""Rewards by name: `get("em")(response, golds)`. A reward reads the response only, and a void never
+gets here (law 2)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,8 @@ GIVEN = ("answer", "judged", "score", "turns", "ended", "observed")
 """What the game fills in for a function that takes it: see `ssp.game.rewards.score`."""
 
 _KNOWN: dict[str, Reward] = {
-    function.__name__: function for function in (em, sub_em, f1, format_em, research, ssrl, ssp, graded, math)
+    function.__name__: function
+    for function in (em, sub_em, f1, format_em, research, ssrl, ssp, graded, math)
 }
 
 
@@ -25,19 +27,24 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Reward:
-    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. A known one, or a user's
-    function by its place (`file.py:function`, `package.module.function`). InputError else."""
+    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. A known
+    one, or a user's function by its place (`file.py:function`, `package.module.function`).
+    InputError else."""
     if name in _KNOWN:
         return _KNOWN[name]
     module, _, path = name.partition(":") if ":" in name else name.rpartition(".")
     if module and path:
         return imported(f"{module}:{path}", name, "(response, golds)", "", [])
-    rule = f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as my_file.py:function"
+    rule = (
+        f"a reward (solver.reward) is one of {', '.join(names())}, or a function's place such as"
+        " my_file.py:function"
+    )
     raise InputError(rule, name or "''", "use one of these names")
 
 
 def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_options") -> None:
-    """InputError unless `name` is a reward that takes `options`. `key` names them in the message."""
+    """InputError unless `name` is a reward that takes `options`. `key` names them in the
+    message."""
     check_options(get(name), options, key, GIVEN)
 
 

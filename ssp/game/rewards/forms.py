@@ -1,12 +1,22 @@
-"""Rewards that look at the form of the response: Search-R1's `format_em`, ReSearch's `research` and SSRL's `ssrl`. They
-read the response alone (seeds D12, D13); an end-of-turn token at its end breaks no form."""
+"""Rewards that look at the form of the response: Search-R1's `format_em`, ReSearch's `research` and
+SSRL's `ssrl`. They read the response alone (seeds D12, D13); an end-of-turn token at its end breaks
+no form."""
 
 import re
 from collections.abc import Sequence
 
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import BOX, boxed
-from ssp.game.rewards.match import SEARCH_R1, blocks, em, handed_in, spoken, token_f1, wanted, without_end
+from ssp.game.rewards.match import (
+    SEARCH_R1,
+    blocks,
+    em,
+    handed_in,
+    spoken,
+    token_f1,
+    wanted,
+    without_end,
+)
 
 _TAG = r"</?(?:think|search|information|answer)>"
 _FORM = re.compile(
@@ -15,11 +25,16 @@ _FORM = re.compile(
     ).replace("X", rf"(?:(?!{_TAG}).)*+"),
     re.DOTALL,
 )
-"""Think, search and information any number of times, then think and answer; white space only between the blocks."""
+"""Think, search and information any number of times, then think and answer; white space only
+between the blocks."""
 
 
 def format_em(
-    response: str, golds: Sequence[str], structure: float = 0.2, final: float = 0.1, retrieval: float = 0.0
+    response: str,
+    golds: Sequence[str],
+    structure: float = 0.2,
+    final: float = 0.1,
+    retrieval: float = 0.0,
 ) -> float:
     """Search-R1 v0.3's `qa_em_format` (seeds SR-32), without partial credit for the answer itself:
 
@@ -30,7 +45,8 @@ def format_em(
         no            yes      no      final
         no            no       -       0
 
-    The answer is the last `<answer>` block outside `<information>`. InputError for a gold that normalises to nothing."""
+    The answer is the last `<answer>` block outside `<information>`. InputError for a gold that
+    normalises to nothing."""
     right = em(response, golds, handed_in(response, SEARCH_R1))
     formed = _FORM.fullmatch(without_end(response)) is not None
     if right:
@@ -46,8 +62,8 @@ GOOD_FORM = 0.1
 
 
 def research(response: str, golds: Sequence[str], ended: bool = True) -> float:
-    """0, 0.1, or an F1 in (0, 1]; 0 too when the response was cut off (not `ended`). InputError for a gold that
-    normalises to nothing."""
+    """0, 0.1, or an F1 in (0, 1]; 0 too when the response was cut off (not `ended`). InputError for
+    a gold that normalises to nothing."""
     wanted(golds)
     if not ended or not _boxed_once(response):
         return 0.0
@@ -56,7 +72,8 @@ def research(response: str, golds: Sequence[str], ended: bool = True) -> float:
 
 
 def _boxed_once(text: str) -> bool:
-    """As many <think> as </think> and at least one, one answer with a box, and each search followed by its result."""
+    """As many <think> as </think> and at least one, one answer with a box, and each search followed
+    by its result."""
     if not text.count("<think>") == text.count("</think>") > 0:
         return False
     if not text.count("<answer>") == text.count("</answer>") == 1:
@@ -88,22 +105,34 @@ ENOUGH_THOUGHTS, MOST_THOUGHTS = 2, 8
 
 
 def ssrl(response: str, golds: Sequence[str], answer_weight: float = 0.9) -> float:
-    """`answer_weight` x EM of the last `<answer>` block outside `<information>` + (1 - `answer_weight`) x `form`.
-    InputError for a gold that normalises to nothing."""
-    return answer_weight * em(response, golds, handed_in(response, SEARCH_R1)) + (1.0 - answer_weight) * form(response)
+    """`answer_weight` x EM of the last `<answer>` block outside `<information>` + (1 -
+    `answer_weight`) x `form`. InputError for a gold that normalises to nothing."""
+    return answer_weight * em(response, golds, handed_in(response, SEARCH_R1)) + (
+        1.0 - answer_weight
+    ) * form(response)
 
 
 def form(response: str) -> float:
-    """Score of the form in [0, 1]: 0 when a rule is broken, else min(1, t/2) min(t, s+1) / max(t, s+1). t and s count
-    the thoughts and the searches; more than 8 thoughts are worth 0. Broken: tags in another order than `_TAGS`, any
-    other `<...>`, an empty block or a copied placeholder, a query of several lines."""
+    """Score of the form in [0, 1]: 0 when a rule is broken, else min(1, t/2) min(t, s+1) / max(t,
+    s+1). t and s count the thoughts and the searches; more than 8 thoughts are worth 0. Broken:
+    tags in another order than `_TAGS`, any other `<...>`, an empty block or a copied placeholder, a
+    query of several lines."""
     text = without_end(response).strip()
-    angles = re.findall(r"<[^>]+>", text[: text.rfind(">") + 1])  # up to there, so that it is linear
-    if not (text.startswith("<think>") and text.endswith("</answer>") and _TAGS.fullmatch("".join(angles))):
+    # up to there, so that it is linear
+    angles = re.findall(r"<[^>]+>", text[: text.rfind(">") + 1])
+    if not (
+        text.startswith("<think>")
+        and text.endswith("</answer>")
+        and _TAGS.fullmatch("".join(angles))
+    ):
         return 0.0
     for tag, placeholder in _PLACEHOLDERS.items():
         for content in blocks(text, tag):
-            if not content.strip() or placeholder in content.lower() or (tag == "search" and "\n" in content):
+            if (
+                not content.strip()
+                or placeholder in content.lower()
+                or (tag == "search" and "\n" in content)
+            ):
                 return 0.0
     thoughts, searches = text.count("<think>"), text.count("<search>")
     if searches != text.count("<information>") or thoughts > MOST_THOUGHTS:

@@ -1,6 +1,7 @@
-"""Rewards that compare the answer with the gold answers, after Search-R1's normalisation and each the best over the
-golds. `em` and `sub_em` are Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's, `ssp` is SSP's. Each takes the answer
-that was handed in as `answer` where the caller knows it, and else reads the last `<answer>` block of the response."""
+"""Rewards that compare the answer with the gold answers, after Search-R1's normalisation and each
+the best over the golds. `em` and `sub_em` are Search-R1's (seeds SR-30, SR-31), `f1` is ReSearch's,
+`ssp` is SSP's. Each takes the answer that was handed in as `answer` where the caller knows it, and
+else reads the last `<answer>` block of the response."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,8 @@ from ssp.base.text import normalise, same
 from ssp.game.protocols import template
 
 OBSERVATIONS = ("information", "observation", "result", "tool_response")
-"""Tags in which the environment speaks, of all shipped protocols: for who does not know which one was spoken."""
+"""Tags in which the environment speaks, of all shipped protocols: for who does not know which one
+was spoken."""
 
 SEARCH_R1 = ("information",)
 """That of Search-R1 and SSRL, in whose forms any other one is text."""
@@ -19,7 +21,8 @@ ENDS = (*template.ENDS, "<end_of_turn>", "<|end|>", "</s>", "<eos>")
 
 
 def spans(text: str, tag: str) -> Iterator[tuple[int, int]]:
-    """Start and end of what stands inside each closed `<tag>` block, as `<tag>(.*?)</tag>` finds them, in linear time."""
+    """Start and end of what stands inside each closed `<tag>` block, as `<tag>(.*?)</tag>` finds
+    them, in linear time."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     end = 0
     while (start := text.find(opening, end)) >= 0:
@@ -37,7 +40,8 @@ def blocks(text: str, tag: str) -> list[str]:
 
 
 def spoken(response: str, observed: Sequence[str] = OBSERVATIONS) -> str:
-    """The response without its closed observation blocks (tags `observed`): what the policy itself said."""
+    """The response without its closed observation blocks (tags `observed`): what the policy itself
+    said."""
     for tag in observed:
         kept, at = [], 0
         for start, end in spans(response, tag):
@@ -69,7 +73,8 @@ _WHOLE = ("yes", "no", "noanswer")
 
 
 def em(response: str, golds: Sequence[str], answer: str | None = None) -> float:
-    """1 when the answer equals any gold, else 0. InputError for a gold that normalises to nothing."""
+    """1 when the answer equals any gold, else 0. InputError for a gold that normalises to
+    nothing."""
     return float(same(handed_in(response) if answer is None else answer, golds))
 
 
@@ -85,7 +90,8 @@ def f1(response: str, golds: Sequence[str], answer: str | None = None) -> float:
 
 
 def token_f1(answer: str, golds: Sequence[str]) -> float:
-    """F1 of the words of `answer` and of a gold, the best over the golds; yes, no and noanswer match whole or not."""
+    """F1 of the words of `answer` and of a gold, the best over the golds; yes, no and noanswer
+    match whole or not."""
     found = normalise(answer)
     ours = Counter(found.split())
 
@@ -110,14 +116,22 @@ MOST_TAGS = 10
 SPAM_FACTOR = 0.25
 
 
-def ssp(response: str, golds: Sequence[str], judged: bool | None = None, answer: str | None = None) -> float:
-    """1 when the answer matches a gold or `judged` is True, x 0.25 with more than 10 opening or closing answer tags;
-    else 0. InputError as for `em`."""
+def ssp(
+    response: str, golds: Sequence[str], judged: bool | None = None, answer: str | None = None
+) -> float:
+    """1 when the answer matches a gold or `judged` is True, x 0.25 with more than 10 opening or
+    closing answer tags; else 0. InputError as for `em`."""
     if not em(response, golds, answer) and not judged:
         return 0.0
-    return SPAM_FACTOR if max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS else 1.0
+    return (
+        SPAM_FACTOR
+        if max(response.count("<answer>"), response.count("</answer>")) > MOST_TAGS
+        else 1.0
+    )
 
 
-def graded(response: str, golds: Sequence[str], score: float | None = None, answer: str | None = None) -> float:
+def graded(
+    response: str, golds: Sequence[str], score: float | None = None, answer: str | None = None
+) -> float:
     """The judge's score of the answer, in [0, 1]; without a judge that gives one `em`."""
     return em(response, golds, answer) if score is None else score

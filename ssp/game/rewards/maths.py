@@ -1,6 +1,7 @@
-"""Boxed mathematics: right when the last `\\boxed{...}` equals a gold as mathematics, by the `math-verify` library. An
-answer may be a tower of powers that no computer finishes, and the library's own time-outs fail outside a main thread. So it
-runs in a process with a limit of processor time and memory (`maths_child`), and an answer that exceeds it is wrong."""
+"""Boxed mathematics: right when the last `\\boxed{...}` equals a gold as mathematics, by the
+`math-verify` library. An answer may be a tower of powers that no computer finishes, and the
+library's own time-outs fail outside a main thread. So it runs in a process with a limit of
+processor time and memory (`maths_child`), and an answer that exceeds it is wrong."""
 
 import json
 import signal
@@ -20,12 +21,14 @@ LONGEST = 1000
 
 CPU_SECONDS = 3
 DEADLINE = 120.0
-"""Seconds of waiting for one comparison, the library's start included, before the process counts as broken."""
+"""Seconds of waiting for one comparison, the library's start included, before the process counts as
+broken."""
 
 
 def math(response: str, golds: Sequence[str], observed: Sequence[str] = OBSERVATIONS) -> float:
-    """1 when the last box that the policy wrote equals any gold, else 0. `observed`: the tags in which it did not
-    write. InputError for a gold that is empty or not mathematics; Fault when the comparing process breaks."""
+    """1 when the last box that the policy wrote equals any gold, else 0. `observed`: the tags in
+    which it did not write. InputError for a gold that is empty or not mathematics; Fault when the
+    comparing process breaks."""
     if not golds or not all(gold.strip(" \n\t$.,;") for gold in golds):
         raise _bad_gold(golds)
     answer = boxed(spoken(response, observed))
@@ -37,7 +40,8 @@ def math(response: str, golds: Sequence[str], observed: Sequence[str] = OBSERVAT
 
 
 class Comparer:
-    """One comparing process, started at the first need and again after it died; callers in many threads take turns."""
+    """One comparing process, started at the first need and again after it died; callers in many
+    threads take turns."""
 
     def __init__(self, cpu_seconds: int = CPU_SECONDS, deadline: float = DEADLINE) -> None:
         self._cpu_seconds, self._deadline = cpu_seconds, deadline
@@ -45,8 +49,9 @@ class Comparer:
         self._process: subprocess.Popen[str] | None = None
 
     def equal(self, gold: str, answer: str) -> bool:
-        """True when the two LaTeX expressions are equal; an answer that exceeds its processor time is not. InputError
-        for a gold that cannot be read; Fault `math_verify` when the process breaks or says nothing."""
+        """True when the two LaTeX expressions are equal; an answer that exceeds its processor time
+        is not. InputError for a gold that cannot be read; Fault `math_verify` when the process
+        breaks or says nothing."""
         with self._lock:
             reply = self._ask(json.dumps([gold, answer]))
         if reply is None:
@@ -63,7 +68,12 @@ class Comparer:
     def _ask(self, line: str) -> bool | None:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(Path(__file__).with_name("maths_child.py")), str(self._cpu_seconds)],
+                [
+                    sys.executable,
+                    "-P",
+                    str(Path(__file__).with_name("maths_child.py")),
+                    str(self._cpu_seconds),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -85,7 +95,10 @@ class Comparer:
         self.close()
         if code == -signal.SIGXCPU:
             return False
-        raise Fault("math_verify", f"the comparing process ended with code {code}" if heard else "no reply in time")
+        raise Fault(
+            "math_verify",
+            f"the comparing process ended with code {code}" if heard else "no reply in time",
+        )
 
 
 def _bad_gold(golds: Sequence[str]) -> InputError:

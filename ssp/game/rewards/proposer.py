@@ -1,4 +1,5 @@
-"""What a proposer earns for a valid question, from the solver's win rate on it; `invalid_reward` prices the others."""
+"""What a proposer earns for a valid question, from the solver's win rate on it; `invalid_reward`
+prices the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,14 +16,16 @@ GIVEN = ("question", "target", "searches")
 
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
-    """Share of right attempts among the scored ones; None (the proposal is void) when fewer than ceil(n/2) are
-    scored. `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that the game was to have."""
+    """Share of right attempts among the scored ones; None (the proposal is void) when fewer than
+    ceil(n/2) are scored. `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that
+    the game was to have."""
     scored = [outcome for outcome in outcomes if outcome is not None]
     return sum(scored) / len(scored) if len(scored) >= (n + 1) // 2 else None
 
 
 def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float = 1.0) -> float:
-    """4 (left + s) (right - s), and 0 at both ends (SSP): with its left=0 and right=1, 1 at an even game."""
+    """4 (left + s) (right - s), and 0 at both ends (SSP): with its left=0 and right=1, 1 at an even
+    game."""
     return 4.0 * (left + rate) * (right - rate) if 0.0 < rate < 1.0 else 0.0
 
 
@@ -46,18 +49,33 @@ def names() -> list[str]:
 
 
 def check(kind: str, options: Mapping[str, Any]) -> None:
-    """InputError for an unknown kind, for an option that it does not take, and for a place that leads to no function."""
+    """InputError for an unknown kind, for an option that it does not take, and for a place that
+    leads to no function."""
     theirs, guide = own.is_own(kind), str(options.get(GUIDE, ""))
     rule = f"proposer.reward_options.guide is {', '.join(GUIDES)}, or my_file.py:function"
     there = own.sealed(guide) or (own.is_own(guide) and imported(guide, guide, "(question)", ""))
-    hold(not guide or guide in GUIDES or there, rule, guide, "set it to one of these, or leave it out")
-    check_options(_kind(kind), _others(options), "proposer.reward_options", GIVEN if theirs else (), 1 if theirs else 2)
+    hold(
+        not guide or guide in GUIDES or there,
+        rule,
+        guide,
+        "set it to one of these, or leave it out",
+    )
+    check_options(
+        _kind(kind),
+        _others(options),
+        "proposer.reward_options",
+        GIVEN if theirs else (),
+        1 if theirs else 2,
+    )
 
 
-def reward(kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None) -> float:
-    """What a valid question earns that the solver wins with `rate`: in [0, 1], unless `cfg.reward_options` move the
-    ends. `facts`: what a user's own function may take by the names of `GIVEN`. InputError for an unknown kind, and for
-    a user's function that raises or returns no finite number; InvariantError for a rate outside [0, 1]."""
+def reward(
+    kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None
+) -> float:
+    """What a valid question earns that the solver wins with `rate`: in [0, 1], unless
+    `cfg.reward_options` move the ends. `facts`: what a user's own function may take by the names of
+    `GIVEN`. InputError for an unknown kind, and for a user's function that raises or returns no
+    finite number; InvariantError for a rate outside [0, 1]."""
     function = _kind(kind)
     if not 0.0 <= rate <= 1.0:
         raise InvariantError(f"a win rate lies in [0, 1], not {rate}")

@@ -1,7 +1,9 @@
-"""An agent of a user's own plays in the loop's place: a function, or a program, that talks to an OpenAI-compatible endpoint
-(`player.py`). This process serves it on loopback, with a path and a key for each episode.
+"""An agent of a user's own plays in the loop's place: a function, or a program, that talks to an
+OpenAI-compatible endpoint (`player.py`). This process serves it on loopback, with a path and a key
+for each episode.
 
-What the agent's code does wrong is a fault of ours, which voids its episode (law 2); limits are the policy's."""
+What the agent's code does wrong is a fault of ours, which voids its episode (law 2); limits are the
+policy's."""
 
 from __future__ import annotations
 
@@ -44,12 +46,13 @@ MISTAKES = {
     "pydantic_ai.exceptions.UnexpectedModelBehavior",
     "pydantic_ai.exceptions.UsageLimitExceeded",
 }
-"""Exceptions by which frameworks say that the model did wrong: it called what is not there, or came to no end."""
+"""Exceptions by which frameworks say that the model did wrong: it called what is not there, or came
+to no end."""
 
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
-    """The agent that `solver.agent` names: a program, or a function that `place` finds, which may say `mistakes`. InputError
-    for another thing."""
+    """The agent that `solver.agent` names: a program, or a function that `place` finds, which may
+    say `mistakes`. InputError for another thing."""
     if named.startswith(COMMAND):
         rule = "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME"
         words = programs.words(named.removeprefix(COMMAND), rule)
@@ -64,7 +67,9 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
         from openai import AsyncOpenAI
 
     async def asked(player: Player) -> Any:
-        async with AsyncOpenAI(base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds) as client:
+        async with AsyncOpenAI(
+            base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds
+        ) as client:
             return await made(player.question, client, MODEL, player)
 
     async def solve(player: Player) -> Any:  # on a loop of its own, which it may block
@@ -87,16 +92,20 @@ def _takes_four(made: Callable[..., Any]) -> bool:
 
 
 async def _run(words: Sequence[str], player: Player) -> str:
-    """The question on the program's standard input, the answer on its output: files, since what it leaves behind may keep a
-    pipe open. What it has started in its session ends with it. A failure tells what it said last on its standard error."""
+    """The question on the program's standard input, the answer on its output: files, since what it
+    leaves behind may keep a pipe open. What it has started in its session ends with it. A failure
+    tells what it said last on its standard error."""
     told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
     env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
     with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as troubles:
         asked.write(player.question.encode())
         asked.seek(0)
-        fcntl.fcntl(troubles, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under who writes it
+        # so that it can be emptied under who writes it
+        fcntl.fcntl(troubles, fcntl.F_SETFL, os.O_APPEND)
         start, command = asyncio.create_subprocess_exec, programs.tied(words)
-        process = await start(*command, stdin=asked, stdout=answers, stderr=troubles, env=env, start_new_session=True)
+        process = await start(
+            *command, stdin=asked, stdout=answers, stderr=troubles, env=env, start_new_session=True
+        )
         try:
             while (code := process.returncode) is None and _length(answers) <= MOST:
                 await asyncio.sleep(0.05)
@@ -106,11 +115,16 @@ async def _run(words: Sequence[str], player: Player) -> str:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         answer = os.pread(answers.fileno(), MOST + 1, 0)  # at no offset that others move
-        last = os.pread(troubles.fileno(), SAID, max(0, _length(troubles) - SAID)).decode(errors="replace").strip()
+        last = (
+            os.pread(troubles.fileno(), SAID, max(0, _length(troubles) - SAID))
+            .decode(errors="replace")
+            .strip()
+        )
     if code or len(answer) > MOST:
         written = f"{len(answer)} bytes written, of {MOST} at most"
         raise RuntimeError(
-            f"{words[0]}: exit code {code}, {written}. {last or 'It said nothing on its standard error'}"
+            f"{words[0]}: exit code {code}, {written}."
+            f" {last or 'It said nothing on its standard error'}"
         )
     return answer.decode()
 
@@ -120,7 +134,12 @@ def _length(file: IO[bytes]) -> int:
 
 
 def play(
-    engine: FreeEngine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings, agent: Agent
+    engine: FreeEngine,
+    renderer: Renderer,
+    search: Search,
+    tasks: Sequence[Task],
+    settings: Settings,
+    agent: Agent,
 ) -> tuple[list[Episode], dict[str, float]]:
     """As `rollout`: all tasks, at once."""
     players = [Player(engine, renderer, search, task, settings) for task in tasks]
@@ -131,9 +150,13 @@ def play(
 
     wait(together())
     episodes = [player.episode for player in players]
-    for episode, text in zip(episodes, renderer.decode_all([episode.log.ids for episode in episodes]), strict=True):
+    for episode, text in zip(
+        episodes, renderer.decode_all([episode.log.ids for episode in episodes]), strict=True
+    ):
         episode.text = text
-    return episodes, {part: sum(p.seconds[part] for p in players) / len(players) for part in players[0].seconds}
+    return episodes, {
+        part: sum(p.seconds[part] for p in players) / len(players) for part in players[0].seconds
+    }
 
 
 async def _played(player: Player, agent: Agent, port: int) -> None:
@@ -171,19 +194,22 @@ async def _played(player: Player, agent: Agent, port: int) -> None:
         episode.tell(mistake)
     else:
         text = "" if answer is None else str(answer)
-        episode.final = text.encode("utf-8", "replace").decode().strip() or None  # half of a surrogate pair
+        # half of a surrogate pair
+        episode.final = text.encode("utf-8", "replace").decode().strip() or None
         episode.stopped = "final" if episode.final else "malformed"
 
 
 def _answers(answer: object) -> bool:
-    """Whether it is a text, a number that a policy handed in where a framework asked it for one, or none."""
+    """Whether it is a text, a number that a policy handed in where a framework asked it for one, or
+    none."""
     if isinstance(answer, numbers.Real) and math.isnan(answer):
         return False
     return answer is None or isinstance(answer, str | numbers.Real) and not isinstance(answer, bool)
 
 
 def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bool:
-    """Whether the agent, or a framework that is known, says by `error` that the policy did wrong."""
+    """Whether the agent, or a framework that is known, says by `error` that the policy did
+    wrong."""
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     return isinstance(error, mistakes) or not names.isdisjoint(MISTAKES)
 

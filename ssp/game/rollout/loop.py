@@ -1,5 +1,6 @@
-"""Who takes a turn when: in lock step, or each episode as fast as its engine and searches let it. Training, evaluation and
-`ask` all use it (law 8). With a lock-step engine the batch of every step is fixed by the tasks alone (law 7)."""
+"""Who takes a turn when: in lock step, or each episode as fast as its engine and searches let it.
+Training, evaluation and `ask` all use it (law 8). With a lock-step engine the batch of every step
+is fixed by the tasks alone (law 7)."""
 
 import time
 from collections.abc import Sequence
@@ -19,13 +20,19 @@ _SEARCHES = 64
 
 
 def rollout(
-    engine: Engine | FreeEngine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings
+    engine: Engine | FreeEngine,
+    renderer: Renderer,
+    search: Search,
+    tasks: Sequence[Task],
+    settings: Settings,
 ) -> tuple[list[Episode], dict[str, float]]:
-    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part (`generate`, `search`,
-    `search/<stage>`). Ends of an episode (`stopped`): `final` (it handed in),
-    `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long), `malformed` (one
-    invalid turn too many), `fault` (void: a Fault of search hits the episodes of that call, one of the engine all that
-    it hit). `Episode.documents` are those that the policy was shown."""
+    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part
+    (`generate`, `search`, `search/<stage>`). Ends of an episode (`stopped`): `final` (it handed
+    in),
+    `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long),
+    `malformed` (one invalid turn too many), `fault` (void: a Fault of search hits the episodes of
+    that call, one of the engine all that it hit). `Episode.documents` are those that the policy was
+    shown."""
     if settings.agent is not None and tasks:
         assert isinstance(engine, FreeEngine)  # `Config` makes it one
         return agents.play(engine, renderer, search, tasks, settings, settings.agent)
@@ -53,7 +60,9 @@ def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:
     for sampling, alike in groups.items():
         began = time.perf_counter()
         try:
-            turns = engine.step([seat.slot for seat in alike], [seat.pending for seat in alike], sampling)
+            turns = engine.step(
+                [seat.slot for seat in alike], [seat.pending for seat in alike], sampling
+            )
         except Fault as fault:
             for seat in alike:
                 seat.episode.void(fault)
@@ -65,7 +74,8 @@ def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:
 
 
 def _free(engine: FreeEngine, table: Table) -> None:
-    """Every episode on its own: its next turn is asked for as soon as what it waits for is there."""
+    """Every episode on its own: its next turn is asked for as soon as what it waits for is
+    there."""
     flying: dict[Future[Any], Seat] = {}
     began = time.perf_counter()
 

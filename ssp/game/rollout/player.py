@@ -1,13 +1,13 @@
 """One episode that an agent plays: its endpoint, its tools, its log.
 
-What the agent has generated is logged as the ids that were sampled (law 1). A request whose messages go on from those of the
-one before is the same context: what is new is appended, and not trained. Another request, of an agent that has rewritten its
-history, begins a new context, in which what is sampled there is trained."""
+What the agent has generated is logged as the ids that were sampled (law 1). A request whose
+messages go on from those of the one before is the same context: what is new is appended, and not
+trained. Another request, of an agent that has rewritten its history, begins a new context, in which
+what is sampled there is trained."""
 
 import asyncio
 import itertools
 import json
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -18,52 +18,48 @@ from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.engines.base import FreeEngine, Sampling, StopWords
-from ssp.game.protocols.calls import SEARCH, TOOL, Call, call_of, read
+from ssp.game.protocols.calls import SEARCH, TOOL, Call, read
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import Message
 from ssp.game.rollout import passages
+from ssp.game.rollout.chat import MODEL, Refused, canon, check, parsed, plain, stops_of, tools_of
 from ssp.game.rollout.settings import Settings
 from ssp.game.rollout.tools import Asked, note
 from ssp.search.hits import Search
 
-MODEL = "policy"
-"""What the model is called at the endpoint."""
 CONTEXTS = 8
 """An episode's log has at most so many times `limits.total_tokens`."""
 
-_CALL = '\n<tool_call>\n{{"name": {}, "arguments": {}}}\n</tool_call>'
-_CALLED = re.compile(r"\s*<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_ROLES = {"developer": "system", "function": "tool"}
-_TAKEN = "model messages prompt tools tool_choice parallel_tool_calls stop max_tokens max_completion_tokens"
-_OURS = "temperature top_p top_k min_p seed frequency_penalty presence_penalty repetition_penalty reasoning_effort"
-_UNHEARD = "verbosity user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention"
-KNOWN = {*_TAKEN.split(), *_OURS.split(), *_UNHEARD.split()}
-"""What a request may name: what is done, what is the run's whatever is asked for, and what changes no answer."""
-_USUAL = {"n": 1, "best_of": 1, "response_format": {"type": "text"}, "modalities": ["text"]}
-_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
-
-
-class Refused(Exception):
-    """What a client is told of a request that cannot be done."""
-
 
 class Player:
-    """What an agent is given as `tools`, and what is behind its endpoint. `url` and `key`: of that."""
+    """What an agent is given as `tools`, and what is behind its endpoint. `url` and `key`: of
+    that."""
 
-    def __init__(self, engine: FreeEngine, renderer: Renderer, search: Search, task: Task, settings: Settings) -> None:
+    def __init__(
+        self, engine: FreeEngine, renderer: Renderer, search: Search, task: Task, settings: Settings
+    ) -> None:
         self._engine, self._renderer, self._search = engine, renderer, search
         self._task, self._settings = task, settings
-        self.question, self.url, self.key = task.fields.get("question", ""), "", secrets.token_urlsafe(24)
+        self.question, self.url, self.key = (
+            task.fields.get("question", ""),
+            "",
+            secrets.token_urlsafe(24),
+        )
         self.episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
         self.seconds = {"generate": 0.0, "search": 0.0}
         self.broken: Exception | None = None  # what ends the run, of whatever the agent makes of it
         self._slots: list[int] = []
         self._turns = 0
-        self._said: list[Message] = []  # the messages of the context, the policy's last one at the end
+        # the messages of the context, the policy's last one at the end
+        self._said: list[Message] = []
         self._offered = ""  # the tools that the context shows
         self._raw: dict[str, str] = {}  # what the policy wrote, by what a client was told of it
         self._calls = itertools.count()  # which may be under way together
-        self._turn_of_one, self._seen, self._read_to = asyncio.Lock(), dict[str, Document](), dict[str, int]()
+        self._turn_of_one, self._seen, self._read_to = (
+            asyncio.Lock(),
+            dict[str, Document](),
+            dict[str, int](),
+        )
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
@@ -71,11 +67,19 @@ class Player:
         return [offer.function for offer in (SEARCH, *self._renderer.protocol.offers)]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What a tool of the role answers, as text, cut and cleaned. Fault when it fails, which voids the episode."""
+        """What a tool of the role answers, as text, cut and cleaned. Fault when it fails, which
+        voids the episode."""
         episode, began = self.episode, time.perf_counter()
         if name not in [schema["function"]["name"] for schema in self.schemas]:
             return f"there is no tool {name}"
-        if len(asked := read([json.dumps({"name": name, "arguments": arguments}, default=dict)], [name])) != 1:
+        if (
+            len(
+                asked := read(
+                    [json.dumps({"name": name, "arguments": arguments}, default=dict)], [name]
+                )
+            )
+            != 1
+        ):
             return f"the arguments of {name} cannot be read"
         (call,) = asked
         try:
@@ -89,7 +93,11 @@ class Player:
         renderer, most = self._renderer, self._settings.limits.observation_tokens
         bodies, encode, tokenizer = renderer.protocol.bodies, renderer.encode, renderer.tokenizer
         (shown,), text = passages.fit(
-            [found], most, tokenizer, lambda kept: (kept, bodies(kept[0])), lambda trial: len(encode([trial[1]])[0])
+            [found],
+            most,
+            tokenizer,
+            lambda kept: (kept, bodies(kept[0])),
+            lambda trial: len(encode([trial[1]])[0]),
         )
         kept = [document for document in shown if not isinstance(document, Mistake)]
         note(call, found, kept, self._seen, self._read_to)
@@ -113,27 +121,38 @@ class Player:
     async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /v1/chat/completions`. Refused for what cannot be done."""
         check(body)
-        listed, tools = body.get("messages"), _tools(body)
-        if not isinstance(listed, list) or not listed or not all(isinstance(message, dict) for message in listed):
+        listed, tools = body.get("messages"), tools_of(body)
+        if (
+            not isinstance(listed, list)
+            or not listed
+            or not all(isinstance(message, dict) for message in listed)
+        ):
             raise Refused("messages is a list of messages, one at least")
-        messages = [_plain(message) for message in listed]
+        messages = [plain(message) for message in listed]
         offered = json.dumps(tools)
         async with self._turn_of_one:
-            before = list(map(_canon, messages[: len(self._said)]))
-            goes_on = bool(self._said) and before == list(map(_canon, self._said)) and offered == self._offered
+            before = list(map(canon, messages[: len(self._said)]))
+            goes_on = (
+                bool(self._said)
+                and before == list(map(canon, self._said))
+                and offered == self._offered
+            )
             added = self._added(messages, tools) if goes_on else None
             text = self._rendered(messages, tools) if added is None else added
             raw, written, stopped = await self._turn(text, added is None, body)
             calling = tools and body.get("tool_choice") != "none"
-            content, calls = _parsed(raw, body, f"call-{self._turns}" if calling else "")
-            reply = {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})
-            self._said, self._offered = [*messages, _plain(reply)], offered
-            self._raw[_canon(self._said[-1])] = raw
+            content, calls = parsed(raw, body, f"call-{self._turns}" if calling else "")
+            reply = {"role": "assistant", "content": content} | (
+                {"tool_calls": calls} if calls else {}
+            )
+            self._said, self._offered = [*messages, plain(reply)], offered
+            self._raw[canon(self._said[-1])] = raw
         reason = "tool_calls" if calls else "stop" if stopped else "length"
         return self._reply("chat.completion", {"message": reply, "finish_reason": reason}, written)
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """`POST /v1/completions`: a prompt that begins with all that was read and written goes on."""
+        """`POST /v1/completions`: a prompt that begins with all that was read and written goes
+        on."""
         check(body)
         prompt = body.get("prompt")
         if not isinstance(prompt, str) or not prompt:
@@ -141,44 +160,76 @@ class Player:
         async with self._turn_of_one:
             shown = self._renderer.decode(self.episode.log.context())
             goes_on = bool(shown) and prompt.startswith(shown)
-            raw, written, stopped = await self._turn(prompt[len(shown) :] if goes_on else prompt, not goes_on, body)
+            raw, written, stopped = await self._turn(
+                prompt[len(shown) :] if goes_on else prompt, not goes_on, body
+            )
             self._said = []
-        choice = {"text": _parsed(raw, body, "")[0], "finish_reason": "stop" if stopped else "length"}
+        choice = {
+            "text": parsed(raw, body, "")[0],
+            "finish_reason": "stop" if stopped else "length",
+        }
         return self._reply("text_completion", choice, written)
 
     def _reply(self, kind: str, choice: dict[str, Any], written: int) -> dict[str, Any]:
         read = len(self.episode.log.context()) - written
-        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-        head = {"id": f"{self._task.id}-{self._turns}", "object": kind, "created": int(time.time()), "model": MODEL}
+        usage = {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+        }
+        head = {
+            "id": f"{self._task.id}-{self._turns}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": MODEL,
+        }
         return {**head, "choices": [{"index": 0, "logprobs": None, **choice}], "usage": usage}
 
     def _rendered(self, messages: Sequence[Message], tools: list[Any], reply: bool = True) -> str:
-        """The messages as the policy sees them: what it wrote as it wrote it, of others no control tokens."""
+        """The messages as the policy sees them: what it wrote as it wrote it, of others no control
+        tokens."""
         clean, shown = self._renderer.protocol.uncontrolled, list[Message]()
         for message in messages:
-            own = self._raw.get(_canon(message)) if message["role"] == "assistant" else None
-            shown.append({"role": message["role"], "content": clean(message["content"]) if own is None else own})
+            own = self._raw.get(canon(message)) if message["role"] == "assistant" else None
+            shown.append(
+                {
+                    "role": message["role"],
+                    "content": clean(message["content"]) if own is None else own,
+                }
+            )
         try:
             return self._renderer.conversation(shown, tools, reply)
-        except (InputError, AttributeError, TypeError) as error:  # also of tools that are no objects
+        except (InputError, AttributeError, TypeError) as error:
+            # also of tools that are no objects
             raise Refused(str(error)) from error
 
     def _added(self, messages: list[Message], tools: list[Any]) -> str | None:
-        """What follows the last turn, its end included; None where the template shows what was before in another way."""
+        """What follows the last turn, its end included; None where the template shows what was
+        before in another way."""
         known = len(self._said)
-        written = self._rendered(messages[: known - 1], tools) + self._raw[_canon(self._said[-1])]
-        closed, whole = self._rendered(messages[:known], tools, reply=False), self._rendered(messages, tools)
-        return whole[len(written) :] if closed.startswith(written) and whole.startswith(closed) else None
+        written = self._rendered(messages[: known - 1], tools) + self._raw[canon(self._said[-1])]
+        closed, whole = (
+            self._rendered(messages[:known], tools, reply=False),
+            self._rendered(messages, tools),
+        )
+        return (
+            whole[len(written) :]
+            if closed.startswith(written) and whole.startswith(closed)
+            else None
+        )
 
     async def _turn(self, text: str, fresh: bool, body: dict[str, Any]) -> tuple[str, int, bool]:
-        """Append `text`, in a new context when it is `fresh`, and sample. What was written without its end, its tokens, and
-        whether it ended by itself."""
+        """Append `text`, in a new context when it is `fresh`, and sample. What was written without
+        its end, its tokens, and whether it ended by itself."""
         episode, log, limits = self.episode, self.episode.log, self._settings.limits
-        text.encode()  # a ValueError where it has half of a surrogate pair, which no tokenizer takes
+        # a ValueError where it has half of a surrogate pair, which no tokenizer takes
+        text.encode()
         if not fresh and log.ids[-1] in self._renderer.ends:  # which the policy has written itself
             text = self._renderer.without_end(text)
         (ids,) = self._renderer.encode([text])
-        length = max(len(ids) + (0 if fresh else len(log.context())), (len(log) + len(ids)) // CONTEXTS)
+        length = max(
+            len(ids) + (0 if fresh else len(log.context())), (len(log) + len(ids)) // CONTEXTS
+        )
         if not episode.stopped and self._turns > limits.searches + limits.retries:
             episode.stopped = "turns"
         elif not episode.stopped and length + limits.turn_tokens > limits.total_tokens:
@@ -206,112 +257,33 @@ class Player:
             raise
         finally:
             self.seconds["generate"] += time.perf_counter() - began
-        if not drawn.ids and not episode.stopped:  # the model's own context is shorter; the engine has not read `ids`
+        # the model's own context is shorter; the engine has not read `ids`
+        if not drawn.ids and not episode.stopped:
             episode.stopped = "tokens"
         if episode.stopped:
             raise Refused(f"the episode is over: {episode.stopped}")
-        log.append_model(drawn.ids, drawn.logprobs, drawn.version if drawn.versions is None else drawn.versions)
+        log.append_model(
+            drawn.ids, drawn.logprobs, drawn.version if drawn.versions is None else drawn.versions
+        )
         ended = drawn.ids[-1:] and drawn.ids[-1] in self._renderer.ends
-        return self._renderer.decode(drawn.ids[:-1] if ended else drawn.ids), len(drawn.ids), drawn.stopped
+        return (
+            self._renderer.decode(drawn.ids[:-1] if ended else drawn.ids),
+            len(drawn.ids),
+            drawn.stopped,
+        )
 
     def _sampling(self, body: dict[str, Any]) -> Sampling:
-        """Temperature is the run's, whatever is asked for: the log-probs are those of the policy that learns."""
-        asked, stops = body.get("max_completion_tokens") or body.get("max_tokens"), _stops(body)
+        """Temperature is the run's, whatever is asked for: the log-probs are those of the policy
+        that learns."""
+        asked, stops = body.get("max_completion_tokens") or body.get("max_tokens"), stops_of(body)
         most = self._settings.limits.turn_tokens
         if asked is not None and not (isinstance(asked, int) and asked > 0):
             raise Refused("max_tokens is a number above 0")
         words = StopWords(stops, self._renderer.decode) if stops else None
-        return Sampling(self._settings.temperature, min(asked or most, most), self._renderer.ends, words)
+        return Sampling(
+            self._settings.temperature, min(asked or most, most), self._renderer.ends, words
+        )
 
     def close(self) -> None:
         """Give the slot back; a turn under way is aborted."""
         self._engine.close(self._slots)
-
-
-def check(body: object) -> None:
-    """Refused, by name, for a request that asks for what cannot be done here."""
-    if not isinstance(body, dict) or body.get("model") != MODEL:
-        raise Refused(f"a request is an object with model={MODEL}")
-    odd = [name for name, value in body.items() if name not in KNOWN and value and value != _USUAL.get(name)]
-    if odd:
-        raise Refused(f"{', '.join(odd)}: not done here, so leave it out")
-    if body.get("tool_choice") not in (None, "auto", "none"):
-        raise Refused("tool_choice is auto or none, since what a policy writes is its own")
-
-
-def _tools(body: dict[str, Any]) -> list[Any]:
-    tools = body.get("tools") or []
-    named = isinstance(tools, list) and all(isinstance(tool, dict) and _name(tool.get("function")) for tool in tools)
-    if not named:
-        raise Refused("tools is a list of functions with names")
-    return list(tools)
-
-
-def _name(function: object) -> str:
-    name = function.get("name") if isinstance(function, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _plain(message: dict[str, Any]) -> Message:
-    """A message as role and text; its calls as a policy writes them."""
-    if odd := [name for name, value in message.items() if value and name not in _MESSAGE]:
-        raise Refused(f"{', '.join(odd)} of a message: a policy reads texts and calls of tools alone")
-    content, called = message.get("content") or "", message.get("tool_calls") or []
-    if isinstance(content, list):
-        content = "".join(map(_part, content))
-    role = _ROLES.get(str(message.get("role")), str(message.get("role")))
-    if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
-        raise Refused("a message has the role system, user, assistant or tool, and a text")
-    for call in called if isinstance(called, list) else [called]:
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict) or not _name(function):
-            raise Refused("tool_calls of a message are calls of functions with names")
-        content += _CALL.format(json.dumps(_name(function)), _orderly(function.get("arguments") or "{}"))
-    return {"role": role, "content": content}
-
-
-def _part(part: object) -> str:
-    text = part.get("text") if isinstance(part, dict) else part
-    if not isinstance(text, str):
-        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-        raise Refused(f"a message holds a part of the type {kind}: a policy reads texts alone")
-    return text
-
-
-def _orderly(arguments: object) -> str:
-    """JSON text in one form: clients read it and write it anew."""
-    try:
-        return json.dumps(json.loads(str(arguments)), ensure_ascii=False, sort_keys=True)
-    except (ValueError, RecursionError):
-        return str(arguments)
-
-
-def _canon(message: Message) -> str:
-    """What two messages have in common that say the same."""
-    return json.dumps([message["role"], " ".join(message["content"].split())])
-
-
-def _stops(body: dict[str, Any]) -> list[str]:
-    given = body.get("stop") or []
-    stops = [given] if isinstance(given, str) else given
-    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise Refused("stop is a text, or a list of texts")
-    return stops
-
-
-def _parsed(turn: str, body: dict[str, Any], id: str) -> tuple[str, list[dict[str, Any]]]:
-    """What a client gets of a turn: its text up to a stop string, and its calls, named from `id` on (none where that is
-    empty); calls that cannot be read stay text."""
-    text = turn[: min([at for stop in _stops(body) if (at := turn.find(stop)) >= 0], default=len(turn))]
-    calls = []
-    for number, found in enumerate(_CALLED.findall(text) if id else ()):
-        try:
-            call = json.loads(found)
-            given = call.get("arguments") or {}
-            (told,) = call_of(str(call["name"]), json.loads(given) if isinstance(given, str) else given)
-        except (ValueError, KeyError, RecursionError):
-            return text, []
-        function = {"name": told.tool, "arguments": told.text}
-        calls.append({"id": f"{id}-{number}", "type": "function", "function": function})
-    most = 1 if body.get("parallel_tool_calls") is False else len(calls)
-    return (_CALLED.sub("", text) if calls else text), calls[:most]

@@ -1,7 +1,8 @@
 """Programs of a user's own that this process starts: agents, and servers of tools.
 
-Promises that a program, and what it has left in its process group, ends with this process, even where that is killed. Linux
-alone can do this; elsewhere a program outlives a killed process. Refuses to know what the program says."""
+Promises that a program, and what it has left in its process group, ends with this process, even
+where that is killed. Linux alone can do this; elsewhere a program outlives a killed process.
+Refuses to know what the program says."""
 
 import os
 import shlex
@@ -37,8 +38,9 @@ _, status = os.waitpid(child, 0)
 code = os.waitstatus_to_exitcode(status)
 os._exit(code if code >= 0 else 128 - code)
 """
-"""It starts the program and waits for it. Linux tells it when the thread that has started it is over (PR_SET_PDEATHSIG);
-it kills its process group then, and with that itself. A polite signal is the program's to answer."""
+"""It starts the program and waits for it. Linux tells it when the thread that has started it is
+over (PR_SET_PDEATHSIG); it kills its process group then, and with that itself. A polite signal is
+the program's to answer."""
 
 
 def words(command: str, rule: str) -> list[str]:
@@ -46,12 +48,15 @@ def words(command: str, rule: str) -> list[str]:
     with holding(ValueError, rule, command, "close what is quoted"):
         split = shlex.split(command)
     hold(split, rule, command or "''", "name a program")
-    hold(shutil.which(split[0]), rule, f"{split[0]}, which is no program here", "correct the command")
+    hold(
+        shutil.which(split[0]), rule, f"{split[0]}, which is no program here", "correct the command"
+    )
     return split
 
 
 def tied(command: Sequence[str]) -> list[str]:
-    """The command that runs `command`, and ends with this process. A thread that lives as long as the process starts it."""
+    """The command that runs `command`, and ends with this process. A thread that lives as long as
+    the process starts it."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-ISc", _TIED, str(os.getpid()), *command]

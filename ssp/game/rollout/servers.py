@@ -1,8 +1,10 @@
-"""Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official package. So all episodes
-that a process plays speak to one server, and share what it keeps between calls.
+"""Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official
+package. So all episodes that a process plays speak to one server, and share what it keeps between
+calls.
 
-A server is untrusted: its names and schemas are checked once, its descriptions and results cut and cleaned, it gets none of
-this process's environment but what a program needs to start (PATH, HOME), its stderr goes nowhere, and it ends with us."""
+A server is untrusted: its names and schemas are checked once, its descriptions and results cut and
+cleaned, it gets none of this process's environment but what a program needs to start (PATH, HOME),
+its stderr goes nowhere, and it ends with us."""
 
 import asyncio
 import json
@@ -27,7 +29,8 @@ _INVALID_PARAMS = -32602
 
 
 class Server:
-    """An MCP server: `stdio:COMMAND` or an address. Reached at the first call, and again after it was lost."""
+    """An MCP server: `stdio:COMMAND` or an address. Reached at the first call, and again after it
+    was lost."""
 
     def __init__(self, spec: str) -> None:
         self._spec, self._late = spec, 0
@@ -60,7 +63,8 @@ class Server:
         return Tool(offer, call, 2 * SECONDS, schema=FOREIGN)
 
     async def call(self, name: str, arguments: dict[str, Any], key: str) -> str:
-        """The text of a result. Fault when the server is gone, late or does not keep to the protocol."""
+        """The text of a result. Fault when the server is gone, late or does not keep to the
+        protocol."""
         reached = self._reached()
         try:
             async with asyncio.timeout(SECONDS):
@@ -71,12 +75,16 @@ class Server:
             self._late += 1
             if self._late >= LATE:
                 self._lose(reached)
-            raise Fault("tool_deadline", f"{name} of mcp:{self._spec} did not answer in {SECONDS:g} s") from error
+            raise Fault(
+                "tool_deadline", f"{name} of mcp:{self._spec} did not answer in {SECONDS:g} s"
+            ) from error
         except Exception as error:  # of the connection, of the protocol, of what the server sends
             if getattr(error, "code", 0) == _INVALID_PARAMS:
                 raise Told(f"{name}: {error}") from error
             self._lose(reached)
-            raise Fault("tool_down", f"{name} of mcp:{self._spec}: {type(error).__name__}: {error}") from error
+            raise Fault(
+                "tool_down", f"{name} of mcp:{self._spec}: {type(error).__name__}: {error}"
+            ) from error
         text = _text(result)
         if result.is_error:
             raise Told(f"{name}: {text}")
@@ -100,14 +108,19 @@ class Server:
                 if self._spec.startswith("stdio:"):
                     command, *args = programs.tied(shlex.split(self._spec.removeprefix("stdio:")))
                     unheard = stack.enter_context(open(os.devnull, "w"))
-                    target = stdio_client(StdioServerParameters(command=command, args=args), errlog=unheard)
+                    target = stdio_client(
+                        StdioServerParameters(command=command, args=args), errlog=unheard
+                    )
                 made: Any = await stack.enter_async_context(Client(target))
-                made.session.validate_tool_result = _unchecked  # against a schema of its own: its text alone is shown
+                # against a schema of its own: its text alone is shown
+                made.session.validate_tool_result = _unchecked
                 client.set_result(made)
                 await asyncio.Event().wait()
         except BaseException as error:
             if not client.done():
-                client.set_exception(error if isinstance(error, Exception) else ConnectionError(str(error)))
+                client.set_exception(
+                    error if isinstance(error, Exception) else ConnectionError(str(error))
+                )
                 client.exception()  # nobody may wait for it any more
             self._lose(client)
 
@@ -119,8 +132,8 @@ class Server:
 
 
 def _text(result: Any) -> str:
-    """What a result says: its texts, those of resources in it, and links; of what is neither its kind is said. Where there
-    is none of these, its data as JSON."""
+    """What a result says: its texts, those of resources in it, and links; of what is neither its
+    kind is said. Where there is none of these, its data as JSON."""
     said = list(filter(None, map(_told, result.content)))
     data = result.structured_content
     return "\n".join(said) if said or data is None else json.dumps(data, ensure_ascii=False)
@@ -131,7 +144,9 @@ def _told(block: Any) -> str:
     if hasattr(resource, "text"):
         return str(resource.text)
     if block.type == "resource_link":
-        return " ".join(filter(None, (block.title or block.name, str(block.uri), block.description)))
+        return " ".join(
+            filter(None, (block.title or block.name, str(block.uri), block.description))
+        )
     return f"[{getattr(resource, 'mime_type', None) or block.type}: not shown, as it is no text]"
 
 
@@ -140,8 +155,12 @@ async def _unchecked(name: str, result: object) -> None:
 
 
 def connect(spec: str) -> list[Tool]:
-    """The tools of the server `spec`. InputError when the package is missing, or nobody answers there."""
-    rule, step = "tools: [mcp:...] names a server as stdio:COMMAND, or as the http address of one", "correct it"
+    """The tools of the server `spec`. InputError when the package is missing, or nobody answers
+    there."""
+    rule, step = (
+        "tools: [mcp:...] names a server as stdio:COMMAND, or as the http address of one",
+        "correct it",
+    )
     if spec.startswith("http"):
         check_address("tools: [mcp:URL]", spec, step)  # which faults name
     hold(spec.startswith(("stdio:", "http")), rule, f"mcp:{spec}", step)

@@ -1,4 +1,5 @@
-"""How a role plays: its limits, who answers its searches, its tools, and the agent that plays in the loop's place."""
+"""How a role plays: its limits, who answers its searches, its tools, and the agent that plays in
+the loop's place."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +34,8 @@ class Source:
         return self._cfg.kind == "entropy"
 
     def real(self, uncertainty: float = 0.0) -> bool:
-        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not a rise."""
+        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not
+        a rise."""
         first, risen = self._asked == 0, uncertainty > self._before
         self._asked += 1
         self._before = uncertainty
@@ -41,14 +43,20 @@ class Source:
 
 
 def sampled_entropy(logprobs: Sequence[float]) -> float:
-    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only sees what was drawn."""
-    return sum(-math.exp(logprob) * logprob for logprob in logprobs) / math.log(2) / max(1, len(logprobs))
+    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only
+    sees what was drawn."""
+    return (
+        sum(-math.exp(logprob) * logprob for logprob in logprobs)
+        / math.log(2)
+        / max(1, len(logprobs))
+    )
 
 
 @dataclass(frozen=True)
 class Agent:
-    """Code that plays an episode: it gets a `Player` (`ssp.game.rollout.player`), and returns the answer. `seconds`: its
-    deadline. `mistakes`: exceptions by which it says that the policy did wrong."""
+    """Code that plays an episode: it gets a `Player` (`ssp.game.rollout.player`), and returns the
+    answer. `seconds`: its deadline. `mistakes`: exceptions by which it says that the policy did
+    wrong."""
 
     solve: Callable[[Any], Awaitable[Any]]
     seconds: float

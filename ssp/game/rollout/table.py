@@ -1,5 +1,6 @@
-"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log holds exactly the ids that
-were sampled, and each observation encoded once (law 1); a fault voids the episodes it hit and no other (law 2)."""
+"""What a turn does to an episode: reading it, answering it, keeping it within its limits. The log
+holds exactly the ids that were sampled, and each observation encoded once (law 1); a fault voids
+the episodes it hit and no other (law 2)."""
 
 import threading
 import time
@@ -21,9 +22,10 @@ from ssp.search.hits import Answers, Search
 
 @dataclass
 class Seat:
-    """One running episode: its task, its slot, the ids that the engine has not read yet. It is over once
-    `episode.stopped` says why. `asked`: the calls that wait for an answer. `ended`: the turn closed with an end of turn.
-    `turns` counts turns with calls and invalid turns. `seen` and `read_to`: see `Asked`."""
+    """One running episode: its task, its slot, the ids that the engine has not read yet. It is over
+    once `episode.stopped` says why. `asked`: the calls that wait for an answer. `ended`: the turn
+    closed with an end of turn. `turns` counts turns with calls and invalid turns. `seen` and
+    `read_to`: see `Asked`."""
 
     task: Task
     episode: Episode
@@ -43,8 +45,8 @@ Found = list[list[list[Document]] | Fault]
 
 @dataclass(frozen=True)
 class Shown:
-    """An observation as it goes into a log: its documents a query, its ids; [`begin`, `end`) of these are its
-    own, the others its frame, which stays when the observation is dropped."""
+    """An observation as it goes into a log: its documents a query, its ids; [`begin`, `end`) of
+    these are its own, the others its frame, which stays when the observation is dropped."""
 
     results: list[list[Document]]
     ids: list[int]
@@ -56,21 +58,32 @@ class Table:
     """The seats of one rollout, and what happens to them."""
 
     def __init__(
-        self, engine: Engine, renderer: Renderer, search: Search, tasks: Sequence[Task], settings: Settings
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        search: Search,
+        tasks: Sequence[Task],
+        settings: Settings,
     ) -> None:
         self.engine, self._renderer, self._search = engine, renderer, search
         self._protocol, self._role = renderer.protocol, tasks[0].role
         self._settings, self._limits = settings, settings.limits
         self._ends = [[end] for end in renderer.ends]
-        self._stops = {searching: renderer.stops(self._role, searching) for searching in (True, False)}
+        self._stops = {
+            searching: renderer.stops(self._role, searching) for searching in (True, False)
+        }
         # With them what the answers tell: seconds of their stages, under STAGE.
         self.seconds = {"generate": 0.0, "search": 0.0}
         self._adding = threading.Lock()
         prompts = renderer.encode([renderer.prompt(task.role, task.fields) for task in tasks])
         slots = engine.open([task.seed for task in tasks])
         self.seats = []
-        for task, slot, ids, shown in zip(tasks, slots, prompts, renderer.decode_all(prompts), strict=True):
-            episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown))
+        for task, slot, ids, shown in zip(
+            tasks, slots, prompts, renderer.decode_all(prompts), strict=True
+        ):
+            episode = Episode(
+                task.id, task.game, task.role, task.attempt, seed=task.seed, response_at=len(shown)
+            )
             episode.log.append(Kind.PROMPT, ids)
             self.seats.append(Seat(task, episode, slot, ids, Source(settings.source)))
 
@@ -80,7 +93,8 @@ class Table:
         return Sampling(self._settings.temperature, self._limits.turn_tokens, ids, words)
 
     def may_go_on(self, seat: Seat) -> bool:
-        """Whether it is not over and the next turn fits; with overflow=drop the oldest observations make room."""
+        """Whether it is not over and the next turn fits; with overflow=drop the oldest observations
+        make room."""
         if seat.episode.stopped:
             return False
         log = seat.episode.log
@@ -100,7 +114,8 @@ class Table:
         return length <= most
 
     def read(self, seat: Seat, generation: Generation) -> None:
-        """Log a turn and see what it asks for: that is `seat.asked` from now on, unless the episode is over."""
+        """Log a turn and see what it asks for: that is `seat.asked` from now on, unless the episode
+        is over."""
         episode = seat.episode
         begin = len(episode.log)
         drawn_by = generation.version if generation.versions is None else generation.versions
@@ -120,7 +135,8 @@ class Table:
         searches = any(call.tool == TOOL for call in action.calls)
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
-        elif not action.calls or (searches and not seat.source.searching):  # which self-search answers itself
+        elif not action.calls or (searches and not seat.source.searching):
+            # which self-search answers itself
             self._invalid(seat)
         elif seat.turns >= self._limits.searches:
             episode.stopped = "turns"
@@ -143,8 +159,8 @@ class Table:
             self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
 
     def find(self, seats: Sequence[Seat]) -> Found:
-        """Answer what `seats` ask: one search a corpus, and all calls of other tools at once. Safe in a thread of its own;
-        changes no episode."""
+        """Answer what `seats` ask: one search a corpus, and all calls of other tools at once. Safe
+        in a thread of its own; changes no episode."""
         began = time.perf_counter()
         asked: dict[str, dict[str, None]] = {}
         others: list[Asked] = []
@@ -158,7 +174,9 @@ class Table:
         for seat in seats:
             searched = found[seat.task.corpus]
             each = [
-                (searched if isinstance(searched, Fault) else searched[call.text]) if call.tool == TOOL else next(told)
+                (searched if isinstance(searched, Fault) else searched[call.text])
+                if call.tool == TOOL
+                else next(told)
                 for call in seat.asked
             ]
             fault = next((one for one in each if isinstance(one, Fault)), None)
@@ -171,7 +189,12 @@ class Table:
         """The seat's calls of other tools."""
         task, done = seat.task, len(seat.episode.queries)
         return [
-            Asked(call, f"{task.game}/{task.role}/{task.seed}/{done + number}", seat.seen, seat.read_to)
+            Asked(
+                call,
+                f"{task.game}/{task.role}/{task.seed}/{done + number}",
+                seat.seen,
+                seat.read_to,
+            )
             for number, call in enumerate(seat.asked)
             if call.tool != TOOL
         ]
@@ -198,22 +221,28 @@ class Table:
                 continue
             key = seat.task.corpus, asked, seat.ended
             shared = all(call.tool == TOOL for call in asked)
-            if not (shared and key in fitted):  # the attempts at one question often search for the same
+            # the attempts at one question often search for the same
+            if not (shared and key in fitted):
                 fitted[key] = self._fit(answers, seat.ended)
             if self._show(seat, fitted[key]):
                 self._note(seat, asked, answers, fitted[key])
 
-    def _note(self, seat: Seat, asked: tuple[Call, ...], found: list[list[Document]], shown: Shown) -> None:
+    def _note(
+        self, seat: Seat, asked: tuple[Call, ...], found: list[list[Document]], shown: Shown
+    ) -> None:
         """What a seat has asked and seen now."""
         episode = seat.episode
-        results = [[d for d in documents if not isinstance(d, Mistake)] for documents in shown.results]
+        results = [
+            [d for d in documents if not isinstance(d, Mistake)] for documents in shown.results
+        ]
         if self._protocol.offers:
             episode.tools.extend(call.tool for call in asked)
         episode.queries.extend(call.text for call in asked)
         episode.hits.extend(map(len, results))
         episode.asked.extend([len(episode.log)] * len(asked))
         episode.cuts += sum(
-            call.tool == TOOL and kept != all_ for call, kept, all_ in zip(asked, shown.results, found, strict=True)
+            call.tool == TOOL and kept != all_
+            for call, kept, all_ in zip(asked, shown.results, found, strict=True)
         )
         episode.documents.extend(document for documents in results for document in documents)
         for call, kept, all_ in zip(asked, results, found, strict=True):
@@ -222,7 +251,10 @@ class Table:
     def _show(self, seat: Seat, shown: Shown) -> bool:
         """Log an observation; False, and the end of the episode, when it does not fit."""
         seat.pending, log = shown.ids, seat.episode.log
-        if self._limits.overflow == "stop" and len(log) + len(shown.ids) > self._limits.total_tokens:
+        if (
+            self._limits.overflow == "stop"
+            and len(log) + len(shown.ids) > self._limits.total_tokens
+        ):
             seat.episode.stopped = "tokens"
             return False
         log.append(Kind.TEMPLATE, shown.ids[: shown.begin])
@@ -231,7 +263,8 @@ class Table:
         return True
 
     def _fit(self, results: list[list[Document]], ended: bool) -> Shown:
-        """What is shown of `results`, in at most `observation_tokens` where their frame leaves room."""
+        """What is shown of `results`, in at most `observation_tokens` where their frame leaves
+        room."""
 
         def show(kept: passages.Results) -> Shown:
             return self._shown(kept, self._protocol.observation(*kept), ended)
@@ -241,17 +274,21 @@ class Table:
 
     def _shown(self, results: list[list[Document]], text: str, ended: bool) -> Shown:
         before, inner, after = self._renderer.framed(text, ended)
-        if not self._protocol.observation_form.as_turn:  # nothing joins the opened turn, as nothing joins the prompt
+        # nothing joins the opened turn, as nothing joins the prompt
+        if not self._protocol.observation_form.as_turn:
             frame, ids = self._renderer.encode([before, inner])
             return Shown(results, frame + ids, len(frame), len(frame) + len(ids))
         (ids,) = self._renderer.encode([before + inner + after])
-        return Shown(results, ids, *passages.tokens(self._places(ids), len(before), len(before + inner)))
+        return Shown(
+            results, ids, *passages.tokens(self._places(ids), len(before), len(before + inner))
+        )
 
     def _places(self, ids: Sequence[int]) -> list[int]:
         return passages.ends(ids, self._renderer.decode)
 
     def _uncertainty(self, seat: Seat, turn: str, generation: Generation) -> float:
-        """Mean entropy of the tokens of the query with which the turn ends; tool calls without tags count whole."""
+        """Mean entropy of the tokens of the query with which the turn ends; tool calls without tags
+        count whole."""
         search = self._protocol.last_search(turn)
         place = search.inner if search is not None else (0, len(turn))
         first, last = passages.tokens(self._places(generation.ids), *place)

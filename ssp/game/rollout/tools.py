@@ -1,47 +1,43 @@
-"""Tools that a policy may call beside the search: `read`, functions of a user's own, and those of MCP servers.
+"""Tools that a policy may call beside the search: `read`, functions of a user's own, and those of
+MCP servers.
 
-What a policy asks wrongly (arguments that its schema refuses, what a function names as its caller's mistake) it is told, and
-no reward changes by it. What fails on our side (a function that raises, a deadline, a server that is gone, a result that is
-no text) is a Fault, so that the episode is void. Results are cut, and cleaned as documents are."""
+What a policy asks wrongly (arguments that its schema refuses, what a function names as its caller's
+mistake) it is told, and no reward changes by it. What fails on our side (a function that raises, a
+deadline, a server that is gone, a result that is no text) is a Fault, so that the episode is void.
+Results are cut, and cleaned as documents are."""
 
 import asyncio
 import inspect
 import json
-import numbers
 import re
-import threading
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, is_dataclass, replace
-from decimal import Decimal
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import jsonschema
 from jsonschema.validators import create
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic_core import to_jsonable_python
+from pydantic import ConfigDict, ValidationError, create_model
 from referencing import Registry
 
-from ssp.base.episode import Document, Mistake, ToolResult
+from ssp.base.episode import Document, Mistake
 from ssp.base.errors import Fault, hold, holding
 from ssp.base.printable import printable
 from ssp.base.seeds import derive
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import TOOL, Call, Offer
+from ssp.game.rollout.results import LONGEST, shown_of
+from ssp.game.rollout.toolloop import awaited, in_a_thread, loop, wait
 
 SECONDS = 30.0
 """Deadline of a call, where a tool does not say `seconds`."""
-LONGEST = 200_000
-"""Characters that are looked at of a result; `limits.observation_tokens` says what is shown of them."""
-MOST = 64
-"""Documents that are looked at of a result."""
 DESCRIBED = 20_000
 """Characters of a schema."""
 OWN = jsonschema.Draft202012Validator
 _COSTLY = (
-    "$ref $dynamicRef pattern patternProperties additionalProperties unevaluatedItems unevaluatedProperties".split()
+    "$ref $dynamicRef pattern patternProperties additionalProperties unevaluatedItems"
+    " unevaluatedProperties".split()
 )
 FOREIGN = create(
     OWN.META_SCHEMA,
@@ -49,10 +45,12 @@ FOREIGN = create(
     type_checker=OWN.TYPE_CHECKER,
     format_checker=jsonschema.FormatChecker(()),
 )
-"""How schemas of others are read: without what can take exponential time, or leads elsewhere. Their servers check that."""
+"""How schemas of others are read: without what can take exponential time, or leads elsewhere. Their
+servers check that."""
 READ = Offer(
     "read",
-    "Shows a document that a search has found, from its beginning; called again, it goes on where it stopped.",
+    "Shows a document that a search has found, from its beginning; called again, it goes on where"
+    " it stopped.",
     {
         "type": "object",
         "properties": {"document": {"type": "string", "description": "its id or its title"}},
@@ -67,9 +65,9 @@ class Told(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """`call`: arguments and an idempotency key → a text, numbers, lists and objects of these, or Documents; the same key
-    comes again when a lost block is played again. `mistakes`: exceptions, beside `Told`, that say what the policy did
-    wrong. `schema`: how its schema is read."""
+    """`call`: arguments and an idempotency key → a text, numbers, lists and objects of these, or
+    Documents; the same key comes again when a lost block is played again. `mistakes`: exceptions,
+    beside `Told`, that say what the policy did wrong. `schema`: how its schema is read."""
 
     offer: Offer
     call: Callable[[dict[str, Any], str], Awaitable[Any]]
@@ -80,8 +78,9 @@ class Tool:
 
 @dataclass(frozen=True)
 class Asked:
-    """A call of one episode. `place`: the episode's, and the call's number. `seen`: the documents that its searches found,
-    by id; `read_to`: how many characters of a document's text it has read."""
+    """A call of one episode. `place`: the episode's, and the call's number. `seen`: the documents
+    that its searches found, by id; `read_to`: how many characters of a document's text it has
+    read."""
 
     call: Call
     place: str
@@ -90,7 +89,8 @@ class Asked:
 
     @property
     def key(self) -> str:
-        """The idempotency key: the same when the task is played again and makes the same call there."""
+        """The idempotency key: the same when the task is played again and makes the same call
+        there."""
         return f"{self.place}/{derive(0, self.call.tool, self.call.text):x}"
 
 
@@ -109,11 +109,15 @@ class Runs(Protocol):
 
 
 class Tools:
-    """The tools of a role beside the search, which answer in this process. `page`: the text of a page of the web by its
-    address, "" for none, where what a search finds are such pages: `read` then shows that, and else the snippet."""
+    """The tools of a role beside the search, which answer in this process. `page`: the text of a
+    page of the web by its address, "" for none, where what a search finds are such pages: `read`
+    then shows that, and else the snippet."""
 
     def __init__(
-        self, tools: Sequence[Tool] = (), reads: bool = False, page: Callable[[str], str] | None = None
+        self,
+        tools: Sequence[Tool] = (),
+        reads: bool = False,
+        page: Callable[[str], str] | None = None,
     ) -> None:
         self._page = page
         self._tools = {tool.offer.name: tool for tool in tools}
@@ -134,7 +138,10 @@ class Tools:
         except Fault as fault:
             return fault
         except BaseException as error:  # whatever a user's function raises, or a schema leads to
-            return Fault("tool_failed", f"{asked.call.tool}: {''.join(traceback.format_exception_only(error))}")
+            return Fault(
+                "tool_failed",
+                f"{asked.call.tool}: {''.join(traceback.format_exception_only(error))}",
+            )
 
     async def _answer(self, asked: Asked, tool: Tool | None) -> list[Document]:
         name, arguments = asked.call.tool, json.loads(asked.call.text)
@@ -145,7 +152,7 @@ class Tools:
             if self._page is None:
                 return _read(arguments["document"], asked, None)
             # A thread of its own, as agents' calls may wait for this in all of the loop's.
-            ran = _in_a_thread(lambda: _read(arguments["document"], asked, self._page))
+            ran = in_a_thread(lambda: _read(arguments["document"], asked, self._page))
             try:
                 found, raised = await asyncio.wait_for(asyncio.wrap_future(ran), SECONDS)
             except TimeoutError as error:
@@ -160,17 +167,22 @@ class Tools:
                 result = await tool.call(arguments, asked.key)
         except BaseException as error:
             if limit.expired():
-                raise Fault("tool_deadline", f"{name} did not answer in {tool.seconds:g} s") from error
+                raise Fault(
+                    "tool_deadline", f"{name} did not answer in {tool.seconds:g} s"
+                ) from error
             if isinstance(error, tool.mistakes) and not isinstance(error, Fault):
                 raise Told(str(error)) from error
             raise
-        return _shown(result, name)
+        return shown_of(result, name)
 
 
 def offered(offer: Offer, where: str, schema: Any = OWN) -> Offer:
-    """`offer`, when its name can be a tag and its parameters are a JSON schema of an object. InputError for others."""
+    """`offer`, when its name can be a tag and its parameters are a JSON schema of an object.
+    InputError for others."""
     known = offer.name.replace("_", "").replace("-", "")
-    named = offer.name[:1].isalpha() and known.isascii() and known.isalnum() and len(offer.name) <= 64
+    named = (
+        offer.name[:1].isalpha() and known.isascii() and known.isalnum() and len(offer.name) <= 64
+    )
     rule = "a tool's name is a letter, then letters, digits, _ or -, 64 at most"
     hold(named, rule, f"{where}: {offer.name[:80]}", "rename it")
     try:
@@ -185,16 +197,23 @@ def offered(offer: Offer, where: str, schema: Any = OWN) -> Offer:
 
 
 def function(made: Any, spec: str) -> Tool:
-    """A user's function as a tool: signature and docstring say what it takes, unless it has `parameters`. It may say
-    `seconds` and `mistakes` too; a parameter `key` is the idempotency key, of which the policy does not hear, nor does it of
-    what a partial function has been given already."""
-    hold(callable(made), "a tool is a function", f"{spec}: {type(made).__name__}", "name a function")
+    """A user's function as a tool: signature and docstring say what it takes, unless it has
+    `parameters`. It may say `seconds` and `mistakes` too; a parameter `key` is the idempotency key,
+    of which the policy does not hear, nor does it of what a partial function has been given
+    already."""
+    hold(
+        callable(made), "a tool is a function", f"{spec}: {type(made).__name__}", "name a function"
+    )
     inner, bound = (made.func, made.keywords) if isinstance(made, partial) else (made, {})
 
     def said(attribute: str, default: Any) -> Any:
         return getattr(made, attribute, getattr(inner, attribute, default))
 
-    schema, seconds, mistakes = said("parameters", None), said("seconds", SECONDS), said("mistakes", ())
+    schema, seconds, mistakes = (
+        said("parameters", None),
+        said("seconds", SECONDS),
+        said("mistakes", ()),
+    )
     fits = isinstance(seconds, int | float) and seconds > 0
     hold(fits, "`seconds` of a tool is a number above 0", f"{spec}: {seconds!r}", "correct it")
     mistakes, shape = exceptions(mistakes, "a tool", spec), None
@@ -204,7 +223,9 @@ def function(made: Any, spec: str) -> Tool:
         signed = inspect.signature(made, eval_str=True).parameters
         parameters = {name: parameter for name, parameter in signed.items() if name not in bound}
         if schema is None:
-            shape = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters))
+            shape = create_model(
+                "Arguments", __config__=ConfigDict(extra="forbid"), **_taken(parameters)
+            )
             schema = _untitled(shape.model_json_schema())
     name = getattr(made, "__name__", "<lambda>")
     if name == "<lambda>":  # an object and a partial function have no name either
@@ -216,16 +237,20 @@ def function(made: Any, spec: str) -> Tool:
             typed = shape and shape.model_validate(arguments)
         except ValidationError as error:
             raise Told(f"{offer.name}: {error.errors()[0]['msg']}") from error
-        given = {name: getattr(typed, name) if typed else value for name, value in arguments.items()}
+        given = {
+            name: getattr(typed, name) if typed else value for name, value in arguments.items()
+        }
         given |= {"key": key} if "key" in parameters else {}
         its = loop(spec.partition(":")[0])
         if inspect.iscoroutinefunction(made):
             ran = asyncio.run_coroutine_threadsafe(awaited(made(**given)), its)
         else:
-            ran = _in_a_thread(lambda: made(**given))
+            ran = in_a_thread(lambda: made(**given))
         result, raised = await asyncio.wrap_future(ran)
         if inspect.isawaitable(result):  # of an object whose `__call__` is async, say
-            result, raised = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(awaited(result), its))
+            result, raised = await asyncio.wrap_future(
+                asyncio.run_coroutine_threadsafe(awaited(result), its)
+            )
         if raised is not None:
             raise raised
         return result
@@ -235,8 +260,15 @@ def function(made: Any, spec: str) -> Tool:
 
 def exceptions(named: Any, what: str, spec: str) -> tuple[type[Exception], ...]:
     """The `mistakes` of `what` at `spec`. InputError unless they are a tuple of exceptions."""
-    fits = isinstance(named, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in named)
-    hold(fits, f"`mistakes` of {what} is a tuple of exceptions", f"{spec}: {named!r}", "write e.g. (ValueError,)")
+    fits = isinstance(named, tuple) and all(
+        isinstance(one, type) and issubclass(one, Exception) for one in named
+    )
+    hold(
+        fits,
+        f"`mistakes` of {what} is a tuple of exceptions",
+        f"{spec}: {named!r}",
+        "write e.g. (ValueError,)",
+    )
     return tuple(named)
 
 
@@ -249,12 +281,20 @@ def _described(made: Any) -> str:
 def _taken(parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """Name → type and default, of each that a policy gives."""
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    no_names = ("self", "cls", "model_config")  # of a method without its object; what pydantic keeps to itself
-    odd = [p for p in parameters.values() if p.kind not in kinds or p.name.startswith("_") or p.name in no_names]
+    # of a method without its object; what pydantic keeps to itself
+    no_names = ("self", "cls", "model_config")
+    odd = [
+        p
+        for p in parameters.values()
+        if p.kind not in kinds or p.name.startswith("_") or p.name in no_names
+    ]
     if unnamed := [str(p) for p in odd]:
         raise TypeError(f"{', '.join(unnamed)} cannot be given by name")
     return {
-        name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+        name: (
+            Any if p.annotation is p.empty else p.annotation,
+            ... if p.default is p.empty else p.default,
+        )
         for name, p in parameters.items()
         if name != "key"
     }
@@ -265,7 +305,11 @@ def _untitled(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {
-        name: {key: _untitled(value) for key, value in part.items()} if name == "properties" else _untitled(part)
+        name: (
+            {key: _untitled(value) for key, value in part.items()}
+            if name == "properties"
+            else _untitled(part)
+        )
         for name, part in schema.items()
         if name != "title"
     }
@@ -283,94 +327,42 @@ def _check(arguments: dict[str, Any], offer: Offer, schema: Any) -> None:
 
 def _read(name: str, asked: Asked, page: Callable[[str], str] | None) -> list[Document]:
     """What is unread of the document with this id or title."""
-    same = (d for d in [*asked.seen.values()][::-1] if normalise(d.title) == normalise(name))  # a copy: more may come
+    # a copy: more may come
+    same = (d for d in [*asked.seen.values()][::-1] if normalise(d.title) == normalise(name))
     document = asked.seen.get(name.strip()) or next(same, None)
     if document is None:
         raise Told("read: no search has found a document with this id or title")
     title = document.contents.split("\n", 1)[0]
-    if page is not None and document.id not in asked.read_to and (text := printable(page(document.id))):
+    if (
+        page is not None
+        and document.id not in asked.read_to
+        and (text := printable(page(document.id)))
+    ):
         document = asked.seen[document.id] = replace(document, contents=f"{title}\n{text}")
     rest = document.text[asked.read_to.get(document.id, 0) :].lstrip()
     if not rest:
         raise Told("read: this document has been read to its end")
-    return [Window(document.id, f"{title}\n{rest[:LONGEST].rstrip()}", document.score, len(document.text) - len(rest))]
+    return [
+        Window(
+            document.id,
+            f"{title}\n{rest[:LONGEST].rstrip()}",
+            document.score,
+            len(document.text) - len(rest),
+        )
+    ]
 
 
 def note(
-    call: Call, found: list[Document], shown: list[Document], seen: dict[str, Document], read_to: dict[str, int]
+    call: Call,
+    found: list[Document],
+    shown: list[Document],
+    seen: dict[str, Document],
+    read_to: dict[str, int],
 ) -> None:
-    """Keep in `seen` and `read_to` (see `Asked`) what a search `found`, and how far reading has `shown` a document."""
+    """Keep in `seen` and `read_to` (see `Asked`) what a search `found`, and how far reading has
+    `shown` a document."""
     if call.tool == TOOL:
         seen.update({document.id: document for document in found if document.id not in read_to})
     for document in shown:
         if isinstance(document, Window):
             read_to[document.id] = document.begin + len(document.text)
-
-
-def _shown(result: Any, name: str) -> list[Document]:
-    """A tool's result as documents. Fault for what is no text and no data."""
-    try:
-        result = [result] if isinstance(result, Document) else result
-        if isinstance(result, list) and result and all(isinstance(one, Document) for one in result):
-            return [replace(d, id=printable(d.id), contents=printable(d.contents[:LONGEST])) for d in result[:MOST]]
-        text = result if isinstance(result, str) else "" if result is None else _json(result)
-    except Exception as error:  # bytes, a list in itself
-        raise Fault("tool_result", f"{name}: {type(result).__name__}: {error}") from error
-    return [ToolResult(f"tool:{name}", printable(text[:LONGEST]))] if text.strip() else []
-
-
-def _json(result: Any) -> str:
-    return json.dumps(result, ensure_ascii=False, default=_data)
-
-
-def _data(value: Any) -> Any:
-    """What JSON does not know, as what it knows: dataclasses, pydantic's models, numbers of other libraries."""
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real | Decimal):
-        return float(value)
-    if isinstance(value, BaseModel) or is_dataclass(value):
-        return to_jsonable_python(value)
-    raise TypeError(f"{type(value).__name__} is no data")
-
-
-Ran = tuple[Any, BaseException | None]
-"""What work returned, or what it raised: an exit that is raised into a loop ends that."""
-
-
-def _in_a_thread(work: Callable[[], Any]) -> Future[Ran]:
-    """`work` in a thread of its own, which the process does not wait for when it ends."""
-    future: Future[Ran] = Future()
-    future.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            ran: Ran = work(), None
-        except BaseException as error:
-            ran = None, error
-        future.set_result(ran)
-
-    threading.Thread(target=run, daemon=True, name="ssp-tool").start()
-    return future
-
-
-async def awaited(work: Awaitable[Any]) -> Ran:
-    """What a user's coroutine comes to."""
-    try:
-        return await work, None
-    except BaseException as error:
-        return None, error
-
-
-@lru_cache
-def loop(of: str = "") -> asyncio.AbstractEventLoop:
-    """This process's loop of tools, in a thread of its own; or that `of` the functions of one file, which may block it."""
-    made = asyncio.new_event_loop()
-    made.set_default_executor(ThreadPoolExecutor(64))  # searches of agents wait there
-    threading.Thread(target=made.run_forever, daemon=True, name="ssp-tools").start()
-    return made
-
-
-def wait(work: Any) -> Any:
-    """The result of a coroutine on that loop."""
-    return asyncio.run_coroutine_threadsafe(work, loop()).result()

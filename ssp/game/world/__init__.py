@@ -1,4 +1,5 @@
-"""Generated worlds: `World(seed)`, its files (`ssp.game.world.files`) and its tokenizer (`ssp.game.world.tokenizer`)."""
+"""Generated worlds: `World(seed)`, its files (`ssp.game.world.files`) and its tokenizer
+(`ssp.game.world.tokenizer`)."""
 
 from ssp.game.world.generator import Fact, Question, World
 

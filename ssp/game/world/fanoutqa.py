@@ -1,5 +1,6 @@
-"""Questions that nobody here wrote: the sub-questions of FanOutQA (package `fanoutqa`, data CC BY-SA 4.0, arXiv 2402.14116)
-whose answer a passage of the English corpus states, in an article of the title that FanOutQA names as its evidence."""
+"""Questions that nobody here wrote: the sub-questions of FanOutQA (package `fanoutqa`, data CC
+BY-SA 4.0, arXiv 2402.14116) whose answer a passage of the English corpus states, in an article of
+the title that FanOutQA names as its evidence."""
 
 import json
 import re
@@ -25,7 +26,8 @@ def versions() -> dict[str, str]:
 
 
 def questions(sources: Sources) -> list[dict[str, Any]]:
-    """Rows of a question file, in the order of the data set, each text once; hops are not stated."""
+    """Rows of a question file, in the order of the data set, each text once; hops are not
+    stated."""
     said = defaultdict[str, list[str]](list)
     for document in sources.documents:
         said[normalise(document.title.partition(": ")[0])].append(f" {normalise(document.text)} ")
@@ -33,11 +35,18 @@ def questions(sources: Sources) -> list[dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for part in _parts(json.loads(Path(path).read_text(encoding="utf-8"))):
         answer, title = str(part.get("answer")), (part.get("evidence") or {}).get("title", "")
-        # A number of a few digits stands in a passage by chance; a list, which is several answers, in none.
+        # A number of a few digits stands in a passage by chance; a list, which is several answers,
+        # in none.
         named = re.search(r"[^\W\d]{2}|\d{4}", answer)
-        told = named and any(f" {normalise(answer)} " in text for text in said.get(normalise(title), ()))
+        told = named and any(
+            f" {normalise(answer)} " in text for text in said.get(normalise(title), ())
+        )
         if told and part["question"] not in rows:
-            rows[part["question"]] = {"id": part["id"], "question": part["question"], "golden_answers": [answer]}
+            rows[part["question"]] = {
+                "id": part["id"],
+                "question": part["question"],
+                "golden_answers": [answer],
+            }
     return list(rows.values())
 
 

@@ -1,6 +1,6 @@
-"""A mini-wikipedia from a seed: entities, facts, documents, multi-hop questions with gold chains, each with one answer.
-Worlds of different seeds share names but draw their facts independently. The oracle (`answer`, `is_junk`) is for
-metrics and for making data, never for a reward."""
+"""A mini-wikipedia from a seed: entities, facts, documents, multi-hop questions with gold chains,
+each with one answer. Worlds of different seeds share names but draw their facts independently. The
+oracle (`answer`, `is_junk`) is for metrics and for making data, never for a reward."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,8 @@ MAX_HOPS = 4
 
 @dataclass(frozen=True)
 class Question:
-    """`text` is the path `entity relation ... ?` (inner relation first); `chain` the facts that lead to `answer`."""
+    """`text` is the path `entity relation ... ?` (inner relation first); `chain` the facts that
+    lead to `answer`."""
 
     text: str
     answer: str
@@ -28,31 +29,46 @@ class Question:
 
 
 class World:
-    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in document order."""
+    """One world. `types`: name → type; `facts`: subject → relation → object; `entities`: names, in
+    document order."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         rng = generator(seed, "world")
-        self.entities: list[str] = [NAMES[i] for i in rng.permutation(len(NAMES))][: sum(COUNTS.values())]
+        self.entities: list[str] = [NAMES[i] for i in rng.permutation(len(NAMES))][
+            : sum(COUNTS.values())
+        ]
         kinds = [kind for kind, count in COUNTS.items() for _ in range(count)]
         self.types: dict[str, str] = dict(zip(self.entities, kinds, strict=True))
-        self._members = {kind: [name for name in self.entities if self.types[name] == kind] for kind in COUNTS}
-        self.facts: dict[str, dict[str, str]] = {name: self._draw_facts(name, rng) for name in self.entities}
+        self._members = {
+            kind: [name for name in self.entities if self.types[name] == kind] for kind in COUNTS
+        }
+        self.facts: dict[str, dict[str, str]] = {
+            name: self._draw_facts(name, rng) for name in self.entities
+        }
         self._documents = [self._document(row, name, rng) for row, name in enumerate(self.entities)]
 
     def _draw_facts(self, name: str, rng: np.random.Generator) -> dict[str, str]:
-        """Objects are uniform over the relation's type, distinct within one entity, never the entity itself."""
+        """Objects are uniform over the relation's type, distinct within one entity, never the
+        entity itself."""
         facts: dict[str, str] = {}
         for relation, kind in SCHEMA[self.types[name]].items():
-            free = [other for other in self._members[kind] if other != name and other not in facts.values()]
+            free = [
+                other
+                for other in self._members[kind]
+                if other != name and other not in facts.values()
+            ]
             facts[relation] = free[int(rng.integers(len(free)))]
         return facts
 
     def _document(self, row: int, name: str, rng: np.random.Generator) -> Document:
-        """The subject is repeated in every sentence: a look-up is then a two-token match (subject, relation)."""
+        """The subject is repeated in every sentence: a look-up is then a two-token match (subject,
+        relation)."""
         facts = list(self.facts[name].items())
         sentences = [f"{name} {ARTICLE} {self.types[name]} {STOP}"]
-        sentences += [f"{name} {facts[i][0]} {facts[i][1]} {STOP}" for i in rng.permutation(len(facts))]
+        sentences += [
+            f"{name} {facts[i][0]} {facts[i][1]} {STOP}" for i in rng.permutation(len(facts))
+        ]
         return Document(id=f"w{self.seed}-{row:03d}", contents=f'"{name}"\n{" ".join(sentences)}')
 
     def documents(self) -> list[Document]:
@@ -60,7 +76,8 @@ class World:
         return list(self._documents)
 
     def targets(self) -> list[str]:
-        """Entities that are the object of at least one fact, in document order: those a question can lead to."""
+        """Entities that are the object of at least one fact, in document order: those a question
+        can lead to."""
         objects = {target for facts in self.facts.values() for target in facts.values()}
         return [name for name in self.entities if name in objects]
 
@@ -76,7 +93,8 @@ class World:
         return tuple(chain)
 
     def answer(self, question: str) -> str | None:
-        """The oracle: the true answer of a question's text, None when it is malformed or leads nowhere."""
+        """The oracle: the true answer of a question's text, None when it is malformed or leads
+        nowhere."""
         words = question.split()
         if len(words) < 3 or words[-1] != ASK:
             return None
@@ -84,7 +102,8 @@ class World:
         return chain[-1][2] if chain else None
 
     def hops(self, question: str) -> int:
-        """Relations that a question's text names: its words without the entity and the question mark; at least 0."""
+        """Relations that a question's text names: its words without the entity and the question
+        mark; at least 0."""
         return max(len([word for word in question.split() if word != ASK]) - 1, 0)
 
     def is_junk(self, question: str, target: str) -> bool:
@@ -92,15 +111,23 @@ class World:
         return self.answer(question) != target
 
     def paths(self, hops: int) -> list[tuple[str, list[str]]]:
-        """Every (name, relations) of that many hops by the schema, in a fixed order; some may run in a circle."""
-        found: list[tuple[str, str, list[str]]] = [(name, self.types[name], []) for name in self.entities]
+        """Every (name, relations) of that many hops by the schema, in a fixed order; some may run
+        in a circle."""
+        found: list[tuple[str, str, list[str]]] = [
+            (name, self.types[name], []) for name in self.entities
+        ]
         for _ in range(hops):
-            found = [(name, after, [*path, rel]) for name, kind, path in found for rel, after in SCHEMA[kind].items()]
+            found = [
+                (name, after, [*path, rel])
+                for name, kind, path in found
+                for rel, after in SCHEMA[kind].items()
+            ]
         return [(name, path) for name, _, path in found]
 
     def questions(self, hops: int, n: int, seed: int) -> list[Question]:
-        """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`; no entity occurs twice in a chain. The
-        first n of a seed are the same for every n. InputError when the world has fewer than `n`."""
+        """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`; no entity occurs
+        twice in a chain. The first n of a seed are the same for every n. InputError when the world
+        has fewer than `n`."""
         candidates = self.paths(hops)
         found: list[Question] = []
         for i in generator(seed, "questions", self.seed, hops).permutation(len(candidates)):
@@ -109,6 +136,13 @@ class World:
             start, relations = candidates[i]
             chain = self.follow(start, relations)
             if chain is not None and len({chain[0][0], *(fact[2] for fact in chain)}) == hops + 1:
-                found.append(Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain))
-        hold(len(found) >= n, f"this world has {len(found)} questions of {hops} hops", n, "ask for fewer")
+                found.append(
+                    Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain)
+                )
+        hold(
+            len(found) >= n,
+            f"this world has {len(found)} questions of {hops} hops",
+            n,
+            "ask for fewer",
+        )
         return found

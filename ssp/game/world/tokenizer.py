@@ -23,7 +23,8 @@ class ExactTokenizer(PreTrainedTokenizerFast):
 
 
 def build() -> PreTrainedTokenizerFast:
-    """The tokenizer, the same for all worlds: 550 tokens; a word outside the vocabulary becomes `<unk>`."""
+    """The tokenizer, the same for all worlds: 550 tokens; a word outside the vocabulary becomes
+    `<unk>`."""
     core = Tokenizer(WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token=UNKNOWN))
     core.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(
@@ -37,12 +38,15 @@ def build() -> PreTrainedTokenizerFast:
 
 
 def save(made: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write `made` into a model folder so that `AutoTokenizer` gives its ids, with and without `trust_remote_code`. For
-    a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's, which splits words in its own way. A folder that
-    names a class of its own is left alone: without trust the general one reads it, with trust the class below."""
+    """Write `made` into a model folder so that `AutoTokenizer` gives its ids, with and without
+    `trust_remote_code`. For a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's,
+    which splits words in its own way. A folder that names a class of its own is left alone: without
+    trust the general one reads it, with trust the class below."""
     made.save_pretrained(folder)
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     config |= {"tokenizer_class": "PreTrainedTokenizerFast"}
     config["auto_map"] = {"AutoTokenizer": [None, f"{Path(EXACT).stem}.ExactTokenizer"]}
-    (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / CONFIG).write_text(
+        json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )
     (folder / EXACT).write_text(CLASS, encoding="utf-8")

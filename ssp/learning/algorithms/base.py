@@ -1,8 +1,10 @@
 """What an advantage estimator is.
 
-It turns the scored episodes of a round into credits, one number an episode or one a turn, in the coordinator
-and without torch; or it drops those that teach nothing. `advantages` puts credits on a batch's tokens. An
-estimator that reads tokens or a critic's values has `advantages` alone, which the learner calls."""
+It turns the scored episodes of a round into credits, one number an episode or one a turn, in the
+coordinator
+and without torch; or it drops those that teach nothing. `advantages` puts credits on a batch's
+tokens. An estimator that reads tokens or a critic's values has `advantages` alone, which the
+learner calls."""
 
 from __future__ import annotations
 
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
     """One advantage estimator; it overrides `credits`, or `advantages`, or both.
 
-    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of itself:
-    `needs_values`, it reads a critic's values; `needs_greedy`, it compares with a greedy answer; `needs_group`,
-    it compares the episodes of a group, so one that is alone where several were expected is dropped; `baseline`,
-    what a reward is measured against, and where that is "group" a group of equal rewards is dropped too;
-    `by_turn`, it tells turns apart, so that a group counts as equal only where every turn earned the same;
-    `whitens`, it standardises over the policy's tokens."""
+    `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of
+    itself: `needs_values`, it reads a critic's values; `needs_greedy`, it compares with a greedy
+    answer; `needs_group`, it compares the episodes of a group, so one that is alone where several
+    were expected is dropped; `baseline`, what a reward is measured against, and where that is
+    "group" a group of equal rewards is dropped too; `by_turn`, it tells turns apart, so that a
+    group counts as equal only where every turn earned the same; `whitens`, it standardises over the
+    policy's tokens."""
 
     name = baseline = ""
     needs_values = needs_greedy = needs_group = by_turn = whitens = False
@@ -42,8 +45,8 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
 
     @classmethod
     def settled_by(cls) -> str | None:
-        """The method that the estimator brings, the nearest of its class: `credits`, or `advantages` where it is
-        alone; None for neither."""
+        """The method that the estimator brings, the nearest of its class: `credits`, or
+        `advantages` where it is alone; None for neither."""
         for kind in cls.__mro__[: cls.__mro__.index(Algorithm)]:
             for method in ("credits", "advantages"):
                 if method in vars(kind):
@@ -56,8 +59,9 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return self.settled_by() == "advantages"
 
     def settle(self, episodes: Sequence[Scored], penalised: bool = False) -> list[Credit | None]:
-        """The credit of each episode; None for one that teaches nothing, by its group. `penalised`: the learner
-        takes a KL off the rewards and computes the credits, though the estimator could; they are empty then.
+        """The credit of each episode; None for one that teaches nothing, by its group. `penalised`:
+        the learner takes a KL off the rewards and computes the credits, though the estimator could;
+        they are empty then.
 
         InvariantError: a reward or a credit that is not finite."""
         rewards_of(episodes)
@@ -79,7 +83,9 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
             raise InvariantError(f"{self.name} gave {len(credits)} credits to {count} episodes")
         for credit in credits:
             if not credit or not all(math.isfinite(value) for value in credit):
-                raise InvariantError(f"{self.name} gave the credit {credit}: one finite number, or one a turn")
+                raise InvariantError(
+                    f"{self.name} gave the credit {credit}: one finite number, or one a turn"
+                )
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """The credit of each episode, of those that teach something."""
@@ -92,7 +98,8 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return len({episode.reward for episode in group}) > 1
 
     def teaches(self, group: Sequence[Scored], penalised: bool = False) -> bool:
-        """Whether the episodes of one group can teach something. `penalised`: a KL makes equal rewards differ."""
+        """Whether the episodes of one group can teach something. `penalised`: a KL makes equal
+        rewards differ."""
         if group[0].expected == 1:
             return True  # it was never to be compared within its group
         if self.needs_group and len(group) == 1:
@@ -100,9 +107,11 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return penalised or self.baseline != "group" or self.differ(group)
 
     def advantages(self, batch: Batch) -> Tensor:
-        """float32 [N, T]: advantage on model tokens of valid rows, exactly 0 elsewhere: the row's credit.
+        """float32 [N, T]: advantage on model tokens of valid rows, exactly 0 elsewhere: the row's
+        credit.
 
-        InvariantError: a valid row has a reward that is not finite, or a field that it needs is missing."""
+        InvariantError: a valid row has a reward that is not finite, or a field that it needs is
+        missing."""
         from ssp.learning.algorithms import tokens  # torch, which the coordinator does without
 
         return tokens.of_credits(self.credits, batch)
@@ -112,14 +121,26 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return dict(self.kept)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state_dict` gave; InvariantError for a state that this estimator did not write."""
-        if set(state) != set(self.kept) or not all(isinstance(value, float) for value in state.values()):
+        """Take back what `state_dict` gave; InvariantError for a state that this estimator did not
+        write."""
+        if set(state) != set(self.kept) or not all(
+            isinstance(value, float) for value in state.values()
+        ):
             raise InvariantError(f"{self.name} keeps {sorted(self.kept)}, not {dict(state)}")
         self.kept = dict(state)
 
 
-HELPERS = ("over_tokens", "episode_rewards", "token_rewards", "returns", "ends", "whiten", "required")
-"""What a user's own estimator over tokens may import from here; it brings torch, which this file does without."""
+HELPERS = (
+    "over_tokens",
+    "episode_rewards",
+    "token_rewards",
+    "returns",
+    "ends",
+    "whiten",
+    "required",
+)
+"""What a user's own estimator over tokens may import from here; it brings torch, which this file
+does without."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""The advantage estimators of the package: what a reward is compared with, and how that is spread over tokens."""
+"""The advantage estimators of the package: what a reward is compared with, and how that is spread
+over tokens."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 class Grpo(Algorithm):
     """A = (r - group mean) / (group std + 1e-6), the same on every model token of the episode.
 
-    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample standard deviation,
-    the epsilon and the rule for a group of one (mean 0, std 1) of verl, which Search-R1 and Search Self-play train with."""
+    Source: Shao et al. 2024 (arXiv 2402.03300), section 4.1.2, outcome supervision, with the sample
+    standard deviation, the epsilon and the rule for a group of one (mean 0, std 1) of verl, which
+    Search-R1 and Search Self-play train with."""
 
     name = "grpo"
     needs_group = True
@@ -44,7 +46,8 @@ class Grpo(Algorithm):
         return as_credits(self.compared(episodes, rewards_of(episodes)))
 
     def compared(self, episodes: Sequence[Scored], earned: Numbers) -> Numbers:
-        """`earned`, a number an episode, against its group; one that was expected alone has mean 0 and deviation 1."""
+        """`earned`, a number an episode, against its group; one that was expected alone has mean 0
+        and deviation 1."""
         values = standardised(earned, groups_of(episodes), self.spread)
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
         return np.where(alone, earned / (1.0 + EPSILON if self.spread else 1.0), values)
@@ -53,19 +56,21 @@ class Grpo(Algorithm):
 class DrGrpo(Grpo):
     """A = r - group mean: without the division, which favours questions of little spread.
 
-    Source: Liu et al. 2025 (arXiv 2503.20783); its other half is `aggregate=fixed-length`. EMA-PG's switch
-    `norm_adv_by_std_in_grpo=False`."""
+    Source: Liu et al. 2025 (arXiv 2503.20783); its other half is `aggregate=fixed-length`. EMA-PG's
+    switch `norm_adv_by_std_in_grpo=False`."""
 
     name = "dr_grpo"
     spread = False
 
 
 class GrpoTurns(Grpo):
-    """`Grpo`, turn by turn: A of turn k = (G_k - group mean of G_k) / (group std of G_k + 1e-6), G_k what the attempt
-    earned from turn k on; an attempt with fewer turns counts with its last one. `Grpo` itself where only last turns earn.
+    """`Grpo`, turn by turn: A of turn k = (G_k - group mean of G_k) / (group std of G_k + 1e-6),
+    G_k what the attempt earned from turn k on; an attempt with fewer turns counts with its last
+    one. `Grpo` itself where only last turns earn.
 
-    Source: the sum over later steps is that of Shao et al. 2024 (arXiv 2402.03300), section 4.1.3, process supervision,
-    which divides by the spread of single steps; one baseline a turn is Zeng et al. 2025 (arXiv 2505.11821)."""
+    Source: the sum over later steps is that of Shao et al. 2024 (arXiv 2402.03300), section 4.1.3,
+    process supervision, which divides by the spread of single steps; one baseline a turn is Zeng et
+    al. 2025 (arXiv 2505.11821)."""
 
     name = "grpo_turns"
     by_turn = True
@@ -79,7 +84,10 @@ class GrpoTurns(Grpo):
         for turn in range(max(counts, default=0)):
             of_turn = [turns[min(turn, len(turns) - 1)] for turns in earned]
             by_turn.append(self.compared(episodes, np.array(of_turn, dtype=np.float64)))
-        return [tuple(float(by_turn[turn][i]) for turn in range(count)) for i, count in enumerate(counts)]
+        return [
+            tuple(float(by_turn[turn][i]) for turn in range(count))
+            for i, count in enumerate(counts)
+        ]
 
 
 class Rloo(Algorithm):
@@ -101,21 +109,26 @@ class Rloo(Algorithm):
 
 
 class Reinforce(Algorithm):
-    """A = (r - batch mean) / (batch std + 1e-6) on every model token. Source: Williams 1992 (REINFORCE with a baseline)."""
+    """A = (r - batch mean) / (batch std + 1e-6) on every model token. Source: Williams 1992
+    (REINFORCE with a baseline)."""
 
     name = "reinforce"
     baseline = "batch"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against the batch."""
-        return as_credits(standardised(rewards_of(episodes), np.zeros(len(episodes), dtype=np.int64)))
+        return as_credits(
+            standardised(rewards_of(episodes), np.zeros(len(episodes), dtype=np.int64))
+        )
 
 
 class Hrpo(Algorithm):
-    """A = (R - mean_h) / (std_h + 1e-6) over the episodes of the batch whose rows ask for the same number h of hops,
-    and which one version graded; of one that was played alone with its h, R / (1 + 1e-6).
+    """A = (R - mean_h) / (std_h + 1e-6) over the episodes of the batch whose rows ask for the same
+    number h of hops, and which one version graded; of one that was played alone with its h, R / (1
+    + 1e-6).
 
-    Source: Dr. Zero (arXiv 2601.07055), hop-grouped relative policy optimisation, as in its released code."""
+    Source: Dr. Zero (arXiv 2601.07055), hop-grouped relative policy optimisation, as in its
+    released code."""
 
     name = "hrpo"
     baseline = "asked"
@@ -124,7 +137,9 @@ class Hrpo(Algorithm):
         """Of each episode against those that were asked for the same."""
         numbers: dict[tuple[str, int], int] = {}
         kinds = [(episode.asked, episode.grader) for episode in episodes]
-        groups = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64)
+        groups = np.array(
+            [numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64
+        )
         rewards = rewards_of(episodes)
         alone = np.array([episode.peers == 1 for episode in episodes], dtype=bool)
         return as_credits(np.where(alone, rewards / (1.0 + EPSILON), standardised(rewards, groups)))
@@ -142,8 +157,9 @@ class ReinforceNone(Algorithm):
 
 
 class ReinforceRunning(Algorithm):
-    """A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that had an episode,
-    m_s the mean of their rewards; b = 0 in the first. Stateful: each call moves the baseline."""
+    """A = r - b, b = sum_s 0.9^(t-1-s) m_s / sum_s 0.9^(t-1-s) over the earlier batches s < t that
+    had an episode, m_s the mean of their rewards; b = 0 in the first. Stateful: each call moves the
+    baseline."""
 
     name = "reinforce_running"
     baseline = "running"
@@ -156,12 +172,16 @@ class ReinforceRunning(Algorithm):
         total, weight = self.kept["total"], self.kept["weight"]
         baseline = total / weight if weight else 0.0
         if len(rewards):
-            self.kept = {"total": self.decay * total + float(rewards.mean()), "weight": self.decay * weight + 1.0}
+            self.kept = {
+                "total": self.decay * total + float(rewards.mean()),
+                "weight": self.decay * weight + 1.0,
+            }
         return as_credits(rewards - baseline)
 
 
 class ReinforcePP(Algorithm):
-    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the discounted return over them.
+    """REINFORCE++: A_t = (G_t - mean) / (std + 1e-6) over the batch's model tokens, G_t the
+    discounted return over them.
 
     Source: Hu et al. 2025 (arXiv 2501.03262); name and gamma as in verl's `reinforce_plus_plus`."""
 
@@ -170,16 +190,21 @@ class ReinforcePP(Algorithm):
     whitens = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma 1."""
+        """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma
+        1."""
         earned = self.earned(episodes)
         returns = [later(turns) for turns in earned]
-        tokens = [_tokens(episode, len(turns)) for episode, turns in zip(episodes, earned, strict=True)]
+        tokens = [
+            _tokens(episode, len(turns)) for episode, turns in zip(episodes, earned, strict=True)
+        ]
         each = np.array([value for turns in returns for value in turns], dtype=np.float64)
         counts = np.array([count for turns in tokens for count in turns], dtype=np.int64)
         over = np.repeat(each, counts)
         whitened = standardised(over, np.zeros(len(over), dtype=np.int64))
         first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-        of_turn = [float(whitened[at]) if count else 0.0 for at, count in zip(first, counts, strict=True)]
+        of_turn = [
+            float(whitened[at]) if count else 0.0 for at, count in zip(first, counts, strict=True)
+        ]
         credits, begin = [], 0
         for turns in returns:
             credits.append(tuple(of_turn[begin : begin + len(turns)]))
@@ -206,11 +231,13 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of `rewards` taken off (a group of
-    one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r - group mean on every token.
+    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of `rewards`
+    taken off (a group of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r
+    - group mean on every token.
 
-    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in the token rewards is in
-    G_t and not in the mean, as in OpenRLHF; verl's mean has it, and puts the whole difference on every token."""
+    Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in
+    the token rewards is in G_t and not in the mean, as in OpenRLHF; verl's mean has it, and puts
+    the whole difference on every token."""
 
     name = "reinforce_pp_baseline"
     needs_group = True
@@ -222,7 +249,9 @@ class ReinforcePPBaseline(ReinforcePP):
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
         means = np.where(alone, 0.0, rewards - centred).tolist()
         turns = super().earned(episodes)
-        return [[*earned[:-1], earned[-1] - mean] for earned, mean in zip(turns, means, strict=True)]
+        return [
+            [*earned[:-1], earned[-1] - mean] for earned, mean in zip(turns, means, strict=True)
+        ]
 
     def token_earned(self, batch: Batch) -> Tensor:
         """With the group's mean taken off the last token."""
@@ -236,7 +265,8 @@ class ReinforcePPBaseline(ReinforcePP):
 
 
 class Remax(Algorithm):
-    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the greedy answer earned.
+    """A_t = G_t - b, G_t the discounted return over policy tokens, b = `baseline_rewards`: what the
+    greedy answer earned.
 
     Source: Li et al. 2024 (arXiv 2310.10505)."""
 
@@ -275,10 +305,11 @@ class Remax(Algorithm):
 
 
 class Rae(Algorithm):
-    """A_i = r_i - b, then b = 0.95 b + 0.05 r_i, through the episodes in batch order; b is 0 before the first.
+    """A_i = r_i - b, then b = 0.95 b + 0.05 r_i, through the episodes in batch order; b is 0 before
+    the first.
 
-    Source: SPIRAL, Liu et al. 2025 (arXiv 2506.24119), role-conditioned advantage estimation, with its decay.
-    Stateful: each call moves the baseline."""
+    Source: SPIRAL, Liu et al. 2025 (arXiv 2506.24119), role-conditioned advantage estimation, with
+    its decay. Stateful: each call moves the baseline."""
 
     name = "rae"
     baseline = "running"
@@ -297,10 +328,11 @@ class Rae(Algorithm):
 
 
 class Gae(Algorithm):
-    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens; V = 0 after the last.
+    """A_t = d_t + gamma lam A_{t+1}, d_t = r_t + gamma V_{t+1} - V_t, t over a row's model tokens;
+    V = 0 after the last.
 
-    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before token t is written.
-    It reads a critic's values, so the learner computes it."""
+    Source: Schulman et al. 2016 (arXiv 1506.02438), eq. 16. `values[:, t]` is the value before
+    token t is written. It reads a critic's values, so the learner computes it."""
 
     name = "gae"
     baseline = "values"
@@ -318,7 +350,12 @@ class Gae(Algorithm):
         out = torch.zeros_like(rewards)
         ahead = next_value = rewards.new_zeros(len(rewards))
         for t in reversed(range(rewards.shape[1])):
-            here = rewards[:, t] + self.gamma * next_value - values[:, t] + self.gamma * self.lam * ahead
+            here = (
+                rewards[:, t]
+                + self.gamma * next_value
+                - values[:, t]
+                + self.gamma * self.lam * ahead
+            )
             out[:, t] = torch.where(on[:, t], here, 0.0)
             ahead = torch.where(on[:, t], here, ahead)
             next_value = torch.where(on[:, t], values[:, t], next_value)

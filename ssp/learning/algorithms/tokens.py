@@ -1,6 +1,7 @@
 """From credits to tokens, and the steps that estimators over tokens share.
 
-Void rows (law 2) neither get an advantage nor enter anyone's mean or spread. A position that is not a model
+Void rows (law 2) neither get an advantage nor enter anyone's mean or spread. A position that is not
+a model
 token has advantage 0 and is no step of time (law 1): observations are skipped, not counted."""
 
 from collections import Counter
@@ -17,9 +18,11 @@ Estimate = Callable[[Sequence[Scored]], list[Credit]]
 
 
 def of_credits(estimate: Estimate, batch: Batch) -> Tensor:
-    """float32 [N, T]: each valid row's credit, as `estimate` gives it, on its model tokens, exactly 0 elsewhere.
+    """float32 [N, T]: each valid row's credit, as `estimate` gives it, on its model tokens, exactly
+    0 elsewhere.
 
-    Of `batch` it reads rewards [N], valid [N], groups [N], mask [N, T]; where they are there, `token_rewards`
+    Of `batch` it reads rewards [N], valid [N], groups [N], mask [N, T]; where they are there,
+    `token_rewards`
     [N, T] say all that a row earned, and `baseline_rewards` [N] what the greedy answer did."""
     valid = batch.valid.bool()
     rows = torch.nonzero(valid).squeeze(1).tolist()
@@ -28,8 +31,9 @@ def of_credits(estimate: Estimate, batch: Batch) -> Tensor:
 
 
 def spread(credits: dict[int, Credit], mask: Tensor) -> Tensor:
-    """float32 [N, T]: of row i its credit `credits[i]` on the tokens of `mask` bool [N, T]; one number on all of
-    them, several on a turn each (what comes after the last one counts as its turn); 0 elsewhere."""
+    """float32 [N, T]: of row i its credit `credits[i]` on the tokens of `mask` bool [N, T]; one
+    number on all of them, several on a turn each (what comes after the last one counts as its
+    turn); 0 elsewhere."""
     out = torch.zeros(mask.shape, dtype=torch.float32)
     turns = turn_numbers(mask)
     for row, credit in credits.items():
@@ -40,7 +44,8 @@ def spread(credits: dict[int, Credit], mask: Tensor) -> Tensor:
 
 
 def turn_numbers(mask: Tensor) -> Tensor:
-    """long [N, T]: the turn of each model token of `mask` bool [N, T], from 0; a turn is an unbroken run of them."""
+    """long [N, T]: the turn of each model token of `mask` bool [N, T], from 0; a turn is an
+    unbroken run of them."""
     on = mask.bool()
     begins = on & ~torch.nn.functional.pad(on, (1, -1))
     return begins.cumsum(1) - 1
@@ -76,13 +81,16 @@ def turn_rewards(batch: Batch) -> list[tuple[float, ...]]:
     rows = []
     for row, count in enumerate(counts):
         on = batch.mask[row].bool()
-        sums = torch.zeros(max(count, 0), dtype=torch.float64).index_add(0, turns[row, on], earned[row, on])
+        sums = torch.zeros(max(count, 0), dtype=torch.float64).index_add(
+            0, turns[row, on], earned[row, on]
+        )
         rows.append(tuple(sums.tolist()))
     return rows
 
 
 def required(batch: Batch, field: str, name: str) -> Tensor:
-    """An optional field that the estimator `name` cannot do without. InvariantError when the batch has none."""
+    """An optional field that the estimator `name` cannot do without. InvariantError when the batch
+    has none."""
     value: Tensor | None = getattr(batch, field, None)
     if value is None:
         raise InvariantError(f"{name} needs a batch with {field}")
@@ -92,8 +100,8 @@ def required(batch: Batch, field: str, name: str) -> Tensor:
 def token_rewards(batch: Batch) -> Tensor:
     """What each token earned, float64 [N, T], 0 off the model tokens of valid rows.
 
-    Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else (SR-33).
-    InvariantError when a valid row has a reward that is not finite."""
+    Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else
+    (SR-33). InvariantError when a valid row has a reward that is not finite."""
     on = batch.mask.bool() & batch.valid.bool()[:, None]
     given = getattr(batch, "token_rewards", None)
     if given is None:
@@ -104,12 +112,14 @@ def token_rewards(batch: Batch) -> Tensor:
 
 
 def ends(on: Tensor) -> Tensor:
-    """bool [N, T]: the last true position of each row of `on` bool [N, T]; none in a row that has none."""
+    """bool [N, T]: the last true position of each row of `on` bool [N, T]; none in a row that has
+    none."""
     return on & (on.flip(1).cumsum(1).flip(1) == 1)
 
 
 def episode_rewards(batch: Batch) -> Tensor:
-    """What each row earned in all, float64 [N]: its `rewards`, or the sum of its `token_rewards` where these are given.
+    """What each row earned in all, float64 [N]: its `rewards`, or the sum of its `token_rewards`
+    where these are given.
 
     Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite."""
     if getattr(batch, "token_rewards", None) is not None:
@@ -119,7 +129,8 @@ def episode_rewards(batch: Batch) -> Tensor:
 
 
 def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
-    """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, put side by side; 0 elsewhere."""
+    """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, put side
+    by side; 0 elsewhere."""
     on = mask.bool()
     out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
@@ -129,19 +140,22 @@ def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
 
 
 def centred_in_groups(batch: Batch) -> Tensor:
-    """float64 [N]: r - group mean of each valid row's `rewards`; of a group of one its reward; 0 for void rows."""
+    """float64 [N]: r - group mean of each valid row's `rewards`; of a group of one its reward; 0
+    for void rows."""
     valid = batch.valid.bool()
     rewards = batch.rewards.double()
     _finite(rewards[valid])
     out = torch.zeros(len(rewards), dtype=torch.float64)
-    out[valid] = torch.from_numpy(standardised(rewards[valid].numpy(), batch.groups[valid].numpy(), spread=False))
+    out[valid] = torch.from_numpy(
+        standardised(rewards[valid].numpy(), batch.groups[valid].numpy(), spread=False)
+    )
     _, member, size = torch.unique(batch.groups, return_inverse=True, return_counts=True)
     return torch.where((size[member] == 1) & valid, rewards, out)
 
 
 def whiten(values: Tensor, on: Tensor) -> Tensor:
-    """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a mean a row; float32,
-    exactly 0 elsewhere."""
+    """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a
+    mean a row; float32, exactly 0 elsewhere."""
     out = torch.zeros(on.shape, dtype=torch.float32)
     flat = values[on].double()
     one_group = torch.zeros(len(flat), dtype=torch.long)
@@ -156,4 +170,6 @@ def over_tokens(per_row: Tensor, mask: Tensor) -> Tensor:
 
 def _finite(rewards: Tensor) -> None:
     if not bool(torch.isfinite(rewards).all()):
-        raise InvariantError("a valid row has a reward that is not finite; only void rows have no value")
+        raise InvariantError(
+            "a valid row has a reward that is not finite; only void rows have no value"
+        )

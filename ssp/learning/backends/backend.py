@@ -1,6 +1,8 @@
-"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch alone, in one process.
+"""What trains a module: forward, backward, step, and its state on disk. `Backend` does it by torch
+alone, in one process.
 
-A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer state are always float32."""
+A loss summed over micro-batches and ranks gives the gradient of the sum; weights and optimizer
+state are always float32."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -27,15 +29,17 @@ def named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 class Backend:
-    """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the other ranks. Every
-    method but `layout` is collective.
+    """Trains the parameters of `module` that require a gradient, at rate `lr`, together with the
+    other ranks. Every method but `layout` is collective.
 
-    `device`: where the weights are (`engine.device`). `shards`: `write` writes the weights too, every rank its own
-    part. `parted`: a rank keeps only a part of each weight."""
+    `device`: where the weights are (`engine.device`). `shards`: `write` writes the weights too,
+    every rank its own part. `parted`: a rank keeps only a part of each weight."""
 
     shards = parted = False
 
-    def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
+    def __init__(
+        self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO
+    ) -> None:
         self.device, self.ranks = devices.find(config.device), ranks
         self.module, self.config, self._lr = module.to(self.device), config, lr
         self.optimizer = self._adamw(fused=self.device.type == "cuda")
@@ -46,9 +50,11 @@ class Backend:
         return {"kind": "torch"}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix products in it, the
-        rest in float32."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16"):
+        """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix
+        products in it, the rest in float32."""
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16"
+        ):
             return self.module(*self._moved(args), **options)
 
     def zero(self) -> None:
@@ -60,10 +66,13 @@ class Backend:
         loss.backward()
 
     def step(self, lr: float) -> float:
-        """One clipped optimizer step on the gradients' sum over the ranks; its norm before clipping.
+        """One clipped optimizer step on the gradients' sum over the ranks; its norm before
+        clipping.
 
         Not finite: nothing has changed, and the gradient is forgotten."""
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        parameters = [
+            parameter for group in self.optimizer.param_groups for parameter in group["params"]
+        ]
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
         if not math.isfinite(norm):
             self.zero()
@@ -74,11 +83,14 @@ class Backend:
         return norm
 
     def learn(self, loss: float, lr: float) -> float:
-        """`step`, where `loss` (of all ranks) and norm are finite. InvariantError, with nothing changed, where not."""
+        """`step`, where `loss` (of all ranks) and norm are finite. InvariantError, with nothing
+        changed, where not."""
         norm = self.step(lr) if math.isfinite(loss) else math.nan
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self.zero()
-            raise InvariantError(f"loss {loss} and gradient norm {norm} of an update must be finite")
+            raise InvariantError(
+                f"loss {loss} and gradient norm {norm} of an update must be finite"
+            )
         return norm
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
@@ -86,22 +98,27 @@ class Backend:
         return nullcontext()
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """What this rank keeps of the module's child `name`, by its own names: weights and buffers, or shards of them."""
+        """What this rank keeps of the module's child `name`, by its own names: weights and buffers,
+        or shards of them."""
         return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:
-        """Write the optimizer's state to `path`.pt, with `weights` also the module's, to the folder `path`."""
+        """Write the optimizer's state to `path`.pt, with `weights` also the module's, to the folder
+        `path`."""
         with path.with_name(f"{path.name}.pt").open("wb") as file:
             try:
                 torch.save(self.optimizer.state_dict(), file)
             except RuntimeError as error:  # of torch's writer, which hides what the disk said
-                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+                raise (
+                    error.__context__ if isinstance(error.__context__, OSError) else error
+                ) from None
         if weights:
             path.mkdir()
             save_file(self.module.state_dict(), path / WEIGHTS)
 
     def read(self, path: Path, weights: bool) -> None:
-        """The inverse of `write`, bit for bit, where `layout` is the same. The learning rate stays the config's."""
+        """The inverse of `write`, bit for bit, where `layout` is the same. The learning rate stays
+        the config's."""
         state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
         if weights:
             self.module.load_state_dict(load_file(path / WEIGHTS))
@@ -112,10 +129,16 @@ class Backend:
     def _moved(self, values: Any) -> Any:
         if isinstance(values, Tensor):
             return values.to(self.device)
-        return type(values)(map(self._moved, values)) if isinstance(values, (tuple, list)) else values
+        return (
+            type(values)(map(self._moved, values)) if isinstance(values, (tuple, list)) else values
+        )
 
     def _adamw(self, fused: bool) -> torch.optim.AdamW:
-        parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        parameters = [
+            parameter for parameter in self.module.parameters() if parameter.requires_grad
+        ]
         config = self.config
         betas = (0.9, config.beta2)
-        return torch.optim.AdamW(parameters, self._lr, betas=betas, weight_decay=config.weight_decay, fused=fused)
+        return torch.optim.AdamW(
+            parameters, self._lr, betas=betas, weight_decay=config.weight_decay, fused=fused
+        )

@@ -1,8 +1,9 @@
-"""Training by DeepSpeed: optimizer state (ZeRO 1), gradients (2) and weights (3) cut between the ranks.
+"""Training by DeepSpeed: optimizer state (ZeRO 1), gradients (2) and weights (3) cut between the
+ranks.
 
-DeepSpeed is kept from compiling anything: torch's own AdamW, and its C++ for shared memory switched off (a switch of
-DeepSpeed 0.19 that is not documented, hence the pinned range). Only as many ranks of the same stage and type can read
-its state on disk."""
+DeepSpeed is kept from compiling anything: torch's own AdamW, and its C++ for shared memory switched
+off (a switch of DeepSpeed 0.19 that is not documented, hence the pinned range). Only as many ranks
+of the same stage and type can read its state on disk."""
 
 import logging
 import os
@@ -31,7 +32,9 @@ class DeepSpeedBackend(Backend):
 
     shards = True
 
-    def __init__(self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO) -> None:
+    def __init__(
+        self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO
+    ) -> None:
         """InputError where DeepSpeed is not installed."""
         self.ranks, self.device = ranks, devices.find(config.device)
         self.module, self.config, self._lr = module, config, lr
@@ -41,7 +44,10 @@ class DeepSpeedBackend(Backend):
         optimizer = self._adamw(fused=self.device.type == "cuda" and config.offload == "none")
         size = sum(parameter.numel() for parameter in module.parameters())
         self._engine: Any = deepspeed.initialize(
-            model=module, optimizer=optimizer, config=settings(config, size), dist_init_required=False
+            model=module,
+            optimizer=optimizer,
+            config=settings(config, size),
+            dist_init_required=False,
         )[0]
         self._gather = deepspeed.zero.GatheredParameters
 
@@ -49,19 +55,27 @@ class DeepSpeedBackend(Backend):
     def layout(self) -> dict[str, Any]:
         """ZeRO stage, ranks and type, too."""
         config = self.config
-        return {"kind": "deepspeed", "zero": config.zero, "ranks": self.ranks.world, "dtype": config.dtype}
+        return {
+            "kind": "deepspeed",
+            "zero": config.zero,
+            "ranks": self.ranks.world,
+            "dtype": config.dtype,
+        }
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self._engine(*self._moved(args), **options)
 
     def zero(self) -> None:
-        """Of a gradient that was begun: DeepSpeed cannot forget it, so this learner trains no more."""
+        """Of a gradient that was begun: DeepSpeed cannot forget it, so this learner trains no
+        more."""
         self._spoiled = self._spoiled or self._pending
 
     def backward(self, loss: Tensor, last: bool) -> None:
         """As of `Backend`. InvariantError after an update that failed half-way."""
         if self._spoiled:
-            raise InvariantError("an update failed half-way, so this learner must start again from a checkpoint")
+            raise InvariantError(
+                "an update failed half-way, so this learner must start again from a checkpoint"
+            )
         self._pending = True
         self._engine.set_gradient_accumulation_boundary(last)
         self._engine.backward(loss * self.ranks.world)
@@ -86,13 +100,19 @@ class DeepSpeedBackend(Backend):
     def write(self, path: Path, weights: bool) -> None:
         """Every rank its shards, the weights always among them."""
         self._engine.save_checkpoint(
-            str(path.parent / SHARDS), tag=path.name, save_latest=False, exclude_frozen_parameters=True
+            str(path.parent / SHARDS),
+            tag=path.name,
+            save_latest=False,
+            exclude_frozen_parameters=True,
         )
 
     def read(self, path: Path, weights: bool) -> None:
         """Every rank its shards. InputError where they are not all there."""
         found, _ = self._engine.load_checkpoint(
-            str(path.parent / SHARDS), tag=path.name, load_module_strict=False, load_lr_scheduler_states=False
+            str(path.parent / SHARDS),
+            tag=path.name,
+            load_module_strict=False,
+            load_lr_scheduler_states=False,
         )
         if found is None:
             found = f"no shards of {path.name} in {path.parent}"
@@ -103,7 +123,11 @@ class DeepSpeedBackend(Backend):
 def settings(config: LearnerConfig, size: int) -> dict[str, Any]:
     """DeepSpeed's configuration for a module of `size` numbers."""
     bucket = min(BUCKET, -(-size // 1024) * 1024)  # DeepSpeed wants it even, and allocates it
-    zero: dict[str, Any] = {"stage": config.zero, "reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+    zero: dict[str, Any] = {
+        "stage": config.zero,
+        "reduce_bucket_size": bucket,
+        "allgather_bucket_size": bucket,
+    }
     if config.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
     if config.offload == "all":
@@ -140,5 +164,7 @@ def _deepspeed(ranks: Ranks) -> Any:
     if not dist.is_initialized():
         listener = socket.create_server((LOOPBACK, 0))
         join(0, 1, listener.getsockname(), 600.0, listener)
-    deepspeed.comm.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False)
+    deepspeed.comm.init_distributed(
+        dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False
+    )
     return deepspeed

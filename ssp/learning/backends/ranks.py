@@ -1,6 +1,8 @@
-"""The processes that share one learner's updates, the few things that they must agree on, and how rows are dealt out.
+"""The processes that share one learner's updates, the few things that they must agree on, and how
+rows are dealt out.
 
-Sums and decisions are the same on every rank, and the deal is a pure function of the lengths (law 7)."""
+Sums and decisions are the same on every rank, and the deal is a pure function of the lengths (law
+7)."""
 
 import os
 import socket
@@ -18,8 +20,9 @@ LOOPBACK = "127.0.0.1"
 
 
 class Ranks:
-    """Rank `rank` of the `world` ranks of this process's torch.distributed group (gloo between CPUs, nccl between
-    GPUs); one rank needs none. Every method is collective: all ranks call it, in the same order."""
+    """Rank `rank` of the `world` ranks of this process's torch.distributed group (gloo between
+    CPUs, nccl between GPUs); one rank needs none. Every method is collective: all ranks call it, in
+    the same order."""
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
         self.rank, self.world = rank, world
@@ -64,13 +67,17 @@ class Ranks:
 SOLO = Ranks()
 
 
-def join(rank: int, world: int, address: tuple[str, int], seconds: float, listener: socket.socket | None) -> Ranks:
-    """Form the group whose rank 0 listens at `address`, with the socket that it opened; returns when all are there.
+def join(
+    rank: int, world: int, address: tuple[str, int], seconds: float, listener: socket.socket | None
+) -> Ranks:
+    """Form the group whose rank 0 listens at `address`, with the socket that it opened; returns
+    when all are there.
 
     A collective that takes longer than `seconds`, or whose peer died, raises."""
     host, port = address
     if host == LOOPBACK:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # gloo listens too, and else at the address of the machine's name
+        # gloo listens too, and else at the address of the machine's name
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     limit = timedelta(seconds=seconds)
     handle = None if listener is None else listener.detach()
     store = dist.TCPStore(host, port, world, rank == 0, timeout=limit, master_listen_fd=handle)
@@ -80,7 +87,8 @@ def join(rank: int, world: int, address: tuple[str, int], seconds: float, listen
 
 
 def deal(row_lengths: Tensor, rows: Tensor, world: int) -> list[Tensor]:
-    """The rows of each rank: longest first, each to the rank with the fewest tokens so far; in the order of `rows`."""
+    """The rows of each rank: longest first, each to the rank with the fewest tokens so far; in the
+    order of `rows`."""
     tokens, owner = [0] * world, torch.zeros(len(rows), dtype=torch.long)
     for place in torch.sort(row_lengths[rows], descending=True, stable=True).indices.tolist():
         rank = tokens.index(min(tokens))

@@ -1,7 +1,8 @@
-"""A policy without a model: it searches and hands in what the protocol asks for, in as many tokens as it is told.
+"""A policy without a model: it searches and hands in what the protocol asks for, in as many tokens
+as it is told.
 
-Its turns are valid in any protocol and drawn from the episode's seed. Its answers are words at random, so a run pays it
-by `ssp.learning.tiny.reward:letters`."""
+Its turns are valid in any protocol and drawn from the episode's seed. Its answers are words at
+random, so a run pays it by `ssp.learning.tiny.reward:letters`."""
 
 import math
 
@@ -20,12 +21,16 @@ WORDS = (*SCHEMA, *RELATIONS)
 
 def least_searches(cfg: Config, role: str) -> int:
     """Fewest searches of an episode: what the referee asks for, else one where there may be one."""
-    return max(rules.least_searches(cfg.referee) if role == PROPOSER else 0, min(1, cfg.block(role).limits.searches))
+    return max(
+        rules.least_searches(cfg.referee) if role == PROPOSER else 0,
+        min(1, cfg.block(role).limits.searches),
+    )
 
 
 def turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> list[int]:
-    """Tokens of each turn of the episode of that seed: lognormal with the mean `tokens`, at most `cap`; 0 where there
-    is no mean (a turn is as short as it can be). The last turn hands in, the others search, as often as the range says.
+    """Tokens of each turn of the episode of that seed: lognormal with the mean `tokens`, at most
+    `cap`; 0 where there is no mean (a turn is as short as it can be). The last turn hands in, the
+    others search, as often as the range says.
 
     >>> turns(100, 0.0, 7, (2, 2), 80)
     [80, 80, 80]"""
@@ -57,7 +62,9 @@ class Actor:
         elif self._world and self._role == PROPOSER:
             said = handing_in(self._renderer, self._role, f"{words[-1]} {words[-2]} ?")
         else:
-            said = handing_in(self._renderer, self._role, result(self._renderer, self._role, words[-2:]))
+            said = handing_in(
+                self._renderer, self._role, result(self._renderer, self._role, words[-2:])
+            )
         (core,) = self._renderer.encode([said])
         padding = max(0, lengths[min(turn, len(lengths) - 1)] - len(core))
         return (self._filler * padding)[:padding] + core
@@ -66,7 +73,10 @@ class Actor:
 def searching(renderer: Renderer, role: str, query: str, ended: bool = True) -> str:
     """A turn that searches for `query`, to its end unless it goes on."""
     form = renderer.protocol.search
-    return f"<{form.tag}> {written(query, form.form)} </{form.tag}>{ending(renderer, role, form.tag) if ended else ''}"
+    return (
+        f"<{form.tag}> {written(query, form.form)}"
+        f" </{form.tag}>{ending(renderer, role, form.tag) if ended else ''}"
+    )
 
 
 def handing_in(renderer: Renderer, role: str, text: str) -> str:
@@ -79,9 +89,13 @@ def result(renderer: Renderer, role: str, words: list[str]) -> str:
     """A question long enough for SSP's rules, or an answer of these words."""
     if role == PROPOSER:
         return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
-    return f"\\boxed{{{' '.join(words)}}}" if renderer.protocol.role(role).boxed else " ".join(words)
+    return (
+        f"\\boxed{{{' '.join(words)}}}" if renderer.protocol.role(role).boxed else " ".join(words)
+    )
 
 
 def ending(renderer: Renderer, role: str, tag: str) -> str:
     """The policy ends its turn itself where the closing tag does not."""
-    return "" if f"</{tag}>" in renderer.protocol.stops(role) else renderer.decode(renderer.ends[:1])
+    return (
+        "" if f"</{tag}>" in renderer.protocol.stops(role) else renderer.decode(renderer.ends[:1])
+    )

@@ -1,7 +1,9 @@
-"""A tiny policy for any protocol: random weights, then a few seconds of practice in the protocol's form.
+"""A tiny policy for any protocol: random weights, then a few seconds of practice in the protocol's
+form.
 
-A byte-level tokenizer (tags and stop strings in several tokens, Qwen's and Llama's special tokens, a chat template with
-tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol asks for, with words drawn at random."""
+A byte-level tokenizer (tags and stop strings in several tokens, Qwen's and Llama's special tokens,
+a chat template with tools) and a Qwen2 of 2 layers, which searches and hands in what the protocol
+asks for, with words drawn at random."""
 
 import hashlib
 import json
@@ -35,20 +37,20 @@ VERSION = 7
 """Raised whenever what is made changes."""
 VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
 STEPS, WARMUP, ROWS, RATE, SPREAD = 90, 10, 3, 8e-3, 0.12
-"""Practice: optimizer steps, those of them with a lower rate, episodes a role and step, learning rate; standard deviation of
-the first weights."""
+"""Practice: optimizer steps, those of them with a lower rate, episodes a role and step, learning
+rate; standard deviation of the first weights."""
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
 )  # fmt: skip
 CHAT_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{% if messages[0].role == 'system' %}{{ messages[0].content }}\n\n{% endif %}"
-    "You may call these functions:\n<tools>{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n</tools>\n"
-    "A call is JSON with name and arguments between <tool_call> and </tool_call>.<|im_end|>\n{% endif %}"
-    "{% for m in messages %}"
-    "{% if m.role == 'tool' %}<|im_start|>user\n<tool_response>\n{{ m.content }}\n</tool_response><|im_end|>\n"
-    "{% elif not (tools and m.role == 'system') %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% if tools %}<|im_start|>system\n{% if messages[0].role == 'system' %}{{ messages[0].content"
+    " }}\n\n{% endif %}You may call these functions:\n<tools>{% for tool in tools %}\n{{ tool |"
+    " tojson }}{% endfor %}\n</tools>\nA call is JSON with name and arguments between <tool_call>"
+    " and </tool_call>.<|im_end|>\n{% endif %}{% for m in messages %}{% if m.role == 'tool'"
+    " %}<|im_start|>user\n<tool_response>\n{{ m.content }}\n</tool_response><|im_end|>\n{% elif not"
+    " (tools and m.role == 'system') %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{%"
+    " endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 """In the manner of Qwen's: tools in the system message, a tool's reply in a user message."""
 
@@ -56,10 +58,15 @@ CHAT_TEMPLATE = (
 def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path:
     """The folder of the tiny policy of `protocol` under `root/tiny`; made there when it is not yet.
 
-    `template`: the roles' layout; `recalls`: whether it writes its own information (self-search)."""
+    `template`: the roles' layout; `recalls`: whether it writes its own information
+    (self-search)."""
     what = json.dumps([VERSION, repr(protocol), template, recalls])
     entry = root / "tiny" / f"{protocol.id}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
-    return entry if sound(entry) else cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)
+    return (
+        entry
+        if sound(entry)
+        else cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)
+    )
 
 
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
@@ -80,7 +87,8 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
         num_key_value_heads=1,
         max_position_embeddings=CONTEXT,
     )
-    start = folder.with_name("start")  # beside it, and thrown away like the rest of what was written aside
+    # beside it, and thrown away like the rest of what was written aside
+    start = folder.with_name("start")
     random_model(config, SPREAD, (0, "tiny")).save_pretrained(start)
     rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
     learner = Learner(start, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
@@ -94,8 +102,8 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
 
 
 def random_model(config: Qwen2Config, spread: float, seed: Sequence[Any]) -> Qwen2ForCausalLM:
-    """A float32 model of that shape: matrices are normal with deviation `spread`, drawn from `seed`; biases are 0 and the
-    scales of norms 1."""
+    """A float32 model of that shape: matrices are normal with deviation `spread`, drawn from
+    `seed`; biases are 0 and the scales of norms 1."""
     model = Qwen2ForCausalLM(config).float()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -113,13 +121,20 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [f"{role.system}\n{role.user}" for role in protocol.roles.values()] * 4
-    texts += [document.contents for document in world.documents()] + [written(word, "tool") for word in WORDS]
+    texts += [document.contents for document in world.documents()] + [
+        written(word, "tool") for word in WORDS
+    ]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
-    made = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    )
     made.add_special_tokens({"additional_special_tokens": list(SPECIAL[1:])})
     made.chat_template = CHAT_TEMPLATE
     return made
@@ -135,18 +150,29 @@ class _Practice:
     def episodes(self) -> list[Episode]:
         """Of each role a prompt, and some ways to go on from it."""
         roles = [role for role in (PROPOSER, SOLVER) if role in self._protocol.roles]
-        return [Episode("", "", role, 0, log=log, outcome=Outcome.SCORED) for role in roles for log in self._draw(role)]
+        return [
+            Episode("", "", role, 0, log=log, outcome=Outcome.SCORED)
+            for role in roles
+            for log in self._draw(role)
+        ]
 
     def _draw(self, role: str) -> list[TokenLog]:
-        fields = {"target": self._drawn(NAMES), "question": self._asked(), "searches": str(self._rng.integers(1, 4))}
-        examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))  # as some data sets have them
+        fields = {
+            "target": self._drawn(NAMES),
+            "question": self._asked(),
+            "searches": str(self._rng.integers(1, 4)),
+        }
+        # as some data sets have them
+        examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))
         fields |= {"examples": examples} if self._rng.random() < 0.5 else {}
         asked = Kind.PROMPT, self._renderer.prompt(role, fields)
         return [self._log([asked, *self._rest(role)]) for _ in range(ROWS)]
 
     def _log(self, pieces: Sequence[tuple[Kind, str]]) -> TokenLog:
         log = TokenLog()
-        for ids, (kind, _) in zip(self._renderer.encode([text for _, text in pieces]), pieces, strict=True):
+        for ids, (kind, _) in zip(
+            self._renderer.encode([text for _, text in pieces]), pieces, strict=True
+        ):
             if kind is Kind.MODEL:
                 log.append_model(ids, [0.0] * len(ids), 0)
             else:
@@ -176,7 +202,9 @@ class _Practice:
         return [(Kind.MODEL, asked), (Kind.OBSERVATION, self._renderer.observation([found]))]
 
     def _result(self, role: str) -> str:
-        return result(self._renderer, role, [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))])
+        return result(
+            self._renderer, role, [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]
+        )
 
     def _drawn(self, words: Sequence[str]) -> str:
         return words[int(self._rng.integers(len(words)))]

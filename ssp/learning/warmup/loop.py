@@ -1,11 +1,12 @@
-"""The loop of a warm start: epochs over the episodes, each batch one update of the role's learner; and its folder,
-which holds a policy at every moment.
+"""The loop of a warm start: epochs over the episodes, each batch one update of the role's learner;
+and its folder, which holds a policy at every moment.
 
-REINFORCE without a baseline on episodes that all earn 1 is maximum likelihood of what the policy wrote, so that the
-learner needs no other loss (masks, packing, DeepSpeed, adapters as in training). Held-out episodes are measured before
-and after each epoch, never learned; where they have not become likelier since the epoch before, that one's policy is
-the result. One seed gives one order. An unfinished folder is a checkpoint whose `ssp.json` has the entry `warmup`; a
-later process goes on from it with the same data and settings alone."""
+REINFORCE without a baseline on episodes that all earn 1 is maximum likelihood of what the policy
+wrote, so that the learner needs no other loss (masks, packing, DeepSpeed, adapters as in training).
+Held-out episodes are measured before and after each epoch, never learned; where they have not
+become likelier since the epoch before, that one's policy is the result. One seed gives one order.
+An unfinished folder is a checkpoint whose `ssp.json` has the entry `warmup`; a later process goes
+on from it with the same data and settings alone."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ LEAST_SECONDS, SHARE = 60.0, 0.1
 """A save is due after so long, and later where a save takes more than this share of the time."""
 
 Show = Callable[[Mapping[str, float]], None]
-"""Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token), `tokens_per_second`."""
+"""Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token),
+`tokens_per_second`."""
 Measured = float | None
 """Held-out nats a token; None without held-out episodes."""
 _KEPT = "epoch-"
@@ -46,7 +48,8 @@ _KEPT = "epoch-"
 
 @dataclass(frozen=True)
 class Summary:
-    """What a warm start did: updates that were made, episodes that were learned, `before` and `after` it."""
+    """What a warm start did: updates that were made, episodes that were learned, `before` and
+    `after` it."""
 
     steps: int
     learned: int
@@ -55,10 +58,20 @@ class Summary:
 
 
 def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
-    """The role's settings with the algorithm, loss and regularisers of maximum likelihood. `lr`: 0 is the role's."""
+    """The role's settings with the algorithm, loss and regularisers of maximum likelihood. `lr`: 0
+    is the role's."""
     learner = replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr)
-    block = replace(block, policy="own", algorithm="reinforce_none", loss="pg", aggregate="token-mean", learner=learner)
-    return replace(block, entropy_coef=0.0, llds_coef=0.0, kl=KlConfig(), correction=CorrectionConfig())
+    block = replace(
+        block,
+        policy="own",
+        algorithm="reinforce_none",
+        loss="pg",
+        aggregate="token-mean",
+        learner=learner,
+    )
+    return replace(
+        block, entropy_coef=0.0, llds_coef=0.0, kl=KlConfig(), correction=CorrectionConfig()
+    )
 
 
 def steps(episodes: int, cfg: WarmupConfig) -> int:
@@ -68,9 +81,15 @@ def steps(episodes: int, cfg: WarmupConfig) -> int:
 
 
 async def train(
-    learner: Taught, episodes: Sequence[Episode], cfg: WarmupConfig, seed: int, show: Show, saves: Saves
+    learner: Taught,
+    episodes: Sequence[Episode],
+    cfg: WarmupConfig,
+    seed: int,
+    show: Show,
+    saves: Saves,
 ) -> Summary:
-    """Learn `episodes`. It goes on where `saves` stand, saves on the way and when it is cancelled, and finishes them."""
+    """Learn `episodes`. It goes on where `saves` stand, saves on the way and when it is cancelled,
+    and finishes them."""
     order = generator(seed, "warmup", "split").permutation(len(episodes)).tolist()
     held = round(len(episodes) * HELDOUT)
     test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
@@ -128,7 +147,8 @@ def _samples(block: Sequence[Episode]) -> list[Sample]:
 
 
 class Saves:
-    """Saves to the folder `out`. `meta`: entries of its `ssp.json`; `what`: what is learned, see `fingerprint`."""
+    """Saves to the folder `out`. `meta`: entries of its `ssp.json`; `what`: what is learned, see
+    `fingerprint`."""
 
     def __init__(self, out: Path, meta: Mapping[str, Any], what: str) -> None:
         self.out, self._meta, self._what = out, meta, what
@@ -137,10 +157,11 @@ class Saves:
         self._took = 0.0
 
     def begun(self) -> tuple[int, list[Measured]] | None:
-        """Updates that the warm start in the folder has made, and what was measured before the first and after each
-        epoch; None where there is no folder. InputError: another one's."""
+        """Updates that the warm start in the folder has made, and what was measured before the
+        first and after each epoch; None where there is no folder. InputError: another one's."""
         self._last = time.monotonic()
-        if self._aside("old").exists() and not self.out.exists():  # of a process that was killed between two renamings
+        # of a process that was killed between two renamings
+        if self._aside("old").exists() and not self.out.exists():
             self._aside("old").rename(self.out)
         if not self.out.exists():
             self._tidy()
@@ -149,12 +170,23 @@ class Saves:
         step, entry = began(self.out)
         if entry.get("what") != self._what:
             rule = "an interrupted warm start goes on with the same data, model and settings"
-            raise InputError(rule, f"{self.out} began with others", "type those, begin in another folder, or remove it")
+            raise InputError(
+                rule,
+                f"{self.out} began with others",
+                "type those, begin in another folder, or remove it",
+            )
         return step, entry["heldout"]
 
     def files(self) -> Iterator[Path]:
         """What has been written."""
-        kept = [self.out, *(left for left in self.out.parent.glob("*") if left.name.startswith(self._aside("").name))]
+        kept = [
+            self.out,
+            *(
+                left
+                for left in self.out.parent.glob("*")
+                if left.name.startswith(self._aside("").name)
+            ),
+        ]
         return (file for folder in kept for file in folder.glob("*"))
 
     def due(self) -> bool:
@@ -166,7 +198,8 @@ class Saves:
         began = time.monotonic()
         entry = {"what": self._what, "heldout": list(heldout)}
         self._put(await self._written(learner.save, {**self._meta, ENTRY: entry}), self.out)
-        self._tidy(len(heldout) - 1)  # a save before this one, which may still have needed older ones, is gone
+        # a save before this one, which may still have needed older ones, is gone
+        self._tidy(len(heldout) - 1)
         self._last = time.monotonic()
         self._took = self._last - began
 
@@ -177,15 +210,20 @@ class Saves:
 
     async def keep(self, learner: Taught, epoch: int) -> None:
         """The policy after `epoch` (from 1), beside the folder."""
-        self._put(await self._written(learner.export, dict(self._meta)), self._aside(f"{_KEPT}{epoch}"))
+        self._put(
+            await self._written(learner.export, dict(self._meta)), self._aside(f"{_KEPT}{epoch}")
+        )
 
     def settle(self, epoch: int) -> None:
         """What `keep` has of `epoch`, in place of what was saved."""
         self._put(self._aside(f"{_KEPT}{epoch}"), self.out)
         self._tidy()
 
-    async def _written(self, write: Callable[[str, dict[str, Any]], Awaitable[None]], record: dict[str, Any]) -> Path:
-        """Written aside, under a name that no call before had: one that was cancelled may still be under way."""
+    async def _written(
+        self, write: Callable[[str, dict[str, Any]], Awaitable[None]], record: dict[str, Any]
+    ) -> Path:
+        """Written aside, under a name that no call before had: one that was cancelled may still be
+        under way."""
         self._count += 1
         new = self._aside(str(self._count))
         await write(str(new), record)
@@ -201,7 +239,8 @@ class Saves:
         return self.out.with_name(f".{self.out.name}.ssp-{name}")
 
     def _tidy(self, since: float = math.inf) -> None:
-        """Remove what lies beside the folder, but for what is kept of the epochs from `since` on."""
+        """Remove what lies beside the folder, but for what is kept of the epochs from `since`
+        on."""
         for left in self.out.parent.glob("*"):  # nothing, where there is no such folder yet
             _, aside, name = left.name.partition(self._aside("").name)
             epoch = name.removeprefix(_KEPT)
@@ -215,7 +254,8 @@ def finished(out: Path) -> bool:
 
 
 def began(out: Path) -> tuple[int, dict[str, Any]]:
-    """Updates of the unfinished warm start in the folder `out`, and its entry. InputError where it is anything else."""
+    """Updates of the unfinished warm start in the folder `out`, and its entry. InputError where it
+    is anything else."""
     record = read_record(out)
     step, entry = record.get("step"), record.get(ENTRY)
     if not isinstance(step, int) or not isinstance(entry, dict):
@@ -228,7 +268,14 @@ def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence
     """A digest of what is learned, from what and how; not of how much fits into memory."""
     block = cfg.block(role)
     learner = {**asdict(block.learner), "token_budget": None, "checkpointing": None}
-    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, asdict(replace(course, data=""))]
+    what = [
+        block.model,
+        cfg.protocol,
+        cfg.seed,
+        learner,
+        block.engine.dtype,
+        asdict(replace(course, data="")),
+    ]
     found = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
     for episode in episodes:
         found.update(json.dumps([episode.log.ids, episode.log.mask.tolist()]).encode())

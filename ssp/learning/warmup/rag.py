@@ -1,7 +1,9 @@
-"""Questions with the documents that a search server found for them, as traces of a warm start: RAG prompt data.
+"""Questions with the documents that a search server found for them, as traces of a warm start: RAG
+prompt data.
 
-The prompt is the documents as the protocol shows them, a blank line, the question; the policy's one turn hands in the
-first right answer (after Search-R1's `nq_rag` data, in the words of our protocols)."""
+The prompt is the documents as the protocol shows them, a blank line, the question; the policy's one
+turn hands in the first right answer (after Search-R1's `nq_rag` data, in the words of our
+protocols)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +31,9 @@ class _Reply(Form):
 
 
 def read_found(paths: Sequence[Path]) -> list[list[Document]]:
-    """The documents of each question, from replies of `POST /retrieve`: {"result": [[document, ...], ...]}, one list a
-    question, the files one after the other. A document is {"id", "contents"}, or with its score {"document", "score"}.
+    """The documents of each question, from replies of `POST /retrieve`: {"result": [[document,
+    ...], ...]}, one list a question, the files one after the other. A document is {"id",
+    "contents"}, or with its score {"document", "score"}.
 
     InputError naming the file, the row (from 0) and what is wrong with it."""
     replies = []
@@ -38,28 +41,46 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
         try:
             replies.append(read(_Reply, path.read_bytes()))
         except (OSError, Refused) as error:
-            rule = 'a file of --found is a reply of /retrieve, {"result": [[...], ...]}, with lists of documents '
+            rule = (
+                'a file of --found is a reply of /retrieve, {"result": [[...], ...]}, with lists of'
+                " documents "
+            )
             rule += '{"id", "contents"} or {"document": {...}, "score"}'
             what = str(getattr(error, "detail", error)).replace("result.", "row ", 1)
-            raise InputError(rule, f"{path}, {what}", "save what the server answers, or correct that row") from error
+            raise InputError(
+                rule, f"{path}, {what}", "save what the server answers, or correct that row"
+            ) from error
     return [[d.document() for d in documents] for reply in replies for documents in reply.result]
 
 
 def traces(
-    questions: Sequence[Question], found: Sequence[Sequence[Document]], protocol: Protocol, topk: int = TOPK
+    questions: Sequence[Question],
+    found: Sequence[Sequence[Document]],
+    protocol: Protocol,
+    topk: int = TOPK,
 ) -> list[dict[str, Any]]:
-    """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` documents that were found for it.
+    """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` documents that
+    were found for it.
 
-    InputError: more or fewer results than questions, a question with none, an answer that `protocol` cannot hand in."""
+    InputError: more or fewer results than questions, a question with none, an answer that
+    `protocol` cannot hand in."""
     rule = "--found holds one result for each question, in their order"
-    hold(len(questions) == len(found), rule, f"{len(found):,} for {len(questions):,} questions", "ask for all of them")
+    hold(
+        len(questions) == len(found),
+        rule,
+        f"{len(found):,} for {len(questions):,} questions",
+        "ask for all of them",
+    )
     rows, role = [], protocol.role(SOLVER)
     for number, (question, documents) in enumerate(zip(questions, found, strict=True)):
         gold = question.answers[0].strip()
         inner = f"\\boxed{{{gold}}}" if role.boxed else gold
         turn = f"<{role.final}> {inner} </{role.final}>"
         if not documents or protocol.action(SOLVER, turn).final != gold:
-            rule = f"a question has at least one document, and an answer that protocol {protocol.id} can hand in"
+            rule = (
+                f"a question has at least one document, and an answer that protocol {protocol.id}"
+                " can hand in"
+            )
             which = f"row {number} ({question.id}): {show(gold) if documents else 'none'}"
             raise InputError(rule, which, "correct that row, or take it out of both files")
         fields = {"question": f"{protocol.bodies(documents[:topk]).strip()}\n\n{question.question}"}

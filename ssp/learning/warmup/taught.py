@@ -1,4 +1,5 @@
-"""What a learner is asked for where it is taught from files: the part of its calls that knows no publication."""
+"""What a learner is asked for where it is taught from files: the part of its calls that knows no
+publication."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,18 +9,22 @@ from ssp.learning.samples import Sample
 
 
 class Taught(Protocol):
-    """A learner that is given samples, and the blocks that they lie in: by reference or as they are, in the order of
-    `names`, the ids that samples know them by.
+    """A learner that is given samples, and the blocks that they lie in: by reference or as they
+    are, in the order of `names`, the ids that samples know them by.
 
-    `learn`: one learner step on the samples; its figures. `measure`: the same without a step. `save`: write a checkpoint
-    folder, aside and renamed; `load` reads it back. `export`: write the policy alone, as a model folder that a run can
-    start from.
+    `learn`: one learner step on the samples; its figures. `measure`: the same without a step.
+    `save`: write a checkpoint folder, aside and renamed; `load` reads it back. `export`: write the
+    policy alone, as a model folder that a run can start from.
     """
 
     @call(computes=True)
-    async def learn(self, samples: Sequence[Sample], names: Sequence[str], /, *blocks: Any) -> dict[str, float]: ...
+    async def learn(
+        self, samples: Sequence[Sample], names: Sequence[str], /, *blocks: Any
+    ) -> dict[str, float]: ...
     @call(computes=True)
-    async def measure(self, samples: Sequence[Sample], names: Sequence[str], /, *blocks: Any) -> dict[str, float]: ...
+    async def measure(
+        self, samples: Sequence[Sample], names: Sequence[str], /, *blocks: Any
+    ) -> dict[str, float]: ...
     @call(computes=True, work="save")
     async def save(self, folder: str, meta: dict[str, Any], /) -> None: ...
     @call(computes=True)

@@ -1,5 +1,6 @@
-"""The ledger: every game and every episode of a run, in one SQLite file (law 3). A state goes one way; a fact once written
-never changes; a repeated call changes nothing; one that breaks a law raises InvariantError and writes nothing."""
+"""The ledger: every game and every episode of a run, in one SQLite file (law 3). A state goes one
+way; a fact once written never changes; a repeated call changes nothing; one that breaks a law
+raises InvariantError and writes nothing."""
 
 import hashlib
 import json
@@ -14,15 +15,27 @@ from typing import Any
 from ssp.base.episode import State
 from ssp.base.errors import InvariantError
 from ssp.record.ledger.reading import LedgerReader
-from ssp.record.ledger.rows import EPISODE_COLUMNS, FACTS, GAME_FACTS, MOVED, NOTHING, Row, facts_of, move, write_once
+from ssp.record.ledger.rows import (
+    EPISODE_COLUMNS,
+    FACTS,
+    GAME_FACTS,
+    MOVED,
+    NOTHING,
+    Row,
+    facts_of,
+    move,
+    write_once,
+)
 
 
 class Ledger(LedgerReader):
-    """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns of their table."""
+    """The accounts of one run folder; one writer process at a time. Rows are dicts with the columns
+    of their table."""
 
     def fold(self) -> None:
-        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone is whole. Nothing stays
-        beside it, unless somebody looks on, and who looks later leaves nothing there."""
+        """Move what SQLite keeps beside the file into the file, so that a copy of `ledger.db` alone
+        is whole. Nothing stays beside it, unless somebody looks on, and who looks later leaves
+        nothing there."""
         with self._lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             with suppress(sqlite3.OperationalError):
@@ -31,24 +44,34 @@ class Ledger(LedgerReader):
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         return self._together("BEGIN IMMEDIATE")
 
-    # Columns without anything in them are left out: SQLite's door takes as long for nothing as for a number.
+    # Columns without anything in them are left out: SQLite's door takes as long for nothing as for
+    # a number.
 
     def _insert(self, table: str, rows: Collection[Row]) -> None:
         if columns := sorted(set[str]().union(*rows)):
             marks = ", ".join("?" * len(columns))
             values = [tuple(map(row.get, columns)) for row in rows]
-            self._db.executemany(f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values)
+            self._db.executemany(
+                f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values
+            )
 
     def _update(self, table: str, columns: Iterable[str], rows: Collection[Row]) -> int:
         # A reward may be taken away; whatever else is known stays known.
-        some = [name for name in columns if name == "reward" or any(row[name] is not None for row in rows)]
+        some = [
+            name
+            for name in columns
+            if name == "reward" or any(row[name] is not None for row in rows)
+        ]
         if rows:
             marks = ", ".join(f"{name} = ?" for name in some)
-            self._db.executemany(f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*some, "id"), rows))
+            self._db.executemany(
+                f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*some, "id"), rows)
+            )
         return len(rows)
 
     def create_games(self, games: Sequence[Mapping[str, Any]]) -> int:
-        """Open games: `id` and any game column (`target`, `attempts`, ...). Returns how many are new."""
+        """Open games: `id` and any game column (`target`, `attempts`, ...). Returns how many are
+        new."""
         with self._transaction():
             rows = self._known("games", [game["id"] for game in games], there=False)
             fresh: dict[str, Row] = {}
@@ -56,26 +79,39 @@ class Ledger(LedgerReader):
                 facts = facts_of(game, GAME_FACTS, ("id",))
                 known = rows.get(game["id"])
                 if known is None:
-                    rows[game["id"]] = fresh[game["id"]] = {"id": game["id"], **dict.fromkeys(GAME_FACTS), **facts}
+                    rows[game["id"]] = fresh[game["id"]] = {
+                        "id": game["id"],
+                        **dict.fromkeys(GAME_FACTS),
+                        **facts,
+                    }
                 elif write_once(known, facts):
                     raise InvariantError(f"game {game['id']} exists with other facts: {known}")
             self._insert("games", fresh.values())
         return len(fresh)
 
     def judge_games(self, games: Sequence[Mapping[str, Any]]) -> int:
-        """Add what is known now: `question`, `verdict`, `rule`, `proposer_version`, `attempts`, `win_rate`."""
+        """Add what is known now: `question`, `verdict`, `rule`, `proposer_version`, `attempts`,
+        `win_rate`."""
         with self._transaction():
             rows = self._known("games", [game["id"] for game in games])
-            changed = {g["id"] for g in games if write_once(rows[g["id"]], facts_of(g, GAME_FACTS, ("id",)))}
+            changed = {
+                g["id"]
+                for g in games
+                if write_once(rows[g["id"]], facts_of(g, GAME_FACTS, ("id",)))
+            }
             return self._update("games", GAME_FACTS, [rows[id] for id in sorted(changed)])
 
-    def create(self, episodes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING) -> int:
-        """Issue episodes: `id`, `game_id`, and of each, or `shared` by all, `role`, `state` (created or running), any fact.
-        Returns how many are new."""
+    def create(
+        self, episodes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING
+    ) -> int:
+        """Issue episodes: `id`, `game_id`, and of each, or `shared` by all, `role`, `state`
+        (created or running), any fact. Returns how many are new."""
         given = ("id", "game_id", "role", "state")
         same: Row = {"created": time.time(), **facts_of(shared, FACTS, given)}
         with self._transaction() as db:
-            rows = self._known("episodes", [e["id"] for e in episodes], "id, game_id, role", there=False)
+            rows = self._known(
+                "episodes", [e["id"] for e in episodes], "id, game_id, role", there=False
+            )
             fresh: dict[str, Row] = {}
             created = Counter[str]()
             for episode in episodes:
@@ -83,7 +119,9 @@ class Ledger(LedgerReader):
                 id, game, role, state = row["id"], row["game_id"], row["role"], State(row["state"])
                 if id in rows:
                     if (rows[id]["game_id"], rows[id]["role"]) != (game, role):
-                        raise InvariantError(f"episode {id} exists for another game or role: {rows[id]}")
+                        raise InvariantError(
+                            f"episode {id} exists for another game or role: {rows[id]}"
+                        )
                     continue
                 if state not in (State.CREATED, State.RUNNING):
                     raise InvariantError(f"episode {id}: it may not begin as {state.value}")
@@ -91,34 +129,46 @@ class Ledger(LedgerReader):
                 rows[id] = fresh[id] = {**same, **facts_of(episode, FACTS, given), **own}
                 created[role] += 1
             self._insert("episodes", fresh.values())
-            # The tally is kept beside the rows, never derived from them: so the conservation law can fail.
+            # The tally is kept beside the rows, never derived from them: so the conservation law
+            # can fail.
             more = "ON CONFLICT(role) DO UPDATE SET created = created + excluded.created"
             db.executemany(f"INSERT INTO counters VALUES(?, ?) {more}", list(created.items()))
         return len(fresh)
 
-    def advance(self, changes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING) -> int:
-        """Move episodes on: `id`, and of each, or `shared` by all, `state` and any fact. Returns how many rows changed. A
-        final state said again is a no-op; entering a final state may replace `cause`, entering `voided` replaces the outcome
-        and removes the reward; `trained` is reached through `commit` only."""
+    def advance(
+        self, changes: Sequence[Mapping[str, Any]], shared: Mapping[str, Any] = NOTHING
+    ) -> int:
+        """Move episodes on: `id`, and of each, or `shared` by all, `state` and any fact. Returns
+        how many rows changed. A final state said again is a no-op; entering a final state may
+        replace `cause`, entering `voided` replaces the outcome and removes the reward; `trained` is
+        reached through `commit` only."""
         now = time.time()
         if shared:
             changes = [{**shared, **change} for change in changes]
         with self._transaction():
             touched = set(MOVED).union(*changes)
             columns = [name for name in EPISODE_COLUMNS[3:] if name in touched]
-            rows = self._known("episodes", [change["id"] for change in changes], ", ".join(("id", *columns)))
+            rows = self._known(
+                "episodes", [change["id"] for change in changes], ", ".join(("id", *columns))
+            )
             changed = {change["id"] for change in changes if move(rows[change["id"]], change, now)}
             return self._update("episodes", columns, [rows[id] for id in sorted(changed)])
 
-    def settle(self, games: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]) -> None:
-        """The verdicts of a round's games and what becomes of its episodes, as one transaction: all of it, or none."""
+    def settle(
+        self, games: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """The verdicts of a round's games and what becomes of its episodes, as one transaction: all
+        of it, or none."""
         with self._transaction():
             self.judge_games(games)
             self.advance(changes)
 
-    def next_version(self, role: str, incarnation: int | None = None, step: int | None = None) -> int:
-        """The number to publish weights under: from 1, strictly increasing over the file's life, never used twice. With
-        `incarnation` and `step` a retry gets the same number again; without, a lost reply only skips one."""
+    def next_version(
+        self, role: str, incarnation: int | None = None, step: int | None = None
+    ) -> int:
+        """The number to publish weights under: from 1, strictly increasing over the file's life,
+        never used twice. With `incarnation` and `step` a retry gets the same number again; without,
+        a lost reply only skips one."""
         with self._transaction() as db:
             sql = "SELECT version FROM versions WHERE role = ? AND incarnation = ? AND step = ?"
             known = db.execute(sql, (role, incarnation, step)).fetchone()
@@ -126,60 +176,96 @@ class Ledger(LedgerReader):
                 return int(known["version"])
             sql = "SELECT coalesce(max(version), 0) + 1 FROM versions WHERE role = ?"
             version: int = db.execute(sql, (role,)).fetchone()[0]
-            db.execute("INSERT INTO versions VALUES(?, ?, ?, ?, ?)", (role, version, incarnation, step, time.time()))
+            db.execute(
+                "INSERT INTO versions VALUES(?, ?, ?, ?, ?)",
+                (role, version, incarnation, step, time.time()),
+            )
         return version
 
-    def commit(self, role: str, incarnation: int, step: int, version: int, episode_ids: Sequence[str]) -> int:
-        """One optimizer step of `role` consumed these queued episodes: they become trained. Returns how many moved.
-        InvariantError when one is not queued, is void or has no reward, when the step does not follow the live commits, or
-        when a newer incarnation has spoken (a learner that was declared dead)."""
+    def commit(
+        self, role: str, incarnation: int, step: int, version: int, episode_ids: Sequence[str]
+    ) -> int:
+        """One optimizer step of `role` consumed these queued episodes: they become trained. Returns
+        how many moved. InvariantError when one is not queued, is void or has no reward, when the
+        step does not follow the live commits, or when a newer incarnation has spoken (a learner
+        that was declared dead)."""
         members = hashlib.sha256(json.dumps(sorted(episode_ids)).encode()).hexdigest()
         key, where = (role, incarnation, step), f"commit {role}/{incarnation}/{step}"
         with self._transaction() as db:
             sql = "SELECT * FROM commits WHERE role = ? AND incarnation = ? AND step = ?"
             known = db.execute(sql, key).fetchone()
             if known is not None:
-                if known["rolled_back"] or (known["version"], known["members"]) != (version, members):
-                    state = "was rolled back" if known["rolled_back"] else "exists with another version or batch"
+                if known["rolled_back"] or (known["version"], known["members"]) != (
+                    version,
+                    members,
+                ):
+                    state = (
+                        "was rolled back"
+                        if known["rolled_back"]
+                        else "exists with another version or batch"
+                    )
                     raise InvariantError(f"{where} {state}")
                 return 0
-            newest = "max(incarnation) AS newest, max(CASE WHEN rolled_back THEN NULL ELSE step END) AS last"
+            newest = (
+                "max(incarnation) AS newest, max(CASE WHEN rolled_back THEN NULL ELSE step END) AS"
+                " last"
+            )
             seen = db.execute(f"SELECT {newest} FROM commits WHERE role = ?", (role,)).fetchone()
-            if (seen["newest"] or 0) > incarnation or (seen["last"] is not None and seen["last"] >= step):
-                raise InvariantError(f"{where} does not follow step {seen['last']} of incarnation {seen['newest']}")
+            if (seen["newest"] or 0) > incarnation or (
+                seen["last"] is not None and seen["last"] >= step
+            ):
+                raise InvariantError(
+                    f"{where} does not follow step {seen['last']} of incarnation {seen['newest']}"
+                )
             rows = self._known("episodes", episode_ids, "id, state, outcome, reward")
             if len(rows) != len(episode_ids):
                 raise InvariantError(f"{where} names an episode twice")
             for row in rows.values():
-                fit = row["state"] == State.QUEUED.value and row["outcome"] in ("scored", "rejected")
+                fit = row["state"] == State.QUEUED.value and row["outcome"] in (
+                    "scored",
+                    "rejected",
+                )
                 if not fit or row["reward"] is None:
                     found = {name: row[name] for name in ("state", "outcome", "reward")}
-                    raise InvariantError(f"{where}: episode {row['id']} may not become trained from {found}")
+                    raise InvariantError(
+                        f"{where}: episode {row['id']} may not become trained from {found}"
+                    )
             now = time.time()
-            db.execute("INSERT INTO commits VALUES(?, ?, ?, ?, ?, ?, 0, ?)", (*key, version, len(rows), members, now))
-            made = "state = 'trained', commit_role = ?, commit_incarnation = ?, commit_step = ?, finished = ?"
+            db.execute(
+                "INSERT INTO commits VALUES(?, ?, ?, ?, ?, ?, 0, ?)",
+                (*key, version, len(rows), members, now),
+            )
+            made = (
+                "state = 'trained', commit_role = ?, commit_incarnation = ?, commit_step = ?,"
+                " finished = ?"
+            )
             sql = f"UPDATE episodes SET {made} WHERE id IN (SELECT value FROM json_each(?))"
             db.execute(sql, (*key, now, json.dumps(list(rows))))
         return len(rows)
 
     def rollback(self, steps: Mapping[str, int]) -> dict[str, int]:
-        """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only way backwards. Rows of
-        later commits, and queued ones, become dropped: rolled_back (their outcome and reward stay); what was still being
-        played becomes voided: interrupted. Returns counts: `commits`, `trained`, `queued`, `interrupted`."""
+        """Go back to a checkpoint that contains each role's commits up to `steps[role]`, the only
+        way backwards. Rows of later commits, and queued ones, become dropped: rolled_back (their
+        outcome and reward stay); what was still being played becomes voided: interrupted. Returns
+        counts: `commits`, `trained`, `queued`, `interrupted`."""
         now = time.time()
         dropped = "UPDATE episodes SET state = 'dropped', cause = 'rolled_back', finished = ? WHERE"
         counts = {"commits": 0, "trained": 0}
         with self._transaction() as db:
             for role, step in steps.items():
-                sql = "UPDATE commits SET rolled_back = 1 WHERE role = ? AND step > ? AND NOT rolled_back"
+                sql = (
+                    "UPDATE commits SET rolled_back = 1 WHERE role = ? AND step > ? AND NOT"
+                    " rolled_back"
+                )
                 counts["commits"] += db.execute(sql, (role, step)).rowcount
                 sql = f"{dropped} state = 'trained' AND commit_role = ? AND commit_step > ?"
                 counts["trained"] += db.execute(sql, (now, role, step)).rowcount
             sql = f"{dropped} state = 'queued' AND outcome IN ('scored', 'rejected')"
             counts["queued"] = db.execute(sql, (now,)).rowcount
             sql = (
-                "UPDATE episodes SET state = 'voided', outcome = 'void', cause = 'interrupted', reward = NULL, "
-                "finished = ? WHERE state IN ('created', 'running', 'grading', 'queued')"
+                "UPDATE episodes SET state = 'voided', outcome = 'void', cause = 'interrupted',"
+                " reward = NULL, finished = ? WHERE state IN ('created', 'running', 'grading',"
+                " 'queued')"
             )
             counts["interrupted"] = db.execute(sql, (now,)).rowcount
         return counts

@@ -1,6 +1,7 @@
-"""Where a run's ledger lies: in the run folder, or, where that is on a network (SQLite's write-ahead log needs one
-machine), on a local disk with copies in the run folder. The run folder's file is always a whole ledger that contains the
-newest checkpoint, and no number is ever given out twice."""
+"""Where a run's ledger lies: in the run folder, or, where that is on a network (SQLite's
+write-ahead log needs one machine), on a local disk with copies in the run folder. The run folder's
+file is always a whole ledger that contains the newest checkpoint, and no number is ever given out
+twice."""
 
 import hashlib
 import os
@@ -19,7 +20,8 @@ NETWORK = "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p virtiofs ocfs
 """Types of file systems that several machines share; of FUSE, all but those of a disk."""
 
 SKIPPED = 1_000_000
-"""Numbers left out of each count (starts, versions) when a run goes on from a copy: more than were given out since it."""
+"""Numbers left out of each count (starts, versions) when a run goes on from a copy: more than were
+given out since it."""
 
 
 def file_system(path: Path) -> str:
@@ -27,7 +29,11 @@ def file_system(path: Path) -> str:
     import psutil  # a slow import
 
     place, parts = path.resolve(), psutil.disk_partitions(all=True)
-    around = [(len(part.mountpoint), i) for i, part in enumerate(parts) if place.is_relative_to(part.mountpoint)]
+    around = [
+        (len(part.mountpoint), i)
+        for i, part in enumerate(parts)
+        if place.is_relative_to(part.mountpoint)
+    ]
     return parts[max(around)[1]].fstype if around else ""
 
 
@@ -37,15 +43,23 @@ def shared(kind: str) -> bool:
 
 
 def written_at(target: Path) -> Path:
-    """The file that is written for the ledger `target`: itself, or one on a local disk; InputError without such a disk."""
+    """The file that is written for the ledger `target`: itself, or one on a local disk; InputError
+    without such a disk."""
     if not shared(file_system(target)):
         return target
     base = Path(tempfile.gettempdir())
     if shared(kind := file_system(base)):
-        rule = "a ledger is written on a local disk, which the temporary folder is where the run folder is not"
-        raise InputError(rule, f"{base} on {kind}", "set TMPDIR to a folder on a disk of this machine")
+        rule = (
+            "a ledger is written on a local disk, which the temporary folder is where the run"
+            " folder is not"
+        )
+        raise InputError(
+            rule, f"{base} on {kind}", "set TMPDIR to a folder on a disk of this machine"
+        )
     name = hashlib.sha256(os.fsencode(target.absolute())).hexdigest()[:16]
-    return base / f"ssp-ledger-{os.getuid()}" / f"{target.absolute().parent.name}-{name}" / target.name
+    return (
+        base / f"ssp-ledger-{os.getuid()}" / f"{target.absolute().parent.name}-{name}" / target.name
+    )
 
 
 class HomeLedger(Ledger):
@@ -58,7 +72,8 @@ class HomeLedger(Ledger):
         fetched = False
         if copied:
             file.parent.mkdir(parents=True, exist_ok=True)
-            for left in self._target.parent.glob(f".{self._target.name}.*.part"):  # of a writer that was killed
+            # of a writer that was killed
+            for left in self._target.parent.glob(f".{self._target.name}.*.part"):
                 left.unlink(missing_ok=True)
             # Another machine went on (two may have, from one copy), or this disk was emptied.
             (mine, count), (theirs, newest) = _copies(file), _copies(self._target)
@@ -73,16 +88,22 @@ class HomeLedger(Ledger):
         if fetched:
             self._db.execute(f"PRAGMA application_id = {secrets.randbits(31)}")
             with self._transaction() as db:
-                known = "SELECT role, version FROM versions UNION SELECT 'run', 0"  # every start takes one of these
-                skipped = f"SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0 FROM ({known}) GROUP BY role"
+                # every start takes one of these
+                known = "SELECT role, version FROM versions UNION SELECT 'run', 0"
+                skipped = (
+                    f"SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0 FROM ({known}) GROUP BY"
+                    " role"
+                )
                 db.execute(f"INSERT INTO versions {skipped}")
         if copied:
             self.keep()
 
     def keep(self) -> None:
-        """Have everything that was written until now in the run folder: a checkpoint is about to name it."""
+        """Have everything that was written until now in the run folder: a checkpoint is about to
+        name it."""
         if self.path == self._target:
-            with self._lock:  # and on the disk, as state.json is: the log beside it may be lost with the machine
+            # and on the disk, as state.json is: the log beside it may be lost with the machine
+            with self._lock:
                 self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             return
         with self._lock:
@@ -102,13 +123,21 @@ class HomeLedger(Ledger):
         if self.path == self._target:
             return ""
         kind = file_system(self._target)
-        return f"the run folder is on {kind}: its ledger is written at {self.path} and copied at each checkpoint"
+        return (
+            f"the run folder is on {kind}: its ledger is written at {self.path} and copied at each"
+            " checkpoint"
+        )
 
 
 def _copies(file: Path) -> tuple[int, int]:
-    """A number drawn whenever one goes on from a copy, and how many copies were made until this one; -1 without a file."""
+    """A number drawn whenever one goes on from a copy, and how many copies were made until this
+    one; -1 without a file."""
     if not file.is_file():
         return 0, -1
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)) as db:
-        ((who,), (count,)) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+    with closing(
+        sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)
+    ) as db:
+        (who,), (count,) = (
+            db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+        )
         return int(who), int(count)

@@ -1,5 +1,6 @@
-"""Looking at a ledger: rows, counts, and the proofs over a whole file, of one moment also while a run writes. A proof reads
-rows and trusts no sum, except the `created` tally, which exists to be compared with them."""
+"""Looking at a ledger: rows, counts, and the proofs over a whole file, of one moment also while a
+run writes. A proof reads rows and trusts no sum, except the `created` tally, which exists to be
+compared with them."""
 
 import hashlib
 import json
@@ -15,9 +16,15 @@ from ssp.base.errors import InputError, InvariantError, hold
 from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, plain
 
 _DIGESTED = (
-    "SELECT id, game_id, role, state, outcome, cause, reward, policy_version_min, policy_version_max, "
-    "opponent_version_min, opponent_version_max, commit_role, commit_incarnation, commit_step FROM episodes ORDER BY id",
-    "SELECT id, target, question, verdict, rule, proposer_version, attempts, win_rate FROM games ORDER BY id",
+    (
+        "SELECT id, game_id, role, state, outcome, cause, reward, policy_version_min,"
+        " policy_version_max, opponent_version_min, opponent_version_max, commit_role,"
+        " commit_incarnation, commit_step FROM episodes ORDER BY id"
+    ),
+    (
+        "SELECT id, target, question, verdict, rule, proposer_version, attempts, win_rate FROM"
+        " games ORDER BY id"
+    ),
 )
 """What a game was; the ids say the other columns too."""
 
@@ -26,8 +33,9 @@ _PLACE = ("SQLITE_PERM", "SQLITE_BUSY", "SQLITE_READONLY", "SQLITE_IOERR", "SQLI
 
 
 class LedgerReader:
-    """One ledger's file. Thread-safe. `readonly`: an existing one, for looking only, which also sees what is written later;
-    InputError for one that is missing, cannot be opened, or is no ledger."""
+    """One ledger's file. Thread-safe. `readonly`: an existing one, for looking only, which also
+    sees what is written later; InputError for one that is missing, cannot be opened, or is no
+    ledger."""
 
     def __init__(self, path: str | Path, readonly: bool = False) -> None:
         self.path = Path(path)
@@ -59,23 +67,29 @@ class LedgerReader:
         with self._lock:
             return self._db.execute(sql, given).fetchall()
 
-    def _known(self, table: str, ids: Iterable[str], columns: str = "*", there: bool = True) -> dict[str, Row]:
+    def _known(
+        self, table: str, ids: Iterable[str], columns: str = "*", there: bool = True
+    ) -> dict[str, Row]:
         """Rows by id. InvariantError for an unknown id, unless they need not be `there`."""
         names = list(ids)
         sql = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
         rows = {row["id"]: dict(row) for row in self._select(sql, json.dumps(names))}
         missing = sorted(set(names) - set(rows)) if there else []
         if missing:
-            raise InvariantError(f"{len(missing)} {table} were never created, the first is {missing[0]}")
+            raise InvariantError(
+                f"{len(missing)} {table} were never created, the first is {missing[0]}"
+            )
         return rows
 
     def get(self, ids: Sequence[str], table: str = "episodes") -> list[Row]:
-        """The rows of `ids`, in that order, of `episodes` or `games`; InvariantError for an unknown id."""
+        """The rows of `ids`, in that order, of `episodes` or `games`; InvariantError for an unknown
+        id."""
         rows = self._known(table, ids)
         return [rows[id] for id in ids]
 
     def accepted(self) -> list[tuple[str, str]]:
-        """Distinct (question, target) of the games whose question was valid, by their first game's id."""
+        """Distinct (question, target) of the games whose question was valid, by their first game's
+        id."""
         sql = (
             "SELECT question, target FROM games WHERE verdict = 'valid' AND question IS NOT NULL "
             "AND target IS NOT NULL GROUP BY question, target ORDER BY min(id)"
@@ -84,7 +98,10 @@ class LedgerReader:
 
     def judged(self) -> list[str]:
         """Ids of the games that have a verdict, in order."""
-        return [row["id"] for row in self._select("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")]
+        return [
+            row["id"]
+            for row in self._select("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")
+        ]
 
     def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The games that have a verdict, by id, and their episodes, by game and id."""
@@ -96,14 +113,18 @@ class LedgerReader:
         named, among = json.dumps(list(games)), "IN (SELECT value FROM json_each(?))"
         with self._together():
             found = self._select(f"SELECT * FROM games WHERE id {among} ORDER BY id", named)
-            episodes = self._select(f"SELECT * FROM episodes WHERE game_id {among} ORDER BY game_id, id", named)
+            episodes = self._select(
+                f"SELECT * FROM episodes WHERE game_id {among} ORDER BY game_id, id", named
+            )
             return plain(found), plain(episodes)
 
     def earned(self, role: str, least: float) -> list[EpisodeRow]:
-        """Scored episodes of `role` with a transcript and such a reward, by id; of the proposer those that were answered."""
+        """Scored episodes of `role` with a transcript and such a reward, by id; of the proposer
+        those that were answered."""
         sql = (
-            "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND e.outcome = 'scored' "
-            "AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR g.win_rate > 0) ORDER BY e.id"
+            "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND"
+            " e.outcome = 'scored' AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR"
+            " g.win_rate > 0) ORDER BY e.id"
         )
         return plain(self._select(sql, role, least))
 
@@ -115,7 +136,12 @@ class LedgerReader:
 
     def placed(self) -> list[tuple[str, int, str]]:
         """File, row and id of every episode that has a transcript, in this order."""
-        return [tuple(row) for row in self._select("SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2")]
+        return [
+            tuple(row)
+            for row in self._select(
+                "SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2"
+            )
+        ]
 
     def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Role → version → (incarnation, step) of the weights that were given this number."""
@@ -126,7 +152,9 @@ class LedgerReader:
 
     def newest(self, role: str) -> int:
         """The last number that was given to weights of `role`; 0 without one."""
-        ((version,),) = self._select("SELECT coalesce(max(version), 0) FROM versions WHERE role = ?", role)
+        ((version,),) = self._select(
+            "SELECT coalesce(max(version), 0) FROM versions WHERE role = ?", role
+        )
         return int(version)
 
     def updates(self, roles: Sequence[str], step: int) -> int:
@@ -136,33 +164,41 @@ class LedgerReader:
 
     def issued(self) -> dict[str, int]:
         """Role → episodes ever created, as counted when they were: the law's left side."""
-        return {str(role): int(number) for role, number in self._select("SELECT role, created FROM counters")}
+        return {
+            str(role): int(number)
+            for role, number in self._select("SELECT role, created FROM counters")
+        }
 
     def tally(self) -> dict[str, dict[str, int]]:
-        """Role → state → number of rows (0 included), as they are: the law's right side, not compared with anything."""
+        """Role → state → number of rows (0 included), as they are: the law's right side, not
+        compared with anything."""
         with self._together():
             return _tally(self.issued(), self._counts())
 
     def _counts(self) -> list[sqlite3.Row]:
-        """The file's episodes, counted by `role`, `state` and `life` and `step` of the commit, if any, of `by`."""
+        """The file's episodes, counted by `role`, `state` and `life` and `step` of the commit, if
+        any, of `by`."""
         # In two parts, each of which one index has whole.
         sql = (
-            "SELECT role, state, NULL AS by, NULL AS life, NULL AS step, count(*) AS number FROM episodes "
-            "WHERE commit_step IS NULL GROUP BY role, state UNION ALL "
-            "SELECT role, state, commit_role, commit_incarnation, commit_step, count(*) FROM episodes "
-            "WHERE commit_step IS NOT NULL GROUP BY commit_role, commit_incarnation, commit_step, state, role"
+            "SELECT role, state, NULL AS by, NULL AS life, NULL AS step, count(*) AS number FROM"
+            " episodes WHERE commit_step IS NULL GROUP BY role, state UNION ALL SELECT role, state,"
+            " commit_role, commit_incarnation, commit_step, count(*) FROM episodes WHERE"
+            " commit_step IS NOT NULL GROUP BY commit_role, commit_incarnation, commit_step, state,"
+            " role"
         )
         return self._select(sql)
 
     def check(self) -> dict[str, dict[str, int]]:
-        """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum over states, when trained
-        rows and live commits disagree, or when a void has a reward."""
+        """Assert law 3 over the whole file; returns `tally`. InvariantError when created != sum
+        over states, when trained rows and live commits disagree, or when a void has a reward."""
         with self._together() as db:
             created, counts = self.issued(), self._counts()
             states_of = _tally(created, counts)
             for role, states in states_of.items():
                 if created.get(role, 0) != sum(states.values()):
-                    raise InvariantError(f"{role}: created {created.get(role, 0)} != sum over states of {states}")
+                    raise InvariantError(
+                        f"{role}: created {created.get(role, 0)} != sum over states of {states}"
+                    )
             members = Counter[tuple[str, int, int]]()
             for row in counts:
                 if row["state"] == State.TRAINED.value:
@@ -172,32 +208,42 @@ class LedgerReader:
             odd = [key for key, episodes in live.items() if members[key] != episodes]
             trained, bound = members.total(), sum(live.values())
             if odd or trained != bound:
-                found = [f"{'/'.join(map(str, key))}: {live[key]}, rows {members[key]}" for key in odd]
-                raise InvariantError(f"{trained} trained rows but commits hold {bound} episodes {found}")
+                found = [
+                    f"{'/'.join(map(str, key))}: {live[key]}, rows {members[key]}" for key in odd
+                ]
+                raise InvariantError(
+                    f"{trained} trained rows but commits hold {bound} episodes {found}"
+                )
             sql = "SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL"
             if paid := db.execute(sql).fetchone()[0]:
                 raise InvariantError(f"{paid} void episodes have a reward")
         return states_of
 
     def outcomes(self) -> dict[str, int]:
-        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and `reject/solver_<form>`. Of a
-        dropped proposal the rule is its game's (`unnamed` without one), of a dropped attempt the form is on record no more
-        (`solver_no_answer`). Of evaluations only voids count (law 2)."""
+        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and
+        `reject/solver_<form>`. Of a dropped proposal the rule is its game's (`unnamed` without
+        one), of a dropped attempt the form is on record no more (`solver_no_answer`). Of
+        evaluations only voids count (law 2)."""
         rule = (
-            f"CASE WHEN e.role = '{SOLVER}' THEN 'solver_' || CASE e.state WHEN 'dropped' THEN 'no_answer' "
-            "ELSE e.cause END WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"
+            f"CASE WHEN e.role = '{SOLVER}' THEN 'solver_' || CASE e.state WHEN 'dropped' THEN"
+            " 'no_answer' ELSE e.cause END WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"
         )
         sql = (
-            "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided' GROUP BY name UNION ALL "
-            "SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'dropped' GROUP BY name "
-            f"UNION ALL SELECT 'reject/' || coalesce({rule}, 'unnamed') AS name, count(*) "
-            "FROM episodes e LEFT JOIN games g ON g.id = e.game_id "
-            f"WHERE e.outcome = 'rejected' AND e.role IN ('{PROPOSER}', '{SOLVER}') GROUP BY name"
+            "SELECT 'void/' || e.cause AS name, count(*) FROM episodes e WHERE e.state = 'voided'"
+            " GROUP BY name UNION ALL SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e"
+            " WHERE e.state = 'dropped' GROUP BY name UNION ALL SELECT 'reject/' ||"
+            f" coalesce({rule}, 'unnamed') AS name, count(*) FROM episodes e LEFT JOIN games g ON"
+            f" g.id = e.game_id WHERE e.outcome = 'rejected' AND e.role IN ('{PROPOSER}',"
+            f" '{SOLVER}') GROUP BY name"
         )
-        return {str(name): int(number) for name, number in sorted(tuple(row) for row in self._select(sql))}
+        return {
+            str(name): int(number)
+            for name, number in sorted(tuple(row) for row in self._select(sql))
+        }
 
     def digest(self) -> str:
-        """sha256 (hex) over episodes and games sorted by id, without times and places: equal for deterministic runs."""
+        """sha256 (hex) over episodes and games sorted by id, without times and places: equal for
+        deterministic runs."""
         total = hashlib.sha256()
         with self._together() as db:
             for sql in _DIGESTED:
@@ -209,33 +255,48 @@ class LedgerReader:
 def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, dict[str, int]]:
     found = {role: {state.value: 0 for state in State} for role in created}
     for row in counts:
-        found.setdefault(row["role"], {known.value: 0 for known in State})[row["state"]] += row["number"]
+        found.setdefault(row["role"], {known.value: 0 for known in State})[row["state"]] += row[
+            "number"
+        ]
     return found
 
 
 def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
-    hold(not readonly or path.is_file(), "a ledger file must exist", path, "give the path of a run's ledger.db")
+    hold(
+        not readonly or path.is_file(),
+        "a ledger file must exist",
+        path,
+        "give the path of a run's ledger.db",
+    )
     mode = "ro" if readonly else "rwc"
     db: sqlite3.Connection | None = None
     try:
         uri = f"{path.absolute().as_uri()}?mode={mode}"
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
+        db = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0
+        )
         db.row_factory = sqlite3.Row
         if readonly:
-            ((verdict,), *_) = db.execute("PRAGMA quick_check").fetchall()
+            (verdict,), *_ = db.execute("PRAGMA quick_check").fetchall()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
         else:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.executescript(SCHEMA)
-        db.execute("SELECT counters.created, round FROM counters, episodes").fetchone()  # fails for another form
+        # fails for another form
+        db.execute("SELECT counters.created, round FROM counters, episodes").fetchone()
     except sqlite3.DatabaseError as error:
         if db is not None:
             db.close()
         if getattr(error, "sqlite_errorname", "").startswith(_PLACE):
-            rule = "a ledger can be opened where it lies; beside one that was not closed SQLite writes, also to read it"
-            raise InputError(rule, f"{path} ({error})", "copy the run's folder to where you may write") from error
+            rule = (
+                "a ledger can be opened where it lies; beside one that was not closed SQLite"
+                " writes, also to read it"
+            )
+            raise InputError(
+                rule, f"{path} ({error})", "copy the run's folder to where you may write"
+            ) from error
         rule = "a ledger file must be this project's SQLite"
         raise InputError(rule, f"{path} ({error})", "use another file") from error
     return db

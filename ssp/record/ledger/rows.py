@@ -66,7 +66,10 @@ def plain(found: Iterable[Any]) -> list[Any]:
 
 
 FACTS, GAME_FACTS = (
-    {name: (get_args(hint) or (hint,))[0] for name, hint in list(get_type_hints(row).items())[first:]}
+    {
+        name: (get_args(hint) or (hint,))[0]
+        for name, hint in list(get_type_hints(row).items())[first:]
+    }
     for row, first in ((EpisodeRow, 9), (GameRow, 1))
 )
 """Columns that may be set, and their types."""
@@ -80,7 +83,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Sequence[str]) -> Row:
-    """The given facts as plain Python values. None and "" mean not known; an unknown column or a NaN is a bug."""
+    """The given facts as plain Python values. None and "" mean not known; an unknown column or a
+    NaN is a bug."""
     facts: Row = {}
     for name, value in change.items():
         if value is None or value == "" or name in keys:
@@ -88,25 +92,31 @@ def facts_of(change: Mapping[str, Any], allowed: Mapping[str, type], keys: Seque
         kind = allowed.get(name)
         if kind is None:
             raise InvariantError(
-                f"{change.get('id')}: the ledger has no column {name!r} to set; it has {sorted(allowed)}"
+                f"{change.get('id')}: the ledger has no column {name!r} to set; it has"
+                f" {sorted(allowed)}"
             )
         if type(value) is not kind:
             value = kind(value.value if isinstance(value, Enum) else value)
         if kind is float and not math.isfinite(value):
-            raise InvariantError(f"{change.get('id')}: {name} must be a finite number, found {value}")
+            raise InvariantError(
+                f"{change.get('id')}: {name} must be a finite number, found {value}"
+            )
         facts[name] = value
     return facts
 
 
 def write_once(row: Row, facts: Row, replaceable: Sequence[str] = ()) -> bool:
-    """Fill `row` with `facts`. True when something changed; InvariantError when a fact would be replaced."""
+    """Fill `row` with `facts`. True when something changed; InvariantError when a fact would be
+    replaced."""
     changed = False
     for name, value in facts.items():
         before = row[name]
         if before == value:
             continue
         if before is not None and name not in replaceable:
-            raise InvariantError(f"{row['id']}: {name} is already {before!r} and may not become {value!r}")
+            raise InvariantError(
+                f"{row['id']}: {name} is already {before!r} and may not become {value!r}"
+            )
         row[name], changed = value, True
     return changed
 
@@ -117,9 +127,13 @@ def move(row: Row, change: Mapping[str, Any], now: float) -> bool:
     if state is earlier and state.final:
         return False
     if state is not earlier and not state.may_follow(earlier):
-        raise InvariantError(f"episode {row['id']}: state {earlier.value} may not become {state.value}")
+        raise InvariantError(
+            f"episode {row['id']}: state {earlier.value} may not become {state.value}"
+        )
     if state is State.TRAINED:
-        raise InvariantError(f"episode {row['id']}: {earlier.value} becomes trained only through commit()")
+        raise InvariantError(
+            f"episode {row['id']}: {earlier.value} becomes trained only through commit()"
+        )
     replaceable: Sequence[str] = ("cause",) if state.final else ()
     facts = facts_of(change, FACTS, ("id", "state"))
     if state is State.VOIDED:
@@ -135,7 +149,9 @@ def move(row: Row, change: Mapping[str, Any], now: float) -> bool:
         row["finished"] = now
         void = row["outcome"] == Outcome.VOID.value
         if row["outcome"] is None or void != (state is State.VOIDED):
-            raise InvariantError(f"episode {row['id']}: outcome {row['outcome']} may not end as {state.value}")
+            raise InvariantError(
+                f"episode {row['id']}: outcome {row['outcome']} may not end as {state.value}"
+            )
         if state in (State.VOIDED, State.DROPPED) and not row["cause"]:
             raise InvariantError(f"episode {row['id']}: {state.value} needs a cause")
     return changed

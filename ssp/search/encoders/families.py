@@ -1,4 +1,5 @@
-"""How an encoder turns text into a vector, read from its name and its own files; a pooling is never guessed."""
+"""How an encoder turns text into a vector, read from its name and its own files; a pooling is never
+guessed."""
 
 import re
 from collections.abc import Mapping
@@ -14,29 +15,44 @@ LENGTH = 256
 """Tokens of a query and of a passage, where neither the caller nor the files give fewer."""
 _POOLINGS = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 _FAMILIES: dict[str, dict[str, Any]] = {
-    "e5-instruct": {"query_prefix": "Instruct: Find the passages that answer the question\nQuery: ", "pooling": "mean"},
+    "e5-instruct": {
+        "query_prefix": "Instruct: Find the passages that answer the question\nQuery: ",
+        "pooling": "mean",
+    },
     "e5": {"query_prefix": "query: ", "passage_prefix": "passage: ", "pooling": "mean"},
     "bge-m3": {"pooling": "cls"},
     "bge-zh": {"query_prefix": "为这个句子生成表示以用于检索相关文章：", "pooling": "cls"},  # noqa: RUF001 (the model's own)
-    "bge": {"query_prefix": "Represent this sentence for searching relevant passages: ", "pooling": "cls"},
+    "bge": {
+        "query_prefix": "Represent this sentence for searching relevant passages: ",
+        "pooling": "cls",
+    },
     "contriever": {"pooling": "mean"},
     "jina": {"pooling": "mean"},
     "dpr": {"pooling": "pooler", "normalise": False},
     "t5": {"pooling": "decoder"},
 }
-"""Facts of each family, from its model cards; what is not said: no prefix, length 1. A name that has a family's words is of
-it, the first one counts; T5 is known by its type."""
+"""Facts of each family, from its model cards; what is not said: no prefix, length 1. A name that
+has a family's words is of it, the first one counts; T5 is known by its type."""
 T5 = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
-_PADDED_POSITIONS = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "xmod", "longformer")
+_PADDED_POSITIONS = (
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "camembert",
+    "mpnet",
+    "xmod",
+    "longformer",
+)
 """Models that number positions from behind the padding's id on."""
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """How texts become vectors. `model`: name or folder as given; `family`: the rule that fired (see `detect`).
-    `pooling`: mean over the text's tokens, cls (the first), last, pooler (the model's own output), decoder (the first
-    position of an encoder-decoder's decoder). `normalise`: to length 1. `projection`: always false (of older index
-    folders). Lengths in tokens, special ones included: `max_length` of queries, `passage_length`."""
+    """How texts become vectors. `model`: name or folder as given; `family`: the rule that fired
+    (see `detect`). `pooling`: mean over the text's tokens, cls (the first), last, pooler (the
+    model's own output), decoder (the first position of an encoder-decoder's decoder). `normalise`:
+    to length 1. `projection`: always false (of older index folders). Lengths in tokens, special
+    ones included: `max_length` of queries, `passage_length`."""
 
     model: str
     family: str = ""
@@ -50,10 +66,11 @@ class EncoderSpec:
 
 
 def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> EncoderSpec:
-    """How the encoder in `folder` is used. Of each field counts what is said first by `given` (the caller's word), the
-    files of a sentence-transformers folder (modules.json with Pooling and Normalize, prompts, lengths), and the family
-    that a word of `model`, of the folder's name or of config.json names. InputError for a folder that says nothing (set
-    `pooling`) and for modules that are not supported."""
+    """How the encoder in `folder` is used. Of each field counts what is said first by `given` (the
+    caller's word), the files of a sentence-transformers folder (modules.json with Pooling and
+    Normalize, prompts, lengths), and the family that a word of `model`, of the folder's name or of
+    config.json names. InputError for a folder that says nothing (set `pooling`) and for modules
+    that are not supported."""
     said, folder = dict(given or {}), Path(folder)
     body = body_folder(folder)
     config = read_json(body / "config.json")
@@ -63,30 +80,47 @@ def detect(folder: Path, model: str, given: Mapping[str, Any] | None = None) -> 
     facts |= {**_FAMILIES.get(family, {}), **files, **said}
     found = f"{model} ({config.get('model_type', 'no model_type')}) has neither"
     step = f"set --pooling ({', '.join(POOLINGS)}), and the prefixes if it has some"
-    hold("pooling" in facts, "an encoder's pooling is known by its modules.json or its name", found, step)
+    hold(
+        "pooling" in facts,
+        "an encoder's pooling is known by its modules.json or its name",
+        found,
+        step,
+    )
     limit = position_limit(body, config)
-    for name, most in (("max_length", LENGTH), ("passage_length", max(LENGTH, files.get("passage_length", 0)))):
+    for name, most in (
+        ("max_length", LENGTH),
+        ("passage_length", max(LENGTH, files.get("passage_length", 0))),
+    ):
         if name not in said:
             facts[name] = min(facts.get(name, most), most, limit)
     return EncoderSpec(**{**facts, "model": model})
 
 
 def read_modules(folder: Path) -> list[tuple[str, Path]] | None:
-    """Kind and folder of each module of a sentence-transformers folder, in order; None for a plain model folder."""
+    """Kind and folder of each module of a sentence-transformers folder, in order; None for a plain
+    model folder."""
     path = folder / "modules.json"
     if not path.is_file():
         return None
     rule = "modules.json lists modules with type and path"
-    with holding((TypeError, KeyError), rule, lambda error: f"{path}: {error!r}", "save the model again"):
-        modules = [(str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"])) for m in read_json(path, list)]
+    with holding(
+        (TypeError, KeyError), rule, lambda error: f"{path}: {error!r}", "save the model again"
+    ):
+        modules = [
+            (str(m["type"]).rsplit(".", 1)[-1], folder / str(m["path"]))
+            for m in read_json(path, list)
+        ]
     kinds = " ".join(kind for kind, _ in modules)
     if kinds not in ("Transformer Pooling", "Transformer Pooling Normalize"):
-        raise InputError("an encoder's modules are Transformer, Pooling, Normalize", kinds, "use another encoder")
+        raise InputError(
+            "an encoder's modules are Transformer, Pooling, Normalize", kinds, "use another encoder"
+        )
     return modules
 
 
 def body_folder(folder: Path) -> Path:
-    """Where the transformer itself lies: `folder`, or a folder inside it that modules.json names."""
+    """Where the transformer itself lies: `folder`, or a folder inside it that modules.json
+    names."""
     modules = read_modules(folder)
     return folder if modules is None else modules[0][1]
 
@@ -105,11 +139,18 @@ def position_limit(body: Path, config: Mapping[str, Any]) -> int:
 
 def _of_files(folder: Path, body: Path, modules: list[tuple[str, Path]]) -> dict[str, Any]:
     """What the files of a sentence-transformers folder say."""
-    facts: dict[str, Any] = {"normalise": len(modules) > 2, "pooling": _pooling(modules[1][1] / "config.json")}
+    facts: dict[str, Any] = {
+        "normalise": len(modules) > 2,
+        "pooling": _pooling(modules[1][1] / "config.json"),
+    }
     for path in sorted(body.glob("sentence_*_config.json")):
         said = read_json(path)
         if said.get("do_lower_case"):
-            raise InputError("an encoder's tokenizer decides on case", f"{path}: do_lower_case", "use another encoder")
+            raise InputError(
+                "an encoder's tokenizer decides on case",
+                f"{path}: do_lower_case",
+                "use another encoder",
+            )
         if said.get("max_seq_length"):
             facts["max_length"] = facts["passage_length"] = int(said["max_seq_length"])
     if (path := folder / "config_sentence_transformers.json").is_file():

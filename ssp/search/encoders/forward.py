@@ -1,4 +1,5 @@
-"""A transformer's forward pass over texts of many lengths. All weights are the folder's; a model's own code is refused."""
+"""A transformer's forward pass over texts of many lengths. All weights are the folder's; a model's
+own code is refused."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,31 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.search.encoders.families import position_limit
 
-_UNREADABLE = (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, SafetensorError)
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    SafetensorError,
+)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _CPU_TOKENS, _GPU_TOKENS = 512, 32_768
-"""Tokens of one batch: on a CPU what keeps the activations near the core, on a GPU what fills it."""
+"""Tokens of one batch: on a CPU what keeps the activations near the core, on a GPU what fills
+it."""
 _FULL_SHARE = 8
-"""A batch that holds this share (1 in 8) of its tokens is closed where shorter texts begin: padding costs more."""
+"""A batch that holds this share (1 in 8) of its tokens is closed where shorter texts begin: padding
+costs more."""
 _CHARS_A_TOKEN = 64
-"""Text beyond this many characters a token of the limit is not looked at: a bound on what one text may cost."""
+"""Text beyond this many characters a token of the limit is not looked at: a bound on what one text
+may cost."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts `rows` (places in the caller's list) of nearly one length. `ids [n, length]`; `mask` None without padding."""
+    """Texts `rows` (places in the caller's list) of nearly one length. `ids [n, length]`; `mask`
+    None without padding."""
 
     rows: list[int]
     ids: torch.Tensor
@@ -36,15 +49,20 @@ class Batch:
 
 
 class BlockedLinear(nn.Module):
-    """`nn.Linear` up to rounding, its weights `[out / BLOCK, in, BLOCK]`: what one product reads lies together. On a CPU a
-    short text, whose time is that of reading all weights, then takes 5 to 30 % less. `weight` keeps its name: models look
-    at its dtype."""
+    """`nn.Linear` up to rounding, its weights `[out / BLOCK, in, BLOCK]`: what one product reads
+    lies together. On a CPU a short text, whose time is that of reading all weights, then takes 5 to
+    30 % less. `weight` keeps its name: models look at its dtype."""
 
     BLOCK = 32
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.weight = layer.weight.detach().view(-1, self.BLOCK, layer.in_features).transpose(1, 2).contiguous()
+        self.weight = (
+            layer.weight.detach()
+            .view(-1, self.BLOCK, layer.in_features)
+            .transpose(1, 2)
+            .contiguous()
+        )
         self.bias = None if layer.bias is None else layer.bias.detach()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -64,14 +82,21 @@ def block(model: nn.Module) -> None:
 
 
 class Forward:
-    """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it may lack, unused then.
-    `limit`: most tokens that it reads at once. InputError for a folder or device that cannot be used."""
+    """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it
+    may lack, unused then. `limit`: most tokens that it reads at once. InputError for a folder or
+    device that cannot be used."""
 
-    def __init__(self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()) -> None:
-        with holding(RuntimeError, "a device is cpu, cuda or cuda:N", lambda _: device, "set another device"):
+    def __init__(
+        self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()
+    ) -> None:
+        with holding(
+            RuntimeError, "a device is cpu, cuda or cuda:N", lambda _: device, "set another device"
+        ):
             self.device = torch.device(device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError("device cuda needs a GPU that torch sees", device, "use cpu, or torch's CUDA build")
+            raise InputError(
+                "device cuda needs a GPU that torch sees", device, "use cpu, or torch's CUDA build"
+            )
         config = read_json(folder / "config.json")
         self.model = _load(folder, config, kind, DTYPES[dtype], optional)
         self.limit = position_limit(folder, config)
@@ -83,9 +108,14 @@ class Forward:
         self._pad = self._slow.pad_token_id or 0
 
     def tokenizer(self, length: int) -> Any:
-        """A Rust tokenizer of its own, which cuts at `length` tokens. InputError for more than the model reads."""
+        """A Rust tokenizer of its own, which cuts at `length` tokens. InputError for more than the
+        model reads."""
         if not 2 < length <= self.limit:
-            raise InputError(f"a text's length is 3 to {self.limit} tokens for this model", length, "set a shorter one")
+            raise InputError(
+                f"a text's length is 3 to {self.limit} tokens for this model",
+                length,
+                "set a shorter one",
+            )
         rust = copy.deepcopy(self._slow.backend_tokenizer)
         rust.no_padding()
         rust.enable_truncation(length, direction=self._slow.truncation_side)
@@ -99,7 +129,9 @@ class Forward:
         for row in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
             longest = lengths[rows[0]] if rows else 0
             full = (len(rows) + 1) * longest > budget or len(rows) == most
-            if rows and (full or (lengths[row] < longest and len(rows) * longest >= budget // _FULL_SHARE)):
+            if rows and (
+                full or (lengths[row] < longest and len(rows) * longest >= budget // _FULL_SHARE)
+            ):
                 yield self._batch(encodings, rows, lengths)
                 rows = []
             rows.append(row)
@@ -127,12 +159,15 @@ class Forward:
 
 
 def clean(text: str, length: int) -> str:
-    """`text` as a tokenizer can take it: no half of a surrogate pair, no longer than `length` tokens can need."""
+    """`text` as a tokenizer can take it: no half of a surrogate pair, no longer than `length`
+    tokens can need."""
     text = text[: length * _CHARS_A_TOKEN]
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, optional: tuple[str, ...]) -> Any:
+def _load(
+    folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, optional: tuple[str, ...]
+) -> Any:
     classes = config.get("architectures") or []
     if "auto_map" in config and not any(hasattr(transformers, str(name)) for name in classes):
         found = f"{folder} brings its own ({classes})"
@@ -142,16 +177,27 @@ def _load(folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, o
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # what it warns of, missing weights, is our error
     try:
-        model, info = kind.from_pretrained(folder, output_loading_info=True, trust_remote_code=False, **options)
+        model, info = kind.from_pretrained(
+            folder, output_loading_info=True, trust_remote_code=False, **options
+        )
     except _UNREADABLE as error:
         found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
-        raise InputError("a model's folder holds its config and safetensors", found, "copy or save it again") from error
+        raise InputError(
+            "a model's folder holds its config and safetensors", found, "copy or save it again"
+        ) from error
     finally:
         transformers.logging.set_verbosity(verbosity)
-    missing = sorted(name for name in info["missing_keys"] if not any(part in name for part in optional))
+    missing = sorted(
+        name for name in info["missing_keys"] if not any(part in name for part in optional)
+    )
     found = f"{folder} lacks {', '.join([*missing, *map(str, info['mismatched_keys'])][:5])}"
     rule = f"a folder holds all weights of {type(model).__name__}"
-    hold(not (missing or info["mismatched_keys"]), rule, found, "use a model of that kind, or another pooling")
+    hold(
+        not (missing or info["mismatched_keys"]),
+        rule,
+        found,
+        "use a model of that kind, or another pooling",
+    )
     model.config.use_cache = False
     return model.eval().requires_grad_(False)
 
@@ -160,14 +206,23 @@ def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
     """The folder's tokenizer; its ids lie within the model's vocabulary."""
     held = [name for form in ("tokenizer.json", "vocab.*", "*.model") for name in folder.glob(form)]
     rule, step = "a model's folder holds a tokenizer that has a Rust form", "copy it again"
-    with holding(_UNREADABLE, rule, lambda e: f"{folder}: {type(e).__name__} {str(e).strip().splitlines()[:1]}", step):
+    with holding(
+        _UNREADABLE,
+        rule,
+        lambda e: f"{folder}: {type(e).__name__} {str(e).strip().splitlines()[:1]}",
+        step,
+    ):
         if not held:
             raise OSError("no tokenizer.json, vocab.txt or *.model")
-        # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders without that file.
+        # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders
+        # without that file.
         exact = (folder / "tokenizer.json").is_file()
         kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
         made: Any = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
-    most, rule = config.get("vocab_size", words), "a tokenizer's ids lie within the model's vocabulary"
+    most, rule = (
+        config.get("vocab_size", words),
+        "a tokenizer's ids lie within the model's vocabulary",
+    )
     hold(words <= most, rule, f"{folder}: {words} > {most}", "copy the tokenizer of this model")
     return made

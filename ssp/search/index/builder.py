@@ -1,5 +1,6 @@
-"""A corpus file becomes an index folder, in stages: documents, bm25, vectors, dense, seal. The folder is complete or not
-there, and the same command goes on where a killed one was (`.NAME.building` beside the folder says what is done)."""
+"""A corpus file becomes an index folder, in stages: documents, bm25, vectors, dense, seal. The
+folder is complete or not there, and the same command goes on where a killed one was
+(`.NAME.building` beside the folder says what is done)."""
 
 from __future__ import annotations
 
@@ -33,10 +34,11 @@ NOTES, TABLE = "notes.json", "embedding.npy"
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25. Dense: `encoder` and the `folder` of its
-    weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's string, in `parts` files of consecutive rows
-    (Flat needs none); `save_embedding`: the vectors stay in the folder beside the index. `embedding`: a file of the
-    corpus's vectors, `faiss_file`: an index of them, both instead of encoding."""
+    """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25. Dense: `encoder` and
+    the `folder` of its weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's
+    string, in `parts` files of consecutive rows (Flat needs none); `save_embedding`: the vectors
+    stay in the folder beside the index. `embedding`: a file of the corpus's vectors, `faiss_file`:
+    an index of them, both instead of encoding."""
 
     kind: str = BM25
     k1: float = 1.2
@@ -55,18 +57,34 @@ class IndexPlan:
     def check(self) -> None:
         """InputError for settings that do not go together."""
         postings.check(self.k1, self.b)
-        rule, found = "a dense or hybrid index has an encoder, a BM25 index none", f"--kind {self.kind}"
+        rule, found = (
+            "a dense or hybrid index has an encoder, a BM25 index none",
+            f"--kind {self.kind}",
+        )
         hold((self.kind == BM25) == (self.encoder is None), rule, found, "set --kind and --encoder")
         if self.faiss_file and (self.embedding or self.save_embedding or self.parts > 1):
             found = "--faiss-file with --embedding, --save-embedding or --parts"
             raise InputError("an index file is taken over as it is", found, "leave these out")
         rule = "any number of shards share a Flat index; others have parts"
-        hold(self.factory != store.FLAT or self.parts <= 1, rule, f"--parts {self.parts}", "leave it out")
+        hold(
+            self.factory != store.FLAT or self.parts <= 1,
+            rule,
+            f"--parts {self.parts}",
+            "leave it out",
+        )
 
     def noted(self, corpus: Path) -> dict[str, Any]:
-        """All that decides the folder, with size and time of each file, as JSON. InputError for a file that is not one."""
-        body = asdict(replace(self, device="")) | {"folder": str(self.folder), "version": store.VERSION}
-        for key, path in (("corpus", corpus), ("embedding", self.embedding), ("faiss_file", self.faiss_file)):
+        """All that decides the folder, with size and time of each file, as JSON. InputError for a
+        file that is not one."""
+        body = asdict(replace(self, device="")) | {
+            "folder": str(self.folder),
+            "version": store.VERSION,
+        }
+        for key, path in (
+            ("corpus", corpus),
+            ("embedding", self.embedding),
+            ("faiss_file", self.faiss_file),
+        ):
             if path is None:
                 continue
             if path.is_dir():
@@ -84,9 +102,10 @@ def build_index(
     progress: Progress = lambda stage, done, total: None,
     encode: Encode | None = None,
 ) -> Manifest:
-    """Make the folder `out`, or go on with it. `progress`: stage, done, in all (0: not known); rows, and bytes in
-    "seal". `encode`: passages → vectors, instead of the plan's encoder. InputError for bad input, a taken or an
-    unwritable folder, an unfinished build of another plan, and one that is under way."""
+    """Make the folder `out`, or go on with it. `progress`: stage, done, in all (0: not known);
+    rows, and bytes in "seal". `encode`: passages → vectors, instead of the plan's encoder.
+    InputError for bad input, a taken or an unwritable folder, an unfinished build of another plan,
+    and one that is under way."""
     plan.check()
     noted, dim = plan.noted(corpus), getattr(encode, "dim", 0)
     if plan.kind != BM25:  # before the first stage: hours may lie between
@@ -115,7 +134,10 @@ def build_index(
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return _Build(corpus, out, work, plan, noted, progress, encode, dim).run()
     except OSError as error:
-        found, step = f"{out}: {error.strerror or error}", "make room or choose another; then run it again"
+        found, step = (
+            f"{out}: {error.strerror or error}",
+            "make room or choose another; then run it again",
+        )
         raise InputError("the index folder can be written", found, step) from error
 
 
@@ -135,13 +157,25 @@ class _Build:
 
     def __post_init__(self) -> None:
         self.made, self.scratch = self.work / "made", self.work / "scratch"
-        file, step = self.work / NOTES, f"type the first command again, or give that build up: rm -r {self.work}"
-        with holding((ValueError, KeyError, TypeError), "the notes of an unfinished build can be read", file, step):
+        file, step = (
+            self.work / NOTES,
+            f"type the first command again, or give that build up: rm -r {self.work}",
+        )
+        with holding(
+            (ValueError, KeyError, TypeError),
+            "the notes of an unfinished build can be read",
+            file,
+            step,
+        ):
             self.notes = json.loads(file.read_bytes()) if file.exists() else {"plan": self.noted}
             before = self.notes["plan"]
         if changed := [key for key, value in self.noted.items() if before.get(key) != value]:
-            found = "; ".join(f"{key} was {before.get(key)}, now {self.noted[key]}" for key in changed)
-            raise InputError(f"an unfinished build goes on with its own plan ({self.work})", found, step)
+            found = "; ".join(
+                f"{key} was {before.get(key)}, now {self.noted[key]}" for key in changed
+            )
+            raise InputError(
+                f"an unfinished build goes on with its own plan ({self.work})", found, step
+            )
 
     def _note(self, **facts: Any) -> None:
         self.notes |= facts
@@ -150,7 +184,8 @@ class _Build:
 
     def run(self) -> Manifest:
         """Every stage that is not done."""
-        if self.notes.get("sealed") and not self.made.exists():  # killed between the last rename and the tidying
+        # killed between the last rename and the tidying
+        if self.notes.get("sealed") and not self.made.exists():
             shutil.rmtree(self.work)
             return store.read_manifest(self.out)
         store.check_free(self.out)
@@ -165,7 +200,8 @@ class _Build:
                 try:
                     self._note(**{stage: make()})
                 except InputError:
-                    if stage in ("documents", "bm25"):  # a bad corpus: there is nothing to go on with
+                    # a bad corpus: there is nothing to go on with
+                    if stage in ("documents", "bm25"):
                         shutil.rmtree(self.work)
                     raise
         return self._sealed()
@@ -196,7 +232,12 @@ class _Build:
 
         plan, held = self.plan, self._held
         rule = "every part of an index holds a row"
-        hold(plan.parts <= held.rows, rule, f"{plan.parts} parts of {held.rows} rows", "set --parts to less")
+        hold(
+            plan.parts <= held.rows,
+            rule,
+            f"{plan.parts} parts of {held.rows} rows",
+            "set --parts to less",
+        )
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
             return vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]
@@ -217,9 +258,12 @@ class _Build:
             return vectors.adopted(plan.faiss_file, self._held.rows, 0, plan.factory)[0]
         if plan.factory != store.FLAT:
             table, report = np.load(source, mmap_mode="r"), partial(self.progress, "dense")
-            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, self.made / "dense", report)
+            vectors.build_parts(
+                table, plan.factory, plan.parts, self.scratch, self.made / "dense", report
+            )
         kept = {store.VECTORS: plan.factory == store.FLAT, store.EMBEDDING: plan.save_embedding}
-        for target in (self.made / name for name, wanted in kept.items() if wanted):  # a second name costs nothing
+        # a second name costs nothing
+        for target in (self.made / name for name, wanted in kept.items() if wanted):
             target.unlink(missing_ok=True)
             if source.is_symlink():
                 target.symlink_to(source.resolve())
@@ -233,11 +277,20 @@ class _Build:
     def _sealed(self) -> Manifest:
         plan = self.plan
         if (found := plan.noted(self.corpus)["corpus"]) != self.notes["plan"]["corpus"]:
-            raise InputError("a corpus stays as it is while it is indexed", found, f"build it again: rm -r {self.work}")
+            raise InputError(
+                "a corpus stays as it is while it is indexed",
+                found,
+                f"build it again: rm -r {self.work}",
+            )
         dense = None
         if plan.encoder is not None:
             factory = self.notes["dense"]
-            dense = DensePart(factory, self.notes["vectors"], 1 if factory == store.FLAT else plan.parts, plan.encoder)
+            dense = DensePart(
+                factory,
+                self.notes["vectors"],
+                1 if factory == store.FLAT else plan.parts,
+                plan.encoder,
+            )
         rows, fingerprint = self.notes["documents"]
         made = Manifest(rows, fingerprint, (plan.k1, plan.b) if self.notes["bm25"] else None, dense)
         made = store.seal(self.made, made, partial(self.progress, "seal"))

@@ -1,4 +1,5 @@
-"""An index as a folder. Refused where manifest, sizes (at every start) or contents (once a machine) disagree."""
+"""An index as a folder. Refused where manifest, sizes (at every start) or contents (once a machine)
+disagree."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import platform
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,24 @@ from ssp.record.manifest import own_digest
 from ssp.search.bm25 import Bm25Index, shard_rows, slice_rows
 from ssp.search.documents import MappedDocuments
 from ssp.search.encoders.families import EncoderSpec
+from ssp.search.index.manifest import (
+    DOCUMENTS,
+    EMBEDDING,
+    OFFSETS,
+    VECTORS,
+    WORDS,
+    DensePart,
+    Manifest,
+    part_name,
+)
 from ssp.search.postings import TOKENISER
-from ssp.search.shard import BM25, DENSE, HYBRID, Shard, retriever
+from ssp.search.shard import HYBRID, Shard, retriever
 
 if TYPE_CHECKING:
     from ssp.search.dense import FaissIndex, FlatIndex
 
 FORMAT, VERSION = "ssp-index", 2
-MANIFEST, DOCUMENTS, OFFSETS = "manifest.json", "documents.jsonl", "offsets.npy"
-WORDS = tuple(f"bm25/{name}" for name in ("data.npy", "rows.npy", "indptr.npy", "tokens.txt"))
-VECTORS, EMBEDDING = "dense/vectors.npy", "dense/embedding.npy"
+MANIFEST = "manifest.json"
 FLAT = "Flat"
 """The factory of exact search."""
 _Progress = Callable[[int, int], None]
@@ -42,62 +51,22 @@ MB, PROCESS_MB = 2**20, 300
 """A Python process with faiss, numpy and Ray in it."""
 
 
-@dataclass(frozen=True)
-class DensePart:
-    """The dense index of a folder: faiss's `factory` string, `dim`, how many `parts` of consecutive rows, whose vectors."""
-
-    factory: str
-    dim: int
-    parts: int
-    encoder: EncoderSpec
-    metric: str = "ip"
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a folder holds. `bm25`: k1 and b. `files`: name → bytes and sha256.
-    `corpus_sha256`: of ids and contents in row order. `sha256`: of all the rest, so of every byte of the folder."""
-
-    rows: int
-    corpus_sha256: str
-    bm25: tuple[float, float] | None = None
-    dense: DensePart | None = None
-    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    sha256: str = ""
-
-    @property
-    def kind(self) -> str:
-        """How it is searched: with all that is here."""
-        return BM25 if self.dense is None else DENSE if self.bm25 is None else HYBRID
-
-    @property
-    def needed(self) -> list[str]:
-        """The files that a search reads."""
-        return [DOCUMENTS, OFFSETS, *(WORDS if self.bm25 else ()), *self.vectors]
-
-    @property
-    def vectors(self) -> list[str]:
-        """The files of the dense index."""
-        if self.dense is None:
-            return []
-        return [VECTORS] if VECTORS in self.files else [part_name(i) for i in range(self.dense.parts)]
-
-
-def part_name(i: int) -> str:
-    """File of part `i` of a dense index that faiss wrote."""
-    return f"dense/part-{i:04d}.faiss"
-
-
 def check_free(folder: str | Path) -> None:
     """InputError when something other than an empty folder is at `folder`."""
     folder = Path(folder)
-    if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
-        raise InputError("a new index needs a folder that does not exist yet", folder, "remove it or choose another")
+    if folder.is_symlink() or (
+        folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+    ):
+        raise InputError(
+            "a new index needs a folder that does not exist yet",
+            folder,
+            "remove it or choose another",
+        )
 
 
 def read_manifest(folder: str | Path) -> Manifest:
-    """The manifest of an index folder. InputError unless its checksum, format, version and form are right, and for words
-    of BM25 that another tokeniser made."""
+    """The manifest of an index folder. InputError unless its checksum, format, version and form are
+    right, and for words of BM25 that another tokeniser made."""
     folder = Path(folder)
     try:
         body = json.loads((folder / MANIFEST).read_bytes())
@@ -109,16 +78,27 @@ def read_manifest(folder: str | Path) -> Manifest:
     if not isinstance(body, dict) or body.get("sha256") != own_digest(body):
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
     for key, value in (("format", FORMAT), ("version", VERSION)):
-        found, step = f"{folder}: {key} {body.get(key)}", "build it again: ssp index --corpus FILE --out NEW"
+        found, step = (
+            f"{folder}: {key} {body.get(key)}",
+            "build it again: ssp index --corpus FILE --out NEW",
+        )
         hold(body.get(key) == value, f"an index has {key} {value}", found, step)
     try:
         if body["bm25"] and body.get("tokeniser") != TOKENISER:
             rule = "BM25 cuts passages and queries into words by one rule"
-            found = f"{folder} was built by {body.get('tokeniser')}, this version cuts by {TOKENISER}"
-            raise InputError(rule, found, f"build it again, under a new name: {_again(folder, body)}")
-        dense = body["dense"] and DensePart(**{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])})
+            found = (
+                f"{folder} was built by {body.get('tokeniser')}, this version cuts by {TOKENISER}"
+            )
+            raise InputError(
+                rule, found, f"build it again, under a new name: {_again(folder, body)}"
+            )
+        dense = body["dense"] and DensePart(
+            **{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])}
+        )
         words = body["bm25"] and (float(body["bm25"][0]), float(body["bm25"][1]))
-        made = Manifest(int(body["rows"]), body["corpus_sha256"], words, dense, body["files"], body["sha256"])
+        made = Manifest(
+            int(body["rows"]), body["corpus_sha256"], words, dense, body["files"], body["sha256"]
+        )
         if missing := [name for name in made.needed if name not in made.files]:
             raise ValueError(f"it lists no {missing[0]}")
         return made
@@ -127,13 +107,21 @@ def read_manifest(folder: str | Path) -> Manifest:
 
 
 def _again(folder: Path, body: Mapping[str, Any]) -> str:
-    """The command that builds an index folder again from what it holds; vectors that are there are taken over."""
+    """The command that builds an index folder again from what it holds; vectors that are there are
+    taken over."""
     k1, b = body["bm25"]
     command = ["ssp", "index", "--corpus", folder / DOCUMENTS, "--out", "NEW", "--k1", k1, "--b", b]
     if body["dense"]:
         factory, parts, files = body["dense"]["factory"], body["dense"]["parts"], body["files"]
         tables = [folder / name for name in (VECTORS, EMBEDDING) if name in files]
-        command += ["--kind", HYBRID, "--encoder", body["dense"]["encoder"]["model"], "--faiss", factory]
+        command += [
+            "--kind",
+            HYBRID,
+            "--encoder",
+            body["dense"]["encoder"]["model"],
+            "--faiss",
+            factory,
+        ]
         if parts > 1:
             command += ["--parts", parts]
         if tables:
@@ -151,9 +139,17 @@ def seal(folder: Path, manifest: Manifest, progress: _Progress) -> Manifest:
     files: dict[str, dict[str, Any]] = {}
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        files[name] = {"bytes": path.stat().st_size, "sha256": _sha256(path, lambda n: progress(done + n, total))}  # noqa: B023
+        files[name] = {
+            "bytes": path.stat().st_size,
+            "sha256": _sha256(path, _behind(done, total, progress)),
+        }
         done += files[name]["bytes"]
-    body: dict[str, Any] = {"format": FORMAT, "version": VERSION, "tokeniser": TOKENISER, "rows": manifest.rows}
+    body: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tokeniser": TOKENISER,
+        "rows": manifest.rows,
+    }
     body |= {"corpus_sha256": manifest.corpus_sha256, "bm25": manifest.bm25 and list(manifest.bm25)}
     body |= {"dense": None if manifest.dense is None else asdict(manifest.dense), "files": files}
     body["sha256"] = own_digest(body)
@@ -170,17 +166,22 @@ def verify(
     again: bool = False,
     progress: _Progress = lambda done, total: None,
 ) -> None:
-    """InputError unless the files `names` (default: all) have the manifest's sizes and contents. Contents are read once
-    a machine: a stamp in the cache folder says for which path, inode, size and time of change they were right. `again`:
-    whatever the stamps say. Processes that start at once read them once."""
+    """InputError unless the files `names` (default: all) have the manifest's sizes and contents.
+    Contents are read once a machine: a stamp in the cache folder says for which path, inode, size
+    and time of change they were right. `again`: whatever the stamps say. Processes that start at
+    once read them once."""
     with (folder / MANIFEST).open("rb") as lock:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        stamps = {name: _stamp(folder, name, manifest) for name in (manifest.files if names is None else names)}
+        stamps = {
+            name: _stamp(folder, name, manifest)
+            for name in (manifest.files if names is None else names)
+        }
         new = [name for name, stamp in stamps.items() if again or not stamp.exists()]
         total, done = sum(manifest.files[name]["bytes"] for name in new), 0
         for name in new:
-            if _sha256(folder / name, lambda n: progress(done + n, total)) != manifest.files[name]["sha256"]:  # noqa: B023
+            digest = _sha256(folder / name, _behind(done, total, progress))
+            if digest != manifest.files[name]["sha256"]:
                 raise _broken(folder, f"{name} differs from its checksum in the manifest")
             done += manifest.files[name]["bytes"]
             _keep(stamps[name])
@@ -193,8 +194,8 @@ def stamp(folder: Path, manifest: Manifest) -> None:
 
 
 def _stamp(folder: Path, name: str, manifest: Manifest) -> Path:
-    """Of this machine: several may share a cache folder, and have other files under the same path. InputError for a file
-    that is gone, or of another size."""
+    """Of this machine: several may share a cache folder, and have other files under the same path.
+    InputError for a file that is gone, or of another size."""
     path, entry = folder / name, manifest.files[name]
     try:
         stat = path.stat()
@@ -202,8 +203,17 @@ def _stamp(folder: Path, name: str, manifest: Manifest) -> Path:
         gone = f" (a link to {path.readlink()})" if path.is_symlink() else ""
         raise _broken(folder, f"{name}{gone}: {error.strerror}") from error
     if stat.st_size != entry["bytes"]:
-        raise _broken(folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}")
-    mark = [platform.node(), str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns, entry["sha256"]]
+        raise _broken(
+            folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}"
+        )
+    mark = [
+        platform.node(),
+        str(path.resolve()),
+        stat.st_ino,
+        stat.st_size,
+        stat.st_mtime_ns,
+        entry["sha256"],
+    ]
     return cache.root() / "checked" / hashlib.sha256(json.dumps(mark).encode()).hexdigest()
 
 
@@ -214,8 +224,9 @@ def _keep(stamp: Path) -> None:
 
 
 def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) -> Shard:
-    """Shard `i` of `n` of an index folder: BM25 and Flat are cut by rows, other indexes by parts. InputError for a broken
-    folder, parts that `n` shards cannot share, too little memory, a vector that is not finite."""
+    """Shard `i` of `n` of an index folder: BM25 and Flat are cut by rows, other indexes by parts.
+    InputError for a broken folder, parts that `n` shards cannot share, too little memory, a vector
+    that is not finite."""
     folder, manifest = Path(folder), read_manifest(folder)
     first, last = shard_rows(manifest.rows, i, n)
     check_parts(folder, manifest, n)
@@ -232,10 +243,13 @@ def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) ->
 
 
 def name_of(manifest: Manifest) -> str:
-    """The name of a retriever: all that decides its answers. A BM25 folder's is that of its corpus in memory."""
+    """The name of a retriever: all that decides its answers. A BM25 folder's is that of its corpus
+    in memory."""
     if manifest.dense is None and manifest.bm25 is not None:
         return retriever(manifest.corpus_sha256, *manifest.bm25)
-    return f"{manifest.kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
+    return (
+        f"{manifest.kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
+    )
 
 
 def needs(manifest: Manifest, n: int, gpu: bool = False) -> dict[str, float]:
@@ -246,7 +260,8 @@ def needs(manifest: Manifest, n: int, gpu: bool = False) -> dict[str, float]:
 
     found = {"process": float(PROCESS_MB)}
     if manifest.bm25:
-        # a token is a string (49 bytes and its letters), its number (32) and its place in a table (about 70)
+        # a token is a string (49 bytes and its letters), its number (32) and its place in a table
+        # (about 70)
         found["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
         found |= {"bm25": mb(*WORDS[:2]) / n + mb(WORDS[2])} if n > 1 else {}
     return found | ({"vectors": mb(*manifest.vectors) / n} if gpu else {})
@@ -265,13 +280,19 @@ def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
     """InputError when the dense index cannot be cut into `n` shards."""
     dense = manifest.dense
     if dense is not None and dense.factory != FLAT and dense.parts % n:
-        found = f"{folder}: {dense.factory} in {dense.parts} part{'s' * (dense.parts > 1)}, {n} shards"
-        step = f"set retriever.shards to a number that divides {dense.parts}, or build it with --parts {n}"
+        found = (
+            f"{folder}: {dense.factory} in {dense.parts} part{'s' * (dense.parts > 1)}, {n} shards"
+        )
+        step = (
+            f"set retriever.shards to a number that divides {dense.parts}, or build it with"
+            f" --parts {n}"
+        )
         raise InputError("shards of an approximate index are whole parts of it", found, step)
 
 
 def check_vectors(folder: Path) -> None:
-    """InputError for a part of a folder's dense index that faiss cannot read, or whose ids are not its rows."""
+    """InputError for a part of a folder's dense index that faiss cannot read, or whose ids are not
+    its rows."""
     parts = [folder / name for name in read_manifest(folder).vectors if name.endswith(".faiss")]
     if parts:
         from ssp.search.dense import open_index
@@ -302,25 +323,41 @@ def _dense(
 
     if part.factory == FLAT:
         name, shape = manifest.vectors[0], (manifest.rows, part.dim)
-        table = flat_vectors(folder / name) if name.endswith(".faiss") else array(folder, name, np.float32, shape)
+        table = (
+            flat_vectors(folder / name)
+            if name.endswith(".faiss")
+            else array(folder, name, np.float32, shape)
+        )
         if table.shape != shape:
             raise _broken(folder, f"{name} has {table.shape}")
         return open_flat(table, first, last, gpu)
     spans = [shard_rows(manifest.rows, at, part.parts) for at in range(part.parts)]
-    held = [(folder / part_name(at), span) for at, span in enumerate(spans) if first <= span[0] < last]
+    held = [
+        (folder / part_name(at), span) for at, span in enumerate(spans) if first <= span[0] < last
+    ]
     return open_parts(held, part.dim, gpu)
 
 
-def array(folder: Path, name: str, dtype: type, shape: tuple[int | None, ...] = (None,)) -> npt.NDArray[Any]:
-    """A .npy file of a folder, memory-mapped. InputError unless it has this type and shape (None: any length)."""
+def array(
+    folder: Path, name: str, dtype: type, shape: tuple[int | None, ...] = (None,)
+) -> npt.NDArray[Any]:
+    """A .npy file of a folder, memory-mapped. InputError unless it has this type and shape (None:
+    any length)."""
     try:
         found: npt.NDArray[Any] = np.load(folder / name, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise _broken(folder, f"{name}: {error}") from error
-    fits = len(found.shape) == len(shape) and all(b in (None, a) for a, b in zip(found.shape, shape, strict=True))
+    fits = len(found.shape) == len(shape) and all(
+        b in (None, a) for a, b in zip(found.shape, shape, strict=True)
+    )
     if found.dtype != dtype or not fits:
         raise _broken(folder, f"{name} has {found.dtype} {found.shape}")
     return np.asarray(found)
+
+
+def _behind(done: int, total: int, progress: _Progress) -> Callable[[int], None]:
+    """Reports bytes of a file that is read after `done` bytes of others."""
+    return lambda read: progress(done + read, total)
 
 
 def _sha256(path: Path, progress: Callable[[int], None]) -> str:
@@ -333,4 +370,6 @@ def _sha256(path: Path, progress: Callable[[int], None]) -> str:
 
 
 def _broken(folder: Path, what: str) -> InputError:
-    return InputError("an index folder matches its manifest", f"{folder}: {what}", "build it again: ssp index")
+    return InputError(
+        "an index folder matches its manifest", f"{folder}: {what}", "build it again: ssp index"
+    )

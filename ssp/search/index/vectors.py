@@ -1,5 +1,5 @@
-"""Vectors of a corpus and the dense index over them, made or taken over from files. A killed build goes on after what
-is on disk, to the same index (one thread)."""
+"""Vectors of a corpus and the dense index over them, made or taken over from files. A killed build
+goes on after what is on disk, to the same index (one thread)."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,15 +24,19 @@ TRAIN_BYTES = 2**30
 """Vectors that an index is trained on, at most: a seeded sample of the whole corpus."""
 SEED = 20
 CONSTRUCTION = 200
-"""Candidates that HNSW keeps while it links a row (efConstruction; faiss's 40 costs recall). Not of IVF's quantiser."""
+"""Candidates that HNSW keeps while it links a row (efConstruction; faiss's 40 costs recall). Not of
+IVF's quantiser."""
 
 Encode = Callable[[Sequence[str]], Vectors]
 Report = Callable[[int, int], None]
 
 
-def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, report: Report) -> None:
-    """Write the vectors of all documents to `target` (.npy, float32, row order), `block` texts at a time. A file beside
-    it counts the rows that are on disk; encoding goes on there. InputError for a vector that is not finite."""
+def embed(
+    documents: MappedDocuments, encode: Encode, target: Path, block: int, report: Report
+) -> None:
+    """Write the vectors of all documents to `target` (.npy, float32, row order), `block` texts at a
+    time. A file beside it counts the rows that are on disk; encoding goes on there. InputError for
+    a vector that is not finite."""
     counter, total = target.with_suffix(".rows"), documents.rows
     row = int(counter.read_text()) if counter.exists() else 0
     table = np.lib.format.open_memmap(target, "r+") if row else None
@@ -54,9 +58,13 @@ def embed(documents: MappedDocuments, encode: Encode, target: Path, block: int, 
 
 
 def take_embedding(source: Path, target: Path, rows: int, dim: int, report: Report) -> int:
-    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as Search-R1 saves them.
-    Their width. `dim` 0: any. InputError for another number of rows, another width, a value that is not finite."""
-    wrong, size = "an embedding is one table of float32 or float16 (.npy), or plain float32", source.stat().st_size
+    """Bring vectors that were made before to `target`: .npy (float32, float16), or plain float32 as
+    Search-R1 saves them. Their width. `dim` 0: any. InputError for another number of rows, another
+    width, a value that is not finite."""
+    wrong, size = (
+        "an embedding is one table of float32 or float16 (.npy), or plain float32",
+        source.stat().st_size,
+    )
     with holding((OSError, ValueError, EOFError), wrong, source, "check the file"):
         if source.suffix == ".npy":
             table: npt.NDArray[Any] = np.load(source, mmap_mode="r")
@@ -64,11 +72,17 @@ def take_embedding(source: Path, target: Path, rows: int, dim: int, report: Repo
             table = np.memmap(source, np.float32, "r", shape=(rows, size // (4 * rows)))
             if table.nbytes != size:
                 raise ValueError(f"{size:,} bytes are not {rows:,} rows of float32")
-    if table.ndim != 2 or table.dtype not in (np.float32, np.float16) or not table.flags.c_contiguous:
+    if (
+        table.ndim != 2
+        or table.dtype not in (np.float32, np.float16)
+        or not table.flags.c_contiguous
+    ):
         raise InputError(wrong, f"{source}: {table.dtype} {table.shape}", "check the file")
     if table.shape[0] != rows or (dim and table.shape[1] != dim):
         rule = f"an embedding has the corpus's {rows:,} rows of {dim or 'any'} numbers"
-        raise InputError(rule, f"{source}: {table.shape[0]:,} rows of {table.shape[1]}", "check the file")
+        raise InputError(
+            rule, f"{source}: {table.shape[0]:,} rows of {table.shape[1]}", "check the file"
+        )
     copy = None
     if source.suffix == ".npy" and table.dtype == np.float32:
         place(source, target)
@@ -89,7 +103,9 @@ def _finite(vectors: npt.NDArray[Any], first: int) -> None:
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         rule = "every vector of a corpus is finite"
-        raise InputError(rule, f"row {first + bad[0]} (from 0)", "encode with --dtype float32, or check that row")
+        raise InputError(
+            rule, f"row {first + bad[0]} (from 0)", "encode with --dtype float32, or check that row"
+        )
 
 
 def check_factory(factory: str, dim: int) -> None:
@@ -99,11 +115,17 @@ def check_factory(factory: str, dim: int) -> None:
 
 
 def build_parts(
-    table: npt.NDArray[np.float32], factory: str, parts: int, scratch: Path, out: Path, report: Report
+    table: npt.NDArray[np.float32],
+    factory: str,
+    parts: int,
+    scratch: Path,
+    out: Path,
+    report: Report,
 ) -> None:
-    """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files of consecutive rows.
-    HNSW is built with efConstruction `CONSTRUCTION`. All parts share one training, so that parts of IVF find together
-    what one index finds. InputError for a factory that faiss refuses, for this width or this few rows."""
+    """The index that faiss's `index_factory` makes of `factory` (inner product), in `parts` files
+    of consecutive rows. HNSW is built with efConstruction `CONSTRUCTION`. All parts share one
+    training, so that parts of IVF find together what one index finds. InputError for a factory that
+    faiss refuses, for this width or this few rows."""
     total = len(table)
     with _refused(factory):
         if not (trained := scratch / "trained.faiss").exists():
@@ -116,7 +138,9 @@ def build_parts(
             for row in range(first, last, ADDED):
                 if graph := _graph(index):  # a file does not keep its generator
                     graph.rng = faiss.RandomGenerator(SEED + row)
-                index.add(np.ascontiguousarray(table[row : min(row + ADDED, last)], dtype=np.float32))
+                index.add(
+                    np.ascontiguousarray(table[row : min(row + ADDED, last)], dtype=np.float32)
+                )
                 report(first + index.ntotal, total)
             _write(index, target)
 
@@ -133,7 +157,8 @@ def _trained(table: npt.NDArray[np.float32], factory: str) -> Any:
 
 
 def _write(index: Any, path: Path) -> None:
-    aside = path.with_suffix(".aside")  # of one name: what a kill leaves beside the parts is written over
+    # of one name: what a kill leaves beside the parts is written over
+    aside = path.with_suffix(".aside")
     faiss.write_index(index, str(aside))
     sync(aside)
     aside.replace(path)
@@ -143,19 +168,32 @@ def _graph(index: Any) -> Any | None:
     """HNSW's graph, inside wrappers too; `index` must outlive it."""
     index = faiss.downcast_index(index)
     inner = inside(index)
-    return index.hnsw if isinstance(index, faiss.IndexHNSW) else None if inner is None else _graph(inner)
+    return (
+        index.hnsw
+        if isinstance(index, faiss.IndexHNSW)
+        else None
+        if inner is None
+        else _graph(inner)
+    )
 
 
 def _refused(factory: str) -> AbstractContextManager[None]:
-    rule, step = "--faiss is an index that faiss's index_factory makes of this corpus", "e.g. Flat, HNSW32, IVF1024,SQ8"
+    rule, step = (
+        "--faiss is an index that faiss's index_factory makes of this corpus",
+        "e.g. Flat, HNSW32, IVF1024,SQ8",
+    )
     return holding(
-        RuntimeError, rule, lambda e: f"{factory}: {' '.join(str(e).split())[-300:]}", f"choose another, {step}"
+        RuntimeError,
+        rule,
+        lambda e: f"{factory}: {' '.join(str(e).split())[-300:]}",
+        f"choose another, {step}",
     )
 
 
 def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
-    """The factory and width of an index file: of Flat and HNSW what the file says, of others `factory`. InputError unless
-    it ranks the corpus's `rows` by inner product, in the encoder's `dim` (0: any), and `factory` makes such an index."""
+    """The factory and width of an index file: of Flat and HNSW what the file says, of others
+    `factory`. InputError unless it ranks the corpus's `rows` by inner product, in the encoder's
+    `dim` (0: any), and `factory` makes such an index."""
     index = open_index(source)
     FaissIndex([index], [0])
     if index.ntotal != rows or (dim and index.d != dim):
@@ -170,5 +208,9 @@ def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
         made = faiss.index_factory(index.d, factory, faiss.METRIC_INNER_PRODUCT)
     if type(made) is not type(index):
         found = f"{source}: {type(index).__name__}, --faiss {factory}: {type(made).__name__}"
-        raise InputError("an index file is named by the factory that it was made with", found, "set --faiss to that")
+        raise InputError(
+            "an index file is named by the factory that it was made with",
+            found,
+            "set --faiss to that",
+        )
     return factory, index.d

@@ -1,1 +1,2 @@
-"""Search engines of the web: engines.py is their table, search.py asks them, pages.py reads what they found."""
+"""Search engines of the web: engines.py is their table, search.py asks them, pages.py reads what
+they found."""

@@ -1,5 +1,5 @@
-"""The table of web engines, after their own API references (Serper, SerpApi, Google Custom Search JSON API v1). A reply
-of another form raises KeyError, TypeError, AttributeError or ValueError."""
+"""The table of web engines, after their own API references (Serper, SerpApi, Google Custom Search
+JSON API v1). A reply of another form raises KeyError, TypeError, AttributeError or ValueError."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,20 +13,23 @@ Reply = Mapping[str, Any]
 PAGES_ASKED = 10
 """Pages that there are to ask each engine for."""
 SEGMENT = 5
-"""Google's snippets are segments between ellipses; those of more words than this are kept (as in Search-R1)."""
+"""Google's snippets are segments between ellipses; those of more words than this are kept (as in
+Search-R1)."""
 _OPERATORS = re.compile(r"[^\w\s'’.,&-]|(?<!\w)[-'’.,&]+|[-'’.,&]+(?!\w)")
 
 
 Result = tuple[str, str, str]
-"""Title, snippet and link as the engine gives them; a link may be "" (an answer box that names no page)."""
+"""Title, snippet and link as the engine gives them; a link may be "" (an answer box that names no
+page)."""
 
 
 @dataclass(frozen=True)
 class WebEngine:
-    """One engine. `request`: (query, results wanted on a page, page from 0, site) → query parameters, or the JSON body of a
-    POST. `results`: a reply and its page → results, best first. `more`: whether another page may hold more. The key goes
-    into the header `header`, or the parameter `parameter`. `most`: results on one page. `site`: what stands behind its
-    name and a colon, where it must be set."""
+    """One engine. `request`: (query, results wanted on a page, page from 0, site) → query
+    parameters, or the JSON body of a POST. `results`: a reply and its page → results, best first.
+    `more`: whether another page may hold more. The key goes into the header `header`, or the
+    parameter `parameter`. `most`: results on one page. `site`: what stands behind its name and a
+    colon, where it must be set."""
 
     url: str
     key_env: str
@@ -43,12 +46,14 @@ class WebEngine:
 
 
 def sanitised(query: str) -> str:
-    """Words without what a search engine takes as an operator (quotes, a leading minus, a colon, brackets)."""
+    """Words without what a search engine takes as an operator (quotes, a leading minus, a colon,
+    brackets)."""
     return " ".join(_OPERATORS.sub(" ", query).split())
 
 
 def long_segments(snippet: str) -> str:
-    """The parts of a snippet between ellipses that have more than `SEGMENT` words, or what stands between blanks."""
+    """The parts of a snippet between ellipses that have more than `SEGMENT` words, or what stands
+    between blanks."""
     parts = snippet.replace("…", "...").split("...")
     return " ".join(part.strip() for part in parts if max(len(part.split()), count(part)) > SEGMENT)
 
@@ -67,7 +72,8 @@ _SERP = {
     "baidu": ("q", "pn", 0),
     "yahoo": ("p", "b", 1),
 }
-"""SerpApi's engines: parameter of the query, of the first result's place, and the first place. Ten results a page."""
+"""SerpApi's engines: parameter of the query, of the first result's place, and the first place. Ten
+results a page."""
 
 
 WAYS = PAGES, VARY = ("pages", "vary")
@@ -75,27 +81,46 @@ WAYS = PAGES, VARY = ("pages", "vary")
 
 
 def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
-    """The engine of `name` or `name:site`, its site, and the WAYS that stand behind it. InputError for an unknown one, and
-    where `site` is not what it needs."""
+    """The engine of `name` or `name:site`, its site, and the WAYS that stand behind it. InputError
+    for an unknown one, and where `site` is not what it needs."""
     text, *ways = text.split("+")
     rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
-    hold(not set(ways) - set(WAYS), rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}")
+    hold(
+        not set(ways) - set(WAYS), rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}"
+    )
     name, _, site = text.partition(":")
-    hold(name in ENGINES, f"retriever.online.engine is one of {', '.join(ENGINES)}", name, "use one of these")
+    hold(
+        name in ENGINES,
+        f"retriever.online.engine is one of {', '.join(ENGINES)}",
+        name,
+        "use one of these",
+    )
     found = ENGINES[name]
-    hold(not found.site or site, f"{name} needs {found.site}", text, f"set retriever.online.engine={name}:ID")
+    hold(
+        not found.site or site,
+        f"{name} needs {found.site}",
+        text,
+        f"set retriever.online.engine={name}:ID",
+    )
     if name == "serpapi" and (site or "google") not in _SERP:
-        raise InputError(f"SerpApi's engine is one of {', '.join(_SERP)}", site, "write for example serpapi:bing")
+        raise InputError(
+            f"SerpApi's engine is one of {', '.join(_SERP)}", site, "write for example serpapi:bing"
+        )
     return found, site, tuple(ways)
 
 
 def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:
     words, place, first = _SERP[site or "google"]
-    return {"engine": site or "google", words: query, **({place: first + 10 * page} if page else {})}
+    return {
+        "engine": site or "google",
+        words: query,
+        **({place: first + 10 * page} if page else {}),
+    }
 
 
 def _serpapi_results(reply: Reply, page: int) -> list[Result]:
-    """Answer box, organic results, related questions. The first and the last stand on the first page."""
+    """Answer box, organic results, related questions. The first and the last stand on the first
+    page."""
     if reply["search_metadata"]["status"] != "Success":
         raise ValueError("the search did not succeed")
     found = _all(reply.get("organic_results", []))
@@ -103,7 +128,9 @@ def _serpapi_results(reply: Reply, page: int) -> list[Result]:
         return found
     boxes, answers = reply.get("answer_box", []), []
     for box in boxes if isinstance(boxes, list) else [boxes]:
-        texts = [box[name] for name in ("snippet", "answer", "result") if isinstance(box.get(name), str)]
+        texts = [
+            box[name] for name in ("snippet", "answer", "result") if isinstance(box.get(name), str)
+        ]
         answers += [(box.get("title", ""), texts[0], box.get("link", ""))] if texts else []
     asked = [item for item in reply.get("related_questions", []) if item.get("snippet")]
     related = [(item.get("question", ""), item["snippet"], item.get("link", "")) for item in asked]
@@ -119,7 +146,11 @@ ENGINES = {
     "serper": WebEngine(
         "https://google.serper.dev/search",
         "SERPER_API_KEY",
-        lambda query, count, page, site: {"q": query, "num": count, **({"page": page + 1} if page else {})},
+        lambda query, count, page, site: {
+            "q": query,
+            "num": count,
+            **({"page": page + 1} if page else {}),
+        },
         lambda reply, page: _all(reply["organic"]),
         most=100,
         method="POST",

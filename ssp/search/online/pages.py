@@ -1,5 +1,6 @@
-"""Pages of the web: their text, and the paragraph that a search engine's snippet was cut from. Only public addresses are
-asked (the loopback too, for an engine on it), and reading takes time in proportion to the length of a page."""
+"""Pages of the web: their text, and the paragraph that a search engine's snippet was cut from. Only
+public addresses are asked (the loopback too, for an engine on it), and reading takes time in
+proportion to the length of a page."""
 
 import html
 import re
@@ -26,10 +27,14 @@ SHARE = 0.5
 """Of the snippet's words, those that a paragraph must hold."""
 _TROUBLE = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)
 _TYPES = ("text/html", "application/xhtml+xml")
-_HEADERS = {"accept": "text/html", "accept-encoding": "identity", "user-agent": "Mozilla/5.0 (compatible; ssp)"}
+_HEADERS = {
+    "accept": "text/html",
+    "accept-encoding": "identity",
+    "user-agent": "Mozilla/5.0 (compatible; ssp)",
+}
 
-# Each pattern looks no further than the next "<": linear for any page. html.parser is not (a page of 80 kB can take
-# minutes), hence none of it here.
+# Each pattern looks no further than the next "<": linear for any page. html.parser is not (a page
+# of 80 kB can take minutes), hence none of it here.
 _HIDDEN = re.compile(r"<!--|<(script|style|noscript|template|title|svg)\b[^<>]*>", re.IGNORECASE)
 _BLOCK = re.compile(
     r"</?(?:address|article|aside|blockquote|body|br|caption|dd|details|div|dl|dt|fieldset|figcaption|figure|footer|form|h\d"
@@ -40,17 +45,20 @@ _TAG = re.compile(r"</?[a-zA-Z!?][^<>]*>")
 
 
 class Pages:
-    """Reads pages, `AT_ONCE` at a time. `loopback`: addresses of this machine may be asked too. Safe in several threads."""
+    """Reads pages, `AT_ONCE` at a time. `loopback`: addresses of this machine may be asked too.
+    Safe in several threads."""
 
     def __init__(self, loopback: bool = False) -> None:
         self._loopback = loopback
-        # No connection is used twice: they are told apart by address, and one address may serve several names.
+        # No connection is used twice: they are told apart by address, and one address may serve
+        # several names.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._client = httpx.Client(trust_env=False, headers=_HEADERS, limits=limits)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pages")
 
     def around(self, found: Sequence[tuple[Document, str]]) -> list[tuple[Document, str]]:
-        """Documents and their snippets, each with the page's paragraph as its text where there is one."""
+        """Documents and their snippets, each with the page's paragraph as its text where there is
+        one."""
         return list(self._pool.map(self._one, found))
 
     def text(self, link: str) -> str:
@@ -75,14 +83,18 @@ class Pages:
         return (replace(document, contents=f"{title}\n{text}") if text else document), snippet
 
     def _fetch(self, link: str) -> str:
-        """The first `LONGEST` bytes of the page; "" when it is no HTML. ValueError for an address that must not be asked."""
+        """The first `LONGEST` bytes of the page; "" when it is no HTML. ValueError for an address
+        that must not be asked."""
         url, deadline = httpx.URL(link), time.monotonic() + TIMEOUT
         for _ in range(REDIRECTS + 1):
-            # The address that was checked is the one that is asked: a name may be another a moment later.
+            # The address that was checked is the one that is asked: a name may be another a moment
+            # later.
             pinned = url.copy_with(host=public_address(url, self._loopback), fragment=None)
             headers, names = {"host": url.netloc.decode()}, {"sni_hostname": url.host}
             left = max(deadline - time.monotonic(), 0.01)
-            with self._client.stream("GET", pinned, headers=headers, extensions=names, timeout=left) as reply:
+            with self._client.stream(
+                "GET", pinned, headers=headers, extensions=names, timeout=left
+            ) as reply:
                 if "location" in reply.headers and reply.is_redirect:
                     url = url.join(reply.headers["location"])
                     continue
@@ -105,8 +117,9 @@ class Pages:
 
 
 def public_address(url: httpx.URL, loopback: bool = False) -> str:
-    """An address of the URL's host. ValueError when any of its addresses is not of the public internet (or, with
-    `loopback`, of this machine), or the protocol is not http(s); OSError when the name has none."""
+    """An address of the URL's host. ValueError when any of its addresses is not of the public
+    internet (or, with `loopback`, of this machine), or the protocol is not http(s); OSError when
+    the name has none."""
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"not an http(s) address: {url.scheme}")
     found = socket.getaddrinfo(url.host, url.port or url.scheme, type=socket.SOCK_STREAM)
@@ -119,7 +132,9 @@ def public_address(url: httpx.URL, loopback: bool = False) -> str:
 
 def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
     if isinstance(address, IPv6Address):
-        nat64 = IPv4Address(int(address) & 0xFFFFFFFF) if int(address) >> 32 == 0x64FF9B << 64 else None
+        nat64 = (
+            IPv4Address(int(address) & 0xFFFFFFFF) if int(address) >> 32 == 0x64FF9B << 64 else None
+        )
         if inner := address.ipv4_mapped or address.sixtofour or nat64:
             return _is_public(inner, loopback)
     return (address.is_global and not address.is_multicast) or (loopback and address.is_loopback)
@@ -140,7 +155,8 @@ def paragraphs(page: str) -> list[str]:
 
 
 def paragraph(page: str, snippet: str) -> str:
-    """The paragraph that holds the most of the snippet's words (the first of them); "" when none holds half of them."""
+    """The paragraph that holds the most of the snippet's words (the first of them); "" when none
+    holds half of them."""
     wanted = set(tokenise(snippet))
     best, most = "", max(1.0, SHARE * len(wanted))
     for text in paragraphs(page):

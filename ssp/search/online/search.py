@@ -1,5 +1,5 @@
-"""`Search` over an engine of the web. Trouble of the service, and an account that is used up, is a Fault (law 2); the key
-comes from the environment and is in no message, log or repr."""
+"""`Search` over an engine of the web. Trouble of the service, and an account that is used up, is a
+Fault (law 2); the key comes from the environment and is in no message, log or repr."""
 
 import hashlib
 import json
@@ -27,7 +27,8 @@ from ssp.search.online.pages import Pages
 from ssp.search.router import DOWN
 from ssp.search.source import ABOUT_THE_QUERY, PROBE, SCHEMA
 
-logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show broken replies, which may repeat the key
+# its debug lines show broken replies, which may repeat the key
+logging.getLogger("httpcore").setLevel(logging.INFO)
 AT_ONCE = 10
 """Requests under way, as in SSRL."""
 KEPT = 100_000
@@ -42,8 +43,9 @@ _SPENT_WORDS = (b"Not enough credits", b"LimitExceeded", b"quotaExceeded")
 
 
 class OnlineSearch:
-    """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in several threads. `seed`:
-    by which +vary draws. InputError for an unknown engine, and a key that is not set or, when searching, not taken."""
+    """`Search` over the engine that `cfg.online` names; whatever the corpus, it is the web. Safe in
+    several threads. `seed`: by which +vary draws. InputError for an unknown engine, and a key that
+    is not set or, when searching, not taken."""
 
     def __init__(self, cfg: RetrieverConfig, seed: int = 0) -> None:
         block = cfg.online
@@ -60,8 +62,9 @@ class OnlineSearch:
         self._memory = Book(cache.root() / f"web-{platform.node()}.db", block.ttl, keep=KEPT)
 
     def search(self, queries: list[str], k: int, corpus: str) -> Answers:
-        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises Fault. A query without a
-        word, or one refused by an engine that takes another, finds nothing: the policy's doing (law 2)."""
+        """For each query at most `k` documents, as the engine ranked them (score 1 / rank). Raises
+        Fault. A query without a word, or one refused by an engine that takes another, finds
+        nothing: the policy's doing (law 2)."""
         began = time.perf_counter()
         # One at a time through the memory, so that a fault loses no answer that was paid for.
         answers = list(self._pool.map(partial(self._remembered, k), queries))
@@ -78,7 +81,9 @@ class OnlineSearch:
     def _remembered(self, k: int, query: str) -> list[Document]:
         found, _ = self._memory.ask([(self._what, k, query)], lambda _: [self._one(query, k)])
         (documents,) = found.values()
-        return documents[: 1 + derive(self._seed, "results", query, k) % k if self._varies else None]
+        return documents[
+            : 1 + derive(self._seed, "results", query, k) % k if self._varies else None
+        ]
 
     def _one(self, query: str, k: int) -> list[Document]:
         words = self._engine.clean(sendable(query)).strip()
@@ -99,7 +104,9 @@ class OnlineSearch:
         best = list(found.values())[:k]
         if self._pages:
             best = self._pages.around(best)
-        return [replace(document, score=1.0 / rank) for rank, (document, _) in enumerate(best, start=1)]
+        return [
+            replace(document, score=1.0 / rank) for rank, (document, _) in enumerate(best, start=1)
+        ]
 
     def _send(self, words: str, count: int, page: int) -> tuple[int, bytes]:
         """Fault `quota` when the account is used up, InputError when the key is not taken."""
@@ -112,10 +119,16 @@ class OnlineSearch:
             raise Fault(QUOTA, f"{self._url}: the account is used up (status {status})")
         if status in _KEY or any(word in content for word in _KEY_WORDS):
             variable = self._engine.key_env
-            raise InputError(f"the engine takes the key in {variable}", f"status {status}", f"export {variable}=...")
+            raise InputError(
+                f"the engine takes the key in {variable}",
+                f"status {status}",
+                f"export {variable}=...",
+            )
         return status, content
 
-    def _results(self, status: int, content: bytes, page: int) -> tuple[list[tuple[Document, str]], bool]:
+    def _results(
+        self, status: int, content: bytes, page: int
+    ) -> tuple[list[tuple[Document, str]], bool]:
         """Documents with their snippets, and whether another page may hold more."""
         if not 200 <= status < 300:
             raise Fault(SCHEMA, f"{self._url}: status {status}")
@@ -133,7 +146,8 @@ class OnlineSearch:
 
 
 class _Keyed(httpx.BaseTransport):
-    """Adds the key where a request leaves: what httpx logs, and keeps in its errors, is the request without it."""
+    """Adds the key where a request leaves: what httpx logs, and keeps in its errors, is the request
+    without it."""
 
     def __init__(self, inner: httpx.BaseTransport, header: str, parameter: str, key: str) -> None:
         self._inner = inner
@@ -143,7 +157,13 @@ class _Keyed(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url.copy_merge_params(self._params) if self._params else request.url
         headers: Any = [*request.headers.multi_items(), *self._headers.items()]
-        sent = httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
+        sent = httpx.Request(
+            request.method,
+            url,
+            headers=headers,
+            stream=request.stream,
+            extensions=request.extensions,
+        )
         return self._inner.handle_request(sent)
 
     def close(self) -> None:
@@ -153,11 +173,19 @@ class _Keyed(httpx.BaseTransport):
 def _transport(url: str) -> httpx.BaseTransport:
     """Through the environment's proxy, where it has one for this address."""
     address = httpx.URL(url)
-    proxy = None if is_loopback(url) or proxy_bypass(address.host) else getproxies().get(address.scheme)
+    proxy = (
+        None if is_loopback(url) or proxy_bypass(address.host) else getproxies().get(address.scheme)
+    )
     proxy = f"http://{proxy}" if proxy and "://" not in proxy else proxy  # as curl takes it
     told = f"{address.scheme}_proxy"  # whose value may hold a password
-    with holding((ValueError, ImportError), "the environment's proxy is of HTTP", lambda error: told, "correct it"):
-        return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)  # plain http: no certificates to load
+    with holding(
+        (ValueError, ImportError),
+        "the environment's proxy is of HTTP",
+        lambda error: told,
+        "correct it",
+    ):
+        # plain http: no certificates to load
+        return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)
 
 
 def _whole(text: str) -> str:

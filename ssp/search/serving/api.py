@@ -1,4 +1,5 @@
-"""The search server as an ASGI app, without a web framework: a request costs tens of microseconds beside its search."""
+"""The search server as an ASGI app, without a web framework: a request costs tens of microseconds
+beside its search."""
 
 import asyncio
 import time
@@ -24,7 +25,8 @@ CORPUS = "train"
 LOADING = "retriever_loading"
 BUSY = "retriever_busy"
 MAX_REQUESTS = 512
-"""Requests that are under way at once, their bodies included; connections without one do not count."""
+"""Requests that are under way at once, their bodies included; connections without one do not
+count."""
 BODY_SECONDS = 30.0
 """In which a body arrives as a whole."""
 RETRY_AFTER = (b"retry-after", b"1")
@@ -42,8 +44,8 @@ JSON = (b"content-type", b"application/json")
 
 @dataclass
 class Served:
-    """A loaded corpus: what answers, how by default, its reranker, and what /status tells. `shards` gives {first, rows,
-    state} of each shard now; /readyz refuses while one is not `up`."""
+    """A loaded corpus: what answers, how by default, its reranker, and what /status tells. `shards`
+    gives {first, rows, state} of each shard now; /readyz refuses while one is not `up`."""
 
     router: Router
     options: Options = Options()
@@ -56,7 +58,11 @@ class Served:
         """The share of the rows that a search would reach now."""
         shards = self.shards()
         total = sum(shard["rows"] for shard in shards)
-        return sum(shard["rows"] for shard in shards if shard["state"] == "up") / total if total else 1.0
+        return (
+            sum(shard["rows"] for shard in shards if shard["state"] == "up") / total
+            if total
+            else 1.0
+        )
 
 
 class Metrics:
@@ -64,33 +70,50 @@ class Metrics:
 
     def __init__(self) -> None:
         own = self.registry = CollectorRegistry()
-        self.requests = Counter("ssp_requests", "Requests by path and status", ["path", "status"], registry=own)
+        self.requests = Counter(
+            "ssp_requests", "Requests by path and status", ["path", "status"], registry=own
+        )
         self.queries = Counter("ssp_queries", "Queries asked", registry=own)
         self.cached = Counter("ssp_cache_hits", "Queries answered from the cache", registry=own)
-        self.faults = Counter("ssp_faults", "Requests that failed, by cause", ["cause"], registry=own)
+        self.faults = Counter(
+            "ssp_faults", "Requests that failed, by cause", ["cause"], registry=own
+        )
         self.batches = Counter("ssp_batches", "Searches, each of merged queries", registry=own)
-        self.stages = Counter("ssp_stage_seconds", "Seconds of the searches by stage", ["stage"], registry=own)
-        self.latency = Histogram("ssp_request_seconds", "Seconds from body to reply", registry=own, buckets=BUCKETS)
+        self.stages = Counter(
+            "ssp_stage_seconds", "Seconds of the searches by stage", ["stage"], registry=own
+        )
+        self.latency = Histogram(
+            "ssp_request_seconds", "Seconds from body to reply", registry=own, buckets=BUCKETS
+        )
         self.waiting = Gauge("ssp_waiting_queries", "Queries that wait", registry=own)
         self.coverage = Gauge("ssp_coverage", "Share of the corpus that is searched", registry=own)
         self.ready = Gauge("ssp_ready", "1 when /readyz says so", registry=own)
 
 
 class SearchApi:
-    """The app. `topk`: documents a query when a body names none. `timeout`: seconds for one request. Concurrent
-    requests are merged into searches of at most `max_batch` queries, made by `workers` threads; `window`: see
-    `Batcher`. Answers only once `open` was called."""
+    """The app. `topk`: documents a query when a body names none. `timeout`: seconds for one
+    request. Concurrent requests are merged into searches of at most `max_batch` queries, made by
+    `workers` threads; `window`: see `Batcher`. Answers only once `open` was called."""
 
     def __init__(
-        self, topk: int, timeout: float = 20.0, max_batch: int = 64, window: float = 0.0, workers: int = 1
+        self,
+        topk: int,
+        timeout: float = 20.0,
+        max_batch: int = 64,
+        window: float = 0.0,
+        workers: int = 1,
     ) -> None:
         self.topk, self.timeout = topk, timeout
         self.metrics = Metrics()
         self._counts = dict.fromkeys(("requests", "queries", "refused", "faults"), 0)
         self._started, self._busy = time.monotonic(), 0
         self._served: Served | None = None
-        self._searches = Batcher[str, list[Document], Info](self._search, max_batch, window, workers, settle=_in_loop)
-        self._rerankings: Batcher[Any, list[float], None] = Batcher(self._rerank, max_batch, window, settle=_in_loop)
+        self._searches = Batcher[str, list[Document], Info](
+            self._search, max_batch, window, workers, settle=_in_loop
+        )
+        self._rerankings: Batcher[Any, list[float], None] = Batcher(
+            self._rerank, max_batch, window, settle=_in_loop
+        )
         self._gets: dict[str, Callable[[], Reply]] = {
             "/health": lambda: _json(200, {"status": "ok"}),
             "/healthz": lambda: _json(200, {"status": "ok"}),
@@ -160,13 +183,19 @@ class SearchApi:
         began = time.perf_counter()
         self._counts["queries"] += len(question.queries)
         self.metrics.queries.inc(len(question.queries))
-        found, infos = await self._soon(self._searches, (question.k, question.options), question.queries)
+        found, infos = await self._soon(
+            self._searches, (question.k, question.options), question.queries
+        )
         content = question.render(found)
         if question.timings:
             total, seconds = time.perf_counter() - began, dict[str, float]()
             for stage, spent in (pair for info in infos for pair in info.items()):
                 seconds[stage] = seconds.get(stage, 0.0) + spent
-            content["timings"] = {"wait": max(0.0, total - sum(seconds.values())), **seconds, "total": total}
+            content["timings"] = {
+                "wait": max(0.0, total - sum(seconds.values())),
+                **seconds,
+                "total": total,
+            }
         return _json(200, content)
 
     async def _reranked(self, asked: Rerank) -> Reply:
@@ -174,7 +203,9 @@ class SearchApi:
         scores, _ = await self._soon(self._rerankings, None, asked.pairs())
         return _json(200, asked.reply(scores))
 
-    async def _soon(self, batcher: Batcher[Any, Any, Any], key: Hashable, items: Sequence[Any]) -> tuple[Any, Any]:
+    async def _soon(
+        self, batcher: Batcher[Any, Any, Any], key: Hashable, items: Sequence[Any]
+    ) -> tuple[Any, Any]:
         future = batcher.submit(key, items, asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout(self.timeout):
@@ -196,11 +227,15 @@ class SearchApi:
             self.metrics.stages.labels(stage).inc(seconds)
         return answers, answers.seconds
 
-    def _rerank(self, key: Any, pairs: list[tuple[str, list[Document]]]) -> tuple[list[list[float]], None]:
+    def _rerank(
+        self, key: Any, pairs: list[tuple[str, list[Document]]]
+    ) -> tuple[list[list[float]], None]:
         reranker = self._open().reranker
         assert reranker is not None
         began = time.perf_counter()
-        scores = reranker.scores([query for query, _ in pairs], [documents for _, documents in pairs])
+        scores = reranker.scores(
+            [query for query, _ in pairs], [documents for _, documents in pairs]
+        )
         self.metrics.stages.labels("rerank").inc(time.perf_counter() - began)
         return scores, None
 
@@ -230,7 +265,11 @@ class SearchApi:
         self.metrics.waiting.set(self._searches.waiting)
         self.metrics.coverage.set(self._served.coverage if self._served else 0.0)
         self.metrics.ready.set(self._readyz()[0] == 200)
-        return 200, generate_latest(self.metrics.registry), [(b"content-type", b"text/plain; version=0.0.4")]
+        return (
+            200,
+            generate_latest(self.metrics.registry),
+            [(b"content-type", b"text/plain; version=0.0.4")],
+        )
 
 
 async def _body(receive: Receive) -> bytes:
@@ -247,7 +286,9 @@ async def _body(receive: Receive) -> bytes:
                 if not event.get("more_body"):
                     return bytes(body)
     except TimeoutError:
-        raise Refused(REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+        raise Refused(
+            REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:g} s"
+        ) from None
 
 
 def _json(status: int, content: Any, *headers: tuple[bytes, bytes]) -> Reply:

@@ -43,7 +43,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Question:
-    """What a body asks: at most `k` documents for each of `queries`, found as `options` say, in the form of `render`."""
+    """What a body asks: at most `k` documents for each of `queries`, found as `options` say, in the
+    form of `render`."""
 
     queries: list[str]
     k: int
@@ -54,11 +55,15 @@ class Question:
     def __post_init__(self) -> None:
         k = max(self.k, self.options.rerank)
         if len(self.queries) * k > MAX_DOCUMENTS:
-            raise Refused(422, f"topk: {len(self.queries)} queries times {k} are above {MAX_DOCUMENTS} documents")
+            raise Refused(
+                422,
+                f"topk: {len(self.queries)} queries times {k} are above {MAX_DOCUMENTS} documents",
+            )
 
 
 class Form(BaseModel, strict=True):
-    """A body: what the type of a field does not take is refused, a field that is not known is left out."""
+    """A body: what the type of a field does not take is refused, a field that is not known is left
+    out."""
 
 
 class Asking(Form):
@@ -74,13 +79,18 @@ class Asking(Form):
             return default
         held = KINDS if default.kind == HYBRID else (default.kind,)
         if self.kind is not None and self.kind not in held:
-            raise Refused(422, f"kind: Input should be {' or '.join(held)}, which this server holds")
-        knobs = Knobs(self.ef_search or default.knobs.ef_search, self.nprobe or default.knobs.nprobe)
+            raise Refused(
+                422, f"kind: Input should be {' or '.join(held)}, which this server holds"
+            )
+        knobs = Knobs(
+            self.ef_search or default.knobs.ef_search, self.nprobe or default.knobs.nprobe
+        )
         return replace(default, kind=self.kind or default.kind, knobs=knobs)
 
 
 class Retrieve(Asking):
-    """POST /retrieve: Search-R1's, and with `topk_retrieval` or `topk_rerank` that of its reranking server."""
+    """POST /retrieve: Search-R1's, and with `topk_retrieval` or `topk_rerank` that of its reranking
+    server."""
 
     queries: Queries
     topk: Top = None
@@ -90,7 +100,8 @@ class Retrieve(Asking):
     timings: bool | None = None
 
     def question(self, topk: int, default: Options, reranks: bool) -> Question:
-        """`topk`: documents a query when the body names none. `reranks`: whether a cross-encoder is loaded."""
+        """`topk`: documents a query when the body names none. `reranks`: whether a cross-encoder is
+        loaded."""
         k, options = self.topk or topk, self.options(default)
         if self.topk_retrieval or self.topk_rerank:
             candidates = self.topk_retrieval or RETRIEVED
@@ -103,13 +114,18 @@ class Retrieve(Asking):
             if not self.return_scores:
                 return {"result": plain}
             pairs = [zip(*both, strict=True) for both in zip(plain, found, strict=True)]
-            return {"result": [[{"document": item, "score": d.score} for item, d in some] for some in pairs]}
+            return {
+                "result": [
+                    [{"document": item, "score": d.score} for item, d in some] for some in pairs
+                ]
+            }
 
         return Question(self.queries, k, options, render, self.timings)
 
 
 class BatchSearch(Asking):
-    """POST /batch_search: FlashRAG's; the reply is a list of documents a query, or a pair of it and their scores."""
+    """POST /batch_search: FlashRAG's; the reply is a list of documents a query, or a pair of it and
+    their scores."""
 
     query: Queries
     top_n: Top = None
@@ -117,7 +133,10 @@ class BatchSearch(Asking):
 
     def question(self, topk: int, default: Options, reranks: bool) -> Question:
         """See `Retrieve.question`; FlashRAG's clients have a default of their own."""
-        queries, scored = self.query if isinstance(self.query, list) else [self.query], self.return_score
+        queries, scored = (
+            self.query if isinstance(self.query, list) else [self.query],
+            self.return_score,
+        )
 
         def render(found: Sequence[Sequence[Document]]) -> Any:
             documents, scores = without_scores(found), [[d.score for d in some] for some in found]
@@ -170,15 +189,22 @@ class Rerank(Form):
 
     def pairs(self) -> list[tuple[str, list[Document]]]:
         """Each query with its documents."""
-        return [(query, [d.document() for d in some]) for query, some in zip(self.queries, self.documents, strict=True)]
+        return [
+            (query, [d.document() for d in some])
+            for query, some in zip(self.queries, self.documents, strict=True)
+        ]
 
     def reply(self, scores: Sequence[Sequence[float]]) -> dict[str, Any]:
         """The body of the answer; ties stay in the order in which they came."""
         result: list[list[Any]] = []
         for documents, values in zip(self.documents, scores, strict=True):
-            order = sorted(range(len(documents)), key=lambda i: -values[i])[: self.rerank_topk or RERANKED]
+            order = sorted(range(len(documents)), key=lambda i: -values[i])[
+                : self.rerank_topk or RERANKED
+            ]
             items = [(documents[i].plain(), values[i]) for i in order]
-            result.append([{"document": d, "score": s} if self.return_scores else d for d, s in items])
+            result.append(
+                [{"document": d, "score": s} if self.return_scores else d for d, s in items]
+            )
         return {"result": result}
 
 
@@ -196,7 +222,9 @@ def read(form: type[F], body: bytes) -> F:
     try:
         found = orjson.loads(body)
     except ValueError:
-        try:  # what the standard library takes beyond JSON (NaN, lone surrogates) is refused field by field
+        # what the standard library takes beyond JSON (NaN, lone surrogates) is refused field by
+        # field
+        try:
             found = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise Refused(400, "the body is not JSON") from error
@@ -204,7 +232,9 @@ def read(form: type[F], body: bytes) -> F:
         return form.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise Refused(422, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
+        raise Refused(
+            422, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
+        ) from error
 
 
 def needs(reranks: bool) -> None:

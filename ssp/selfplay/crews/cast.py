@@ -19,8 +19,8 @@ class LearnerLost(SspError):
 
 @dataclass(frozen=True)
 class Cast:
-    """Crews of one run, by role where each role that plays has its own. Roles that share a policy have the same learner,
-    which is a crew of one, as the ledger is."""
+    """Crews of one run, by role where each role that plays has its own. Roles that share a policy
+    have the same learner, which is a crew of one, as the ledger is."""
 
     players: dict[str, Crew[Players]]
     judges: Crew[Judges]
@@ -28,7 +28,8 @@ class Cast:
     ledger: Crew[LedgerWriter]
 
     def learner(self, role: str) -> Learners:
-        """Who trains `role`: its state dies with it, so that a fault of it is a LearnerLost (but `broadcast_failed`)."""
+        """Who trains `role`: its state dies with it, so that a fault of it is a LearnerLost (but
+        `broadcast_failed`)."""
         return _Mortal(self.learners[role], role).first
 
 

@@ -1,6 +1,8 @@
-"""What workers are asked for: players, judges, learners. Each Protocol's methods are the calls (`ssp.base.crew`).
+"""What workers are asked for: players, judges, learners. Each Protocol's methods are the calls
+(`ssp.base.crew`).
 
-Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and itself here."""
+Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and
+itself here."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -16,9 +18,10 @@ from ssp.selfplay.transfer.parcel import Place
 
 
 class Players(Protocol):
-    """One of the players of a role. `play` gives the block in the tasks' order and its report; Fault `payload_lost` or
-    `weights_missed` where the parcel is of no use any more. `refresh` (in flight) and `receive` (of a broadcast) take new
-    weights; seconds. `sleep` gives the GPU's memory back until `wake`; Fault `engine_awake` when too much stays."""
+    """One of the players of a role. `play` gives the block in the tasks' order and its report;
+    Fault `payload_lost` or `weights_missed` where the parcel is of no use any more. `refresh` (in
+    flight) and `receive` (of a broadcast) take new weights; seconds. `sleep` gives the GPU's memory
+    back until `wake`; Fault `engine_awake` when too much stays."""
 
     @call(payload=True, computes=True, work="play")
     async def play(
@@ -39,24 +42,27 @@ class Players(Protocol):
 
 
 class Judges(Protocol):
-    """One of the judges. Its calls are pure: one verdict an episode (`asked`: its target, and the searches of its row; with
-    a parcel, the live solver of `version` verifies), one grade for each (row of the block, question, gold answers); and the
-    seconds they took. `answers`: whether the endpoint that it asks, if any, gives a verdict now."""
+    """One of the judges. Its calls are pure: one verdict an episode (`asked`: its target, and the
+    searches of its row; with a parcel, the live solver of `version` verifies), one grade for each
+    (row of the block, question, gold answers); and the seconds they took. `answers`: whether the
+    endpoint that it asks, if any, gives a verdict now."""
 
     @call(work="verify")
     async def verify(
         self, block: Ref, asked: Sequence[tuple[str, int]], version: int = -1, parcel: Ref = None, /
     ) -> tuple[list[Verdict], float]: ...
     @call(work="grade")
-    async def grade(self, block: Ref, items: Sequence[tuple[int, Item]], /) -> tuple[list[Grade], float]: ...
+    async def grade(
+        self, block: Ref, items: Sequence[tuple[int, Item]], /
+    ) -> tuple[list[Grade], float]: ...
     async def answers(self) -> bool: ...
 
 
 class Learners(Taught, Protocol):
-    """One learner, of one rank or several. `update` is one step of the roles of `samples`, over the same blocks, and a
-    publication; `weights` a publication of what it has, `again` an earlier one, by the object store (Fault
-    `weights_gone`), `anchor_weights` those of the reference, outside of the publications. The rest is a group of
-    broadcasts: Fault `broadcast_failed`."""
+    """One learner, of one rank or several. `update` is one step of the roles of `samples`, over the
+    same blocks, and a publication; `weights` a publication of what it has, `again` an earlier one,
+    by the object store (Fault `weights_gone`), `anchor_weights` those of the reference, outside of
+    the publications. The rest is a group of broadcasts: Fault `broadcast_failed`."""
 
     @call(payload=True, computes=True, work="learn")
     async def update(

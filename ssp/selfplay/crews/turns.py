@@ -1,8 +1,9 @@
-"""Turns of engines and learners that share GPUs: an engine sleeps while a learner computes, and wakes to play.
+"""Turns of engines and learners that share GPUs: an engine sleeps while a learner computes, and
+wakes to play.
 
-Promises that nobody plays on shared GPUs while a learner computes there, that two learners compute one after the other,
-that turns are given in the order of asking (nobody starves), and that engines wake only to play. A turn is one call of a
-crew, which has its own deadline, so every wait ends."""
+Promises that nobody plays on shared GPUs while a learner computes there, that two learners compute
+one after the other, that turns are given in the order of asking (nobody starves), and that engines
+wake only to play. A turn is one call of a crew, which has its own deadline, so every wait ends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,13 +29,16 @@ TRIES = 6
 
 
 def seated(cfg: Config, cast: Cast) -> Cast:
-    """The cast, with crews that take their turns in every call that computes; SspError when an engine does not obey."""
+    """The cast, with crews that take their turns in every call that computes; SspError when an
+    engine does not obey."""
     players, taught = dict(cast.players), dict(cast.learners)
     for gpus in shared_gpus(cfg):
         floor = _Floor([cast.players[role] for role in gpus.sleepers])
         players |= {role: _Seated(cast.players[role], floor.playing) for role in gpus.roles}
         for name in gpus.learners:
-            taught |= dict.fromkeys(learners(cfg)[name], _Seated(cast.learners[name], floor.learning))
+            taught |= dict.fromkeys(
+                learners(cfg)[name], _Seated(cast.learners[name], floor.learning)
+            )
     return replace(cast, players=players, learners=taught)
 
 
@@ -55,7 +59,8 @@ class _Seated(Around[W]):
 
 
 class _Floor:
-    """GPUs that are shared. Who wants a turn passes the gate, which is first come, first served; learners stay in it."""
+    """GPUs that are shared. Who wants a turn passes the gate, which is first come, first served;
+    learners stay in it."""
 
     def __init__(self, crews: Sequence[Crew[Players]]) -> None:
         self._crews = crews
@@ -87,8 +92,14 @@ class _Floor:
     async def _be(self, awake: bool) -> None:
         if self._awake is not awake:
             self._awake = None
-            calls = [_told(crew, worker, awake) for crew in self._crews for worker in range(crew.size)]
-            failed = [error for error in await asyncio.gather(*calls, return_exceptions=True) if error is not None]
+            calls = [
+                _told(crew, worker, awake) for crew in self._crews for worker in range(crew.size)
+            ]
+            failed = [
+                error
+                for error in await asyncio.gather(*calls, return_exceptions=True)
+                if error is not None
+            ]
             if failed:
                 raise failed[0]
             self._awake = awake
@@ -104,6 +115,7 @@ async def _told(crew: Crew[Players], worker: int, awake: bool) -> None:
             if fault.cause == AWAKE:
                 break
     raise SspError(
-        f"{crew.name}-{worker} shares its GPU with a learner and does not {'wake' if awake else 'sleep'} ({said}). Next: "
-        "lower placement.engine_gpus or the learner's token_budget, or set placement.layout=separate"
+        f"{crew.name}-{worker} shares its GPU with a learner and does not"
+        f" {'wake' if awake else 'sleep'} ({said}). Next: lower placement.engine_gpus or the"
+        " learner's token_budget, or set placement.layout=separate"
     )

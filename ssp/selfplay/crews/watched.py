@@ -1,4 +1,5 @@
-"""Crews whose calls are seen: every call that computes passes here, with what its Protocol calls it."""
+"""Crews whose calls are seen: every call that computes passes here, with what its Protocol calls
+it."""
 
 import time
 from dataclasses import replace
@@ -16,7 +17,8 @@ W = TypeVar("W")
 
 
 class Watched(Around[W]):
-    """A crew whose calls are seen by `activity`; otherwise the crew itself. `at_once`: calls that an actor makes at once."""
+    """A crew whose calls are seen by `activity`; otherwise the crew itself. `at_once`: calls that
+    an actor makes at once."""
 
     def __init__(self, inner: Crew[W], activity: Activity, at_once: int = 1) -> None:
         super().__init__(inner)
@@ -43,8 +45,12 @@ class Watched(Around[W]):
             answer = await self.inner.perform(worker, call, *args)
             if order:  # searching is done elsewhere while the player waits
                 seconds = answer[1].seconds
-                parts = {f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds}
-                parts["sync_s"] = sum(seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load"))
+                parts = {
+                    f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds
+                }
+                parts["sync_s"] = sum(
+                    seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load")
+                )
                 more |= {name: round(value, 6) for name, value in parts.items()}
             return answer
 
@@ -54,7 +60,9 @@ def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
     learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
     return replace(
         cast,
-        players={role: Watched(crew, activity, at_once(cfg, role)) for role, crew in cast.players.items()},
+        players={
+            role: Watched(crew, activity, at_once(cfg, role)) for role, crew in cast.players.items()
+        },
         judges=Watched(cast.judges, activity),
         learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
     )

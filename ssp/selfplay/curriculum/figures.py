@@ -1,8 +1,10 @@
-"""The curriculum of a run in figures, a round at a time, and the alarm for near-duplicates (docs/curriculum.md).
+"""The curriculum of a run in figures, a round at a time, and the alarm for near-duplicates
+(docs/curriculum.md).
 
-Live or from a run's files: the same records in the same order, by game, so the same figures; one that a round cannot have is
-not there. Of a round that was played again the last time counts, and rounds beyond what was played then are gone. Of a
-league's games only the newest versions' work is seen: no question of a past proposer, no rate of a past solver."""
+Live or from a run's files: the same records in the same order, by game, so the same figures; one
+that a round cannot have is not there. Of a round that was played again the last time counts, and
+rounds beyond what was played then are gone. Of a league's games only the newest versions' work is
+seen: no question of a past proposer, no rate of a past solver."""
 
 import math
 from collections import Counter, defaultdict, deque
@@ -21,8 +23,9 @@ from ssp.selfplay.records import Game
 
 @dataclass(frozen=True)
 class Asked:
-    """One accepted question in one round. `kind`: its game's. `searches`: the proposer's, of a proposed one; `rate`: the
-    share of right attempts, None when nobody tried or too few attempts were scored; `tried`: the attempts' mean searches."""
+    """One accepted question in one round. `kind`: its game's. `searches`: the proposer's, of a
+    proposed one; `rate`: the share of right attempts, None when nobody tried or too few attempts
+    were scored; `tried`: the attempts' mean searches."""
 
     game: str
     question: str
@@ -46,15 +49,17 @@ def live(games: Iterable[Game]) -> list[Asked]:
 
 
 def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[Asked]]]:
-    """(step, its records) of each settled round of a run's files, in order; up to step `last`. InputError for a file
-    that is no ledger, and for a missing or foreign episodes file."""
+    """(step, its records) of each settled round of a run's files, in order; up to step `last`.
+    InputError for a file that is no ledger, and for a missing or foreign episodes file."""
     reader = RunReader(run)
     games, entries = reader.settled()
     of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
     for entry in entries:
         if entry["file"]:
             of[entry["game_id"]].append(entry)
-    rounds: defaultdict[int, defaultdict[int, list[GameRow]]] = defaultdict(lambda: defaultdict(list))
+    rounds: defaultdict[int, defaultdict[int, list[GameRow]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for game in games:
         rounds[game["round"]][game["incarnation"]].append(game)
     start = 0
@@ -62,15 +67,24 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
         if max(rounds[step]) < start:
             return  # the run went back before this round, and has not come to it again
         start = max(rounds[step])
-        yield step, _round(reader, [game for game in rounds[step][start] if game["verdict"] == VALID], of)
+        yield (
+            step,
+            _round(reader, [game for game in rounds[step][start] if game["verdict"] == VALID], of),
+        )
 
 
-def _round(reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[EpisodeRow]]) -> list[Asked]:
+def _round(
+    reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[EpisodeRow]]
+) -> list[Asked]:
     issued: dict[str, list[EpisodeRow]] = {}
     for game in games:  # of each episode the last issue
         ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
-        issued[game["id"]] = list({(entry["kind"], entry["attempt"]): entry for entry in ours}.values())
-    texts = reader.texts([entry for entries in issued.values() for entry in entries], ("id", "queries"))
+        issued[game["id"]] = list(
+            {(entry["kind"], entry["attempt"]): entry for entry in ours}.values()
+        )
+    texts = reader.texts(
+        [entry for entries in issued.values() for entry in entries], ("id", "queries")
+    )
     found = []
     for game in sorted(games, key=lambda game: str(game["id"])):
         entries = issued[game["id"]]
@@ -93,25 +107,33 @@ def _mean(values: Sequence[int]) -> float | None:
 BANDS = ("0", "1-25", "26-50", "51-75", "76-99", "100")
 """Of solve rates, per cent: none right, four quarters without the ends, all right."""
 EARLIER = 32
-"""New questions that each one is compared with: a number of rounds would hold more of them as more are accepted."""
+"""New questions that each one is compared with: a number of rounds would hold more of them as more
+are accepted."""
 WINDOW = 8
 """Rounds that an alarm's baseline spans, after as many that are left out."""
 LATEST, LEAST, SIGMAS = 3, 0.2, 5.0
 """Rounds that an alarm looks at; the least change that makes one, and in standard errors."""
 
 NEXT = (
-    "read the newest questions (ssp board RUN, Questions); more entropy or KL for the proposer, several proposals a "
-    "target, or rules for near-duplicates"
+    "read the newest questions (ssp board RUN, Questions); more entropy or KL for the proposer,"
+    " several proposals a target, or rules for near-duplicates"
 )
 
 
 def band(rate: float) -> str:
     """The band of a solve rate."""
-    return BANDS[0] if rate <= 0 else BANDS[5] if rate >= 1 else BANDS[1 + min(3, math.ceil(4 * rate - 1e-9) - 1)]
+    return (
+        BANDS[0]
+        if rate <= 0
+        else BANDS[5]
+        if rate >= 1
+        else BANDS[1 + min(3, math.ceil(4 * rate - 1e-9) - 1)]
+    )
 
 
 class Alarm:
-    """The newest rounds' share of near-duplicates against that after the first `window` rounds. `lasting`: it lasts."""
+    """The newest rounds' share of near-duplicates against that after the first `window` rounds.
+    `lasting`: it lasts."""
 
     def __init__(self, window: int) -> None:
         self._window, self._rounds = window, 0
@@ -120,7 +142,8 @@ class Alarm:
         self.lasting = False
 
     def see(self, step: int, share: float, questions: int) -> str:
-        """The next round: that share of so many new questions, above 0. The line of an alarm that begins, else none."""
+        """The next round: that share of so many new questions, above 0. The line of an alarm that
+        begins, else none."""
         self._rounds += 1
         if self._rounds <= 2 * self._window:
             if self._rounds > self._window:
@@ -140,14 +163,15 @@ class Alarm:
         if not began:
             return ""
         return (
-            f"curriculum alarm: near_duplicates at step {step}: {share:.2f}, and {before:.2f} at the run's beginning "
-            f"(docs/curriculum.md). Next: {NEXT}."
+            f"curriculum alarm: near_duplicates at step {step}: {share:.2f}, and {before:.2f} at"
+            f" the run's beginning (docs/curriculum.md). Next: {NEXT}."
         )
 
 
 class Curriculum:
-    """One run, round by round. `proposed`: somebody proposes, so that diversity is of what he asks, and watched; else it is
-    of all questions. `said`: the alarm that began with the newest round, a line."""
+    """One run, round by round. `proposed`: somebody proposes, so that diversity is of what he asks,
+    and watched; else it is of all questions. `said`: the alarm that began with the newest round, a
+    line."""
 
     def __init__(self, window: int, proposed: bool = True) -> None:
         self._recent = Recent(EARLIER)
@@ -168,7 +192,9 @@ class Curriculum:
         }
         values = {name: sum(found) / len(found) for name, found in numbers.items() if found}
         if self._alarm:
-            self.said = self._alarm.see(step, values["near_duplicates"], len(fresh)) if fresh else ""
+            self.said = (
+                self._alarm.see(step, values["near_duplicates"], len(fresh)) if fresh else ""
+            )
             values["alarm_near_duplicates"] = float(self._alarm.lasting)
         return {f"curriculum/{name}": value for name, value in values.items()}
 
@@ -186,9 +212,13 @@ class Watch:
         try:
             for number, asked in read(self._run, step) if step > 0 else ():
                 self._curriculum.round(number, asked)
-        except Exception as error:  # figures are no reason for a run not to go on, whatever is wrong with its files
+        except Exception as error:
+            # figures are no reason for a run not to go on, whatever is wrong with its files
             self._curriculum = Curriculum(WINDOW, self._proposed)
-            self._say(f"curriculum figures begin anew after step {step}: {str(error) or type(error).__name__}")
+            self._say(
+                f"curriculum figures begin anew after step {step}:"
+                f" {str(error) or type(error).__name__}"
+            )
 
     def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
         """The figures of a settled round; its alarm is said."""

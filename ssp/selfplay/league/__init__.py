@@ -1,1 +1,2 @@
-"""The league (docs/league.md): `payoff` counts, `ratings` judges, `league` keeps and draws, `matchmaker` plays a round."""
+"""The league (docs/league.md): `payoff` counts, `ratings` judges, `league` keeps and draws,
+`matchmaker` plays a round."""

@@ -1,7 +1,8 @@
 """The league of a run: pools of both roles, what is known of them, and the next opponent.
 
-An opponent is the newest version or a member of the pool, stays a member until its round is `done`, and is the same when
-asked again. The state is bounded: of games, those of members and the newest `RECENT` versions (the ledger has all)."""
+An opponent is the newest version or a member of the pool, stays a member until its round is `done`,
+and is the same when asked again. The state is bounded: of games, those of members and the newest
+`RECENT` versions (the ledger has all)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,8 @@ from ssp.selfplay.league.ratings import WALK, Ratings, fit
 
 
 class Pool:
-    """Members are versions, ascending. `every`: versions between two admissions; `size`: of the pool, at least 3."""
+    """Members are versions, ascending. `every`: versions between two admissions; `size`: of the
+    pool, at least 3."""
 
     def __init__(self, every: int, size: int) -> None:
         self._every, self._size = every, size
@@ -46,8 +48,9 @@ class Pool:
 
 
 def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
-    """Probabilities of meeting opponents that one beats with `chances` x (AlphaStar, Vinyals et al. 2019): proportional to
-    (1 - x) ** power, so those one loses to; even where one beats all for certain."""
+    """Probabilities of meeting opponents that one beats with `chances` x (AlphaStar, Vinyals et al.
+    2019): proportional to (1 - x) ** power, so those one loses to; even where one beats all for
+    certain."""
     lost = 1 - np.asarray(chances, dtype=float)
     # of the most: a high power must not end at 0 / 0
     found = (lost / lost.max()) ** power if lost.max() > 0 else np.ones(len(lost))
@@ -73,7 +76,8 @@ class League:
         self._playing: dict[tuple[str, int, int], int | None] = {}
         self._fit: Ratings | None = None
         self.table = PayoffTable()
-        self.redraws = 0  # how often the run went back after a collapse: the same draws would lead there again
+        # how often the run went back after a collapse: the same draws would lead there again
+        self.redraws = 0
 
     def members(self, role: str) -> list[int]:
         """The frozen versions of `role`, ascending: the weights that must be to be had."""
@@ -94,7 +98,8 @@ class League:
         return self._pools[role].admit(version, self._held(role))
 
     def opponent(self, role: str, round_: int, slot: int = 0) -> int | None:
-        """The version that the newest of `role` meets in (part `slot` of) a round; None: the newest of the other role."""
+        """The version that the newest of `role` meets in (part `slot` of) a round; None: the newest
+        of the other role."""
         key = (role, round_, slot)
         if key not in self._playing:
             again = [self.redraws] if self.redraws else []
@@ -104,14 +109,16 @@ class League:
         return self._playing[key]
 
     def odds(self, role: str) -> np.ndarray:
-        """Probabilities that `role` meets the newest version (first), and each member, of the other role."""
+        """Probabilities that `role` meets the newest version (first), and each member, of the other
+        role."""
         if not self.members(OTHER[role]):
             return np.ones(1)
         return np.array([1 - self._past, *self._past * pfsp(self.chances(role), self._power)])
 
     def chances(self, role: str) -> list[float]:
-        """How likely the newest version of `role` beats each member of the other role: its own and its predecessors' games
-        against that member, the older the less, and `DOUBT` attempts of what the ratings expect."""
+        """How likely the newest version of `role` beats each member of the other role: its own and
+        its predecessors' games against that member, the older the less, and `DOUBT` attempts of
+        what the ratings expect."""
         newest, other = self._newest[role], OTHER[role]
         found = {member: [0.0, 0.0] for member in self.members(other)}
         for pair in self.table.pairs():
@@ -123,19 +130,27 @@ class League:
                 found[theirs][1] += weight * graded
         effect, ratings, chances = self.table.design_effect(), self.ratings(), []
         for member, (won, n) in found.items():
-            expected = ratings.chance(newest, member) if role == SOLVER else 1 - ratings.chance(member, newest)
+            expected = (
+                ratings.chance(newest, member)
+                if role == SOLVER
+                else 1 - ratings.chance(member, newest)
+            )
             chances.append((won / effect + DOUBT * expected) / (n / effect + DOUBT))
         return chances
 
     def saw(self, results: Iterable[Result]) -> None:
         """Count the games of a settled round."""
         self.table.add(results)
-        keep = {role: {*self._pools[role].members, *self.table.versions(role)[-RECENT:]} for role in ROLES}
+        keep = {
+            role: {*self._pools[role].members, *self.table.versions(role)[-RECENT:]}
+            for role in ROLES
+        }
         self.table.keep(keep[SOLVER], keep[PROPOSER])
         self._fit = None
 
     def done(self, round_: int) -> dict[str, list[int]]:
-        """The round is settled, or given up: its opponents may leave. Role → the members that left."""
+        """The round is settled, or given up: its opponents may leave. Role → the members that
+        left."""
         self._playing = {key: version for key, version in self._playing.items() if key[1] != round_}
         self._fit = None
         return {role: pool.trim(self._held(role)) for role, pool in self._pools.items()}
@@ -144,12 +159,15 @@ class League:
         """Of every version that is known here."""
         if self._fit is None:
             newest = {role: [version] for role, version in self._newest.items()}
-            also = {role: [*pool.members, *newest.get(role, ())] for role, pool in self._pools.items()}
+            also = {
+                role: [*pool.members, *newest.get(role, ())] for role, pool in self._pools.items()
+            }
             self._fit = fit(self.table, walk=WALK, also=also)
         return self._fit
 
     def state(self) -> dict[str, Any]:
-        """The league as plain data; rounds being played are not part of it, since going back plays them again."""
+        """The league as plain data; rounds being played are not part of it, since going back plays
+        them again."""
         pools = {role: self.members(role) for role in ROLES}
         return {"table": self.table.state(), "pools": pools, "newest": dict(self._newest)}
 
@@ -163,4 +181,6 @@ class League:
 
     def _held(self, role: str) -> set[int]:
         """Members of `role` that somebody is playing against."""
-        return {v for (mine, _, _), v in self._playing.items() if v is not None and OTHER[mine] == role}
+        return {
+            v for (mine, _, _), v in self._playing.items() if v is not None and OTHER[mine] == role
+        }

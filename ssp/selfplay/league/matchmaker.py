@@ -1,9 +1,11 @@
-"""Who plays a round of a run: the newest versions, and members of the league, whose weights are model folders in `members/`.
+"""Who plays a round of a run: the newest versions, and members of the league, whose weights are
+model folders in `members/`.
 
-A game has one past side at most. A past proposer writes questions for the solver alone. A past solver grades questions in
-place of the newest, one for all that share a baseline (law 4); the newest tries the same questions in games of their own, by
-the same draws, which only it learns from. Who does not learn meets the newest. Members are counted by the update that made
-them, which a restart does not change."""
+A game has one past side at most. A past proposer writes questions for the solver alone. A past
+solver grades questions in place of the newest, one for all that share a baseline (law 4); the
+newest tries the same questions in games of their own, by the same draws, which only it learns from.
+Who does not learn meets the newest. Members are counted by the update that made them, which a
+restart does not change."""
 
 import shutil
 from collections import Counter, defaultdict
@@ -28,8 +30,9 @@ from ssp.selfplay.transfer.parcel import FOLDER, Parcel
 from ssp.selfplay.versions import WeightStore
 
 PARTS = 4
-"""Into how many parts a round's targets go, with an opponent each: an engine loads that many past versions at most. For
-every other target the newest proposer always writes, so that it learns from half its batch at least."""
+"""Into how many parts a round's targets go, with an opponent each: an engine loads that many past
+versions at most. For every other target the newest proposer always writes, so that it learns from
+half its batch at least."""
 
 
 def member(folder: RunFolder, role: str, version: int) -> Path:
@@ -38,15 +41,26 @@ def member(folder: RunFolder, role: str, version: int) -> Path:
 
 
 def check(folder: RunFolder, states: Iterable[Mapping[str, Any]]) -> None:
-    """InputError when the weights of a member that one of these states names are gone, or not as they were written."""
-    named = {(role, v) for state in states for role, kept in state.get("kept", {}).items() for v in kept.values()}
+    """InputError when the weights of a member that one of these states names are gone, or not as
+    they were written."""
+    named = {
+        (role, v)
+        for state in states
+        for role, kept in state.get("kept", {}).items()
+        for v in kept.values()
+    }
     for role, version in sorted(named):
-        path, missed = member(folder, role, version), "restore that folder, or set league.match=self"
+        path, missed = (
+            member(folder, role, version),
+            "restore that folder, or set league.match=self",
+        )
         hold(path.is_dir(), "the weights of the league's members are there", f"no {path}", missed)
         try:
             check_files(path, whole=True)
         except InputError as error:
-            raise InputError(f"the league's members are whole; {error.rule}", error.found, missed) from error
+            raise InputError(
+                f"the league's members are whole; {error.rule}", error.found, missed
+            ) from error
 
 
 class Matchmaker:
@@ -59,17 +73,25 @@ class Matchmaker:
         self._apart = algorithms.get(cfg.proposer.algorithm).baseline == "group"
         self._league = League(cfg.league, cfg.seed)
         self._steps = store.made
-        self._newest: dict[str, tuple[int, int]] = {}  # role → (update, version) of the newest weights
-        self._seen: dict[str, int] = {}  # role → its last publication, which at a start has the same weights
-        self._kept: dict[str, dict[int, int]] = {}  # role → update → version, of members and of those to be
-        self._ready: dict[str, list[int]] = {}  # role → updates whose weights are kept, members from the next round on
+        # role → (update, version) of the newest weights
+        self._newest: dict[str, tuple[int, int]] = {}
+        # role → its last publication, which at a start has the same weights
+        self._seen: dict[str, int] = {}
+        # role → update → version, of members and of those to be
+        self._kept: dict[str, dict[int, int]] = {}
+        # role → updates whose weights are kept, members from the next round on
+        self._ready: dict[str, list[int]] = {}
         self._figures: dict[str, dict[str, float]] = {}
 
     async def begin(
-        self, versions: Mapping[str, int], state: Mapping[str, Any], redraws: int, newest: dict[str, int]
+        self,
+        versions: Mapping[str, int],
+        state: Mapping[str, Any],
+        redraws: int,
+        newest: dict[str, int],
     ) -> None:
-        """Play begins, from a checkpoint of these `versions` with this `state` (both empty: from the start).
-        `newest`: the numbers under which the same weights have just been published."""
+        """Play begins, from a checkpoint of these `versions` with this `state` (both empty: from
+        the start). `newest`: the numbers under which the same weights have just been published."""
         if not self._on:
             return
         self._league = League(self._cfg.league, self._cfg.seed)
@@ -78,10 +100,16 @@ class Matchmaker:
             known = await self._cast.ledger.first.versions()
             for role in ROLES:
                 self._steps[role] |= _made(known[role])
-        self._newest = {role: (self._steps[role][number], number) for role, number in (versions or newest).items()}
+        self._newest = {
+            role: (self._steps[role][number], number)
+            for role, number in (versions or newest).items()
+        }
         self._seen = newest
         kept = state.get("kept", {})
-        self._kept = {role: {int(made): version for made, version in kept.get(role, {}).items()} for role in ROLES}
+        self._kept = {
+            role: {int(made): version for made, version in kept.get(role, {}).items()}
+            for role in ROLES
+        }
         self._ready, self._figures = {role: [] for role in ROLES}, {}
         if state:
             self._league.restore(state["league"])
@@ -92,9 +120,11 @@ class Matchmaker:
             for left in self._folder.path.glob(f"members/*/{ending}"):
                 shutil.rmtree(left, ignore_errors=True)
 
-    async def published(self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any]) -> None:
-        """After update `step`, or at the start: `versions` are the newest of the roles of `learner`, whose weights are kept
-        when they are to become members."""
+    async def published(
+        self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any]
+    ) -> None:
+        """After update `step`, or at the start: `versions` are the newest of the roles of
+        `learner`, whose weights are kept when they are to become members."""
         for role, version in versions.items() if self._on else ():
             if version != self._seen[role]:
                 self._seen[role], self._newest[role] = version, (step, version)
@@ -109,14 +139,22 @@ class Matchmaker:
             self._ready[role].append(step)
 
     def askers(self, round_: int, games: list[Game], newest: Published) -> list[Match]:
-        """Who writes the questions of which games, the newest first; says in the others' games that it is a past version."""
-        return self._dealt(SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ())
+        """Who writes the questions of which games, the newest first; says in the others' games that
+        it is a past version."""
+        return self._dealt(
+            SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ()
+        )
 
-    def graders(self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None) -> list[Match]:
-        """Who tries which questions, the newest first. What a past solver grades, the newest tries in a further game, while
-        it learns; `asked_by`: version of the proposer that is paid for it."""
+    def graders(
+        self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None
+    ) -> list[Match]:
+        """Who tries which questions, the newest first. What a past solver grades, the newest tries
+        in a further game, while it learns; `asked_by`: version of the proposer that is paid for
+        it."""
         paid = [game for game in chosen if game.proposal is not None and not game.frozen]
-        matches = self._dealt(PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ())
+        matches = self._dealt(
+            PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ()
+        )
         if self._meets(SOLVER, round_):
             matches[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
         return matches
@@ -125,16 +163,26 @@ class Matchmaker:
         """Opponents are for who learns from them."""
         return self._on and learns(self._cfg, role, round_ + 1)
 
-    def _dealt(self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]) -> list[Match]:
-        """`games` by who plays the role that `role` meets; `some` of them may have a past version there."""
+    def _dealt(
+        self, role: str, round_: int, games: list[Game], newest: Published, some: Sequence[Game]
+    ) -> list[Match]:
+        """`games` by who plays the role that `role` meets; `some` of them may have a past version
+        there."""
         other = OTHER[role]
         matches: dict[int, list[Game]] = defaultdict(list)
         targets = Counter(game.number // self._cfg.game.proposals for game in some)
-        # In turn by how many questions they are asked for: of one that is owed to a learner there may be fewer.
+        # In turn by how many questions they are asked for: of one that is owed to a learner there
+        # may be fewer.
         part_of = {target: at % PARTS for at, (target, _) in enumerate(targets.most_common())}
         for game in some:
-            part = part_of[game.number // self._cfg.game.proposals] if role == SOLVER or self._apart else 0
-            made = self._league.opponent(role, round_, part) if role == PROPOSER or part % 2 else None
+            part = (
+                part_of[game.number // self._cfg.game.proposals]
+                if role == SOLVER or self._apart
+                else 0
+            )
+            made = (
+                self._league.opponent(role, round_, part) if role == PROPOSER or part % 2 else None
+            )
             if made is not None and made != self._steps[other][newest.version]:
                 matches[made].append(game)
                 game.frozen = other
@@ -155,10 +203,18 @@ class Matchmaker:
         gone = []
         for role in ROLES:
             self._league.newest(role, self._newest[role][0])
-            gone += [(role, left) for made in self._ready[role] for left in self._league.admit(role, made)]
+            gone += [
+                (role, left)
+                for made in self._ready[role]
+                for left in self._league.admit(role, made)
+            ]
             self._ready[role] = []
         self._league.saw(self._results(games, versions))
-        gone += [(role, left) for role, members in self._league.done(this.number).items() for left in members]
+        gone += [
+            (role, left)
+            for role, members in self._league.done(this.number).items()
+            for left in members
+        ]
         for role, made in gone:
             del self._kept[role][made]
         self._figures = {role: self._told(role, games, versions) for role in ROLES}
@@ -171,7 +227,10 @@ class Matchmaker:
         """As plain data, after a round: what `begin` takes."""
         if not self._on:
             return {}
-        kept = {role: {str(made): self._kept[role][made] for made in self._league.members(role)} for role in ROLES}
+        kept = {
+            role: {str(made): self._kept[role][made] for made in self._league.members(role)}
+            for role in ROLES
+        }
         return {"league": self._league.state(), "kept": kept}
 
     def tidy(self, states: Iterable[Mapping[str, Any]]) -> None:
@@ -180,25 +239,35 @@ class Matchmaker:
             kept = [self._kept[role], *(state.get("kept", {}).get(role, {}) for state in states)]
             named = {version for members in kept for version in members.values()}
             for path in (self._folder.path / "members" / role).glob("v*"):
-                if path.name.removeprefix("v").isdecimal() and int(path.name.removeprefix("v")) not in named:
-                    trash = path.rename(path.with_name(f".{path.name}.gone"))  # never half a folder under its name
+                if (
+                    path.name.removeprefix("v").isdecimal()
+                    and int(path.name.removeprefix("v")) not in named
+                ):
+                    # never half a folder under its name
+                    trash = path.rename(path.with_name(f".{path.name}.gone"))
                     shutil.rmtree(trash, ignore_errors=True)
 
     def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[Result]:
-        """What `payoff.count` will read of these games, the versions by the updates that made them."""
+        """What `payoff.count` will read of these games, the versions by the updates that made
+        them."""
         found = []
         for game in games:
             asked = self._steps[PROPOSER].get(_asked_by(game, versions))
             solver = self._steps[SOLVER].get(game.solver_version)
-            graded = [(one, p.version_min) for p in game.attempts if (one := right(game, p)) is not None]
+            graded = [
+                (one, p.version_min) for p in game.attempts if (one := right(game, p)) is not None
+            ]
             wrote = game.win_rate is not None and any(version >= 0 for _, version in graded)
             if asked is not None and solver is not None and wrote:
                 found.append(Result(solver, asked, sum(one for one, _ in graded), len(graded)))
         return found
 
-    def _told(self, role: str, games: Sequence[Game], versions: Mapping[str, int]) -> dict[str, float]:
+    def _told(
+        self, role: str, games: Sequence[Game], versions: Mapping[str, int]
+    ) -> dict[str, float]:
         other = OTHER[role]
-        # What was asked or tried by a past version of the role is not its newest's; replayed questions nobody was drawn for.
+        # What was asked or tried by a past version of the role is not its newest's; replayed
+        # questions nobody was drawn for.
         mine = [game for game in games if game.chosen and game.number >= 0 and game.frozen != role]
         mine = [game for game in mine if role == SOLVER or game.proposal is not None]
         now, ages = self._steps[other][versions[other]], []
@@ -216,8 +285,9 @@ class Matchmaker:
 
 
 def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """Version → the update that made its weights; `given`: (incarnation, step) of each publication of a role. The first one
-    of an incarnation is of what was loaded, which an update may have made long before that step."""
+    """Version → the update that made its weights; `given`: (incarnation, step) of each publication
+    of a role. The first one of an incarnation is of what was loaded, which an update may have made
+    long before that step."""
     found: dict[int, int] = {}
     live, last = [0], None  # updates that the weights contain
     for version, (incarnation, step) in sorted(given.items()):
@@ -228,10 +298,19 @@ def _made(given: Mapping[int, tuple[int, int]]) -> dict[int, int]:
 
 def _again(game: Game, asked_by: int | None) -> Game:
     """The same question for the newest solver."""
-    made = Game(f"r{game.id[1:]}n", game.number, game.target, question=game.question, golds=game.golds, kind=TRIED)
+    made = Game(
+        f"r{game.id[1:]}n",
+        game.number,
+        game.target,
+        question=game.question,
+        golds=game.golds,
+        kind=TRIED,
+    )
     return replace(made, rubric=game.rubric, valid=True, chosen=True, asked_by=asked_by)
 
 
 def _asked_by(game: Game, versions: Mapping[str, int]) -> int:
-    asked = game.asked_by if game.proposal is None or game.frozen == PROPOSER else versions[PROPOSER]
+    asked = (
+        game.asked_by if game.proposal is None or game.frozen == PROPOSER else versions[PROPOSER]
+    )
     return -1 if asked is None else asked

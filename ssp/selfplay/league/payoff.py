@@ -1,7 +1,9 @@
-"""The payoff table: how often each solver version was right on the questions of each proposer version.
+"""The payoff table: how often each solver version was right on the questions of each proposer
+version.
 
-Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones (`design_effect`). A game
-without a valid question, whose weights changed, or without a graded attempt with a token is no result (law 2)."""
+Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones
+(`design_effect`). A game without a valid question, whose weights changed, or without a graded
+attempt with a token is no result (law 2)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Result:
-    """One valid question: `solver` was right in `right` of `graded` attempts at what `proposer` asked (versions)."""
+    """One valid question: `solver` was right in `right` of `graded` attempts at what `proposer`
+    asked (versions)."""
 
     solver: int
     proposer: int
@@ -27,7 +30,8 @@ class Result:
 
 
 class PayoffTable:
-    """Counts of every pair of versions that met. The solver is paid k/n of a game, the proposer 1 - k/n."""
+    """Counts of every pair of versions that met. The solver is paid k/n of a game, the proposer 1 -
+    k/n."""
 
     def __init__(self) -> None:
         self._cells: dict[Pair, list[int]] = {}
@@ -54,24 +58,31 @@ class PayoffTable:
         return games, graded, right
 
     def design_effect(self) -> float:
-        """How many attempts tell as much as one independent attempt, at least 1, over the whole table (Kish; Rao and Scott
-        1992): the variance of k/n between questions of a pair, over the binomial one. Where no pair has shown both right
-        and wrong answers over two questions, the worst, which it never passes: all attempts at a question as one."""
+        """How many attempts tell as much as one independent attempt, at least 1, over the whole
+        table (Kish; Rao and Scott 1992): the variance of k/n between questions of a pair, over the
+        binomial one. Where no pair has shown both right and wrong answers over two questions, the
+        worst, which it never passes: all attempts at a question as one."""
         between = binomial = attempts = squares = 0.0
-        for games, n, k, nn, nk, kk in (self._cells[pair] for pair in self.pairs()):  # the same sum after a restore
+        # the same sum after a restore
+        for games, n, k, nn, nk, kk in (self._cells[pair] for pair in self.pairs()):
             attempts, squares = attempts + n, squares + nn
             if games > 1:
                 p = k / n
                 spread = games / (games - 1) * (kk - 2 * p * nk + p * p * nn)
                 between += spread
-                # E[p (1 - p)] of what was seen is too low by the variance of p, spread / n²: much where questions are few.
+                # E[p (1 - p)] of what was seen is too low by the variance of p, spread / n²: much
+                # where questions are few.
                 binomial += n * p * (1 - p) + spread / n
         worst = squares / attempts if attempts else 1.0
         return min(max(1.0, between / binomial), worst) if binomial else worst
 
     def keep(self, solvers: Collection[int], proposers: Collection[int]) -> None:
         """Forget every pair of which a version is not named."""
-        self._cells = {pair: c for pair, c in self._cells.items() if pair[0] in solvers and pair[1] in proposers}
+        self._cells = {
+            pair: c
+            for pair, c in self._cells.items()
+            if pair[0] in solvers and pair[1] in proposers
+        }
 
     def state(self) -> list[list[int]]:
         """The table as plain data, a row a pair: both versions, then its cell."""
@@ -82,15 +93,23 @@ class PayoffTable:
         self._cells = {(solver, proposer): list(cell) for solver, proposer, *cell in state}
 
 
-def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iterable[Mapping[str, Any]]) -> int:
-    """Add settled games, given the ledger's rows of them and of all their episodes (`Ledger.settled`); returns how many it
-    leaves out, because weights changed within them. Games rolled back later count: their versions played as they were."""
+def count(
+    table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iterable[Mapping[str, Any]]
+) -> int:
+    """Add settled games, given the ledger's rows of them and of all their episodes
+    (`Ledger.settled`); returns how many it leaves out, because weights changed within them. Games
+    rolled back later count: their versions played as they were."""
     rates = {game["id"]: game["win_rate"] for game in games if game["win_rate"] is not None}
     played: dict[str, list[Mapping[str, Any]]] = {}
     for row in episodes:
-        # ReMax's greedy answer is no attempt, and questions of a data set have no proposer: neither names an opponent.
+        # ReMax's greedy answer is no attempt, and questions of a data set have no proposer: neither
+        # names an opponent.
         known = row["role"] == SOLVER and row["opponent_version_min"] is not None
-        if known and row["game_id"] in rates and row["outcome"] in (Outcome.SCORED.value, Outcome.REJECTED.value):
+        if (
+            known
+            and row["game_id"] in rates
+            and row["outcome"] in (Outcome.SCORED.value, Outcome.REJECTED.value)
+        ):
             played.setdefault(row["game_id"], []).append(row)
     mixed = 0
     for game, rows in played.items():
@@ -99,5 +118,7 @@ def count(table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iter
         if len(solvers) > 1 or len(proposers) > 1:
             mixed += 1
         elif solvers:  # else nobody wrote a token: the question leaves no room for an attempt
-            table.add([Result(solvers.pop(), proposers.pop(), round(rates[game] * len(rows)), len(rows))])
+            table.add(
+                [Result(solvers.pop(), proposers.pop(), round(rates[game] * len(rows)), len(rows))]
+            )
     return mixed

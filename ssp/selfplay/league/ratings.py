@@ -1,7 +1,9 @@
-"""The strength of every version, with its uncertainty: P(solver i right on proposer j) = sigma(s_i - p_j).
+"""The strength of every version, with its uncertainty: P(solver i right on proposer j) = sigma(s_i
+- p_j).
 
-The fit is the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian around it (Laplace). Who
-never met the same opponents is compared by the prior alone, which the error shows. Cycles fit no single number a version."""
+The fit is the mode of the posterior under a Gaussian prior, by Newton's method, and the Gaussian
+around it (Laplace). Who never met the same opponents is compared by the prior alone, which the
+error shows. Cycles fit no single number a version."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,8 @@ from ssp.selfplay.league.payoff import PayoffTable
 ELO = 400 / math.log(10)
 """Elo points a logit."""
 PRIOR = 2.0
-"""Standard deviation of a strength before any game, in logits: 347 Elo, where Glicko begins with 350."""
+"""Standard deviation of a strength before any game, in logits: 347 Elo, where Glicko begins with
+350."""
 WALK = 0.1
 """Of the prior of a run's ratings, in logits a version (docs/league.md)."""
 STEPS, CLOSE = 100, 1e-9
@@ -23,14 +26,16 @@ STEPS, CLOSE = 100, 1e-9
 
 @dataclass(frozen=True)
 class Ratings:
-    """Strengths in logits, proposers after solvers; the mean over all versions is 0, since only differences are seen."""
+    """Strengths in logits, proposers after solvers; the mean over all versions is 0, since only
+    differences are seen."""
 
     players: Mapping[tuple[str, int], int]
     mean: np.ndarray
     cov: np.ndarray
 
     def elo(self, role: str, version: int) -> tuple[float, float]:
-        """(rating, standard error) in Elo, 0 being the mean of all: P = 1 / (1 + 10 ** ((p - s) / 400))."""
+        """(rating, standard error) in Elo, 0 being the mean of all: P = 1 / (1 + 10 ** ((p - s) /
+        400))."""
         at = self.players[role, version]
         return ELO * float(self.mean[at]), ELO * math.sqrt(self.cov[at, at])
 
@@ -41,21 +46,33 @@ class Ratings:
         return ELO * float(self.mean[one] - self.mean[other]), ELO * math.sqrt(max(0.0, spread))
 
     def chance(self, solver: int, proposer: int) -> float:
-        """P(solver right), drawn towards 1/2 by what is not known (MacKay's approximation of the mean over the Gaussian)."""
+        """P(solver right), drawn towards 1/2 by what is not known (MacKay's approximation of the
+        mean over the Gaussian)."""
         one, other = self.players[SOLVER, solver], self.players[PROPOSER, proposer]
         spread = max(0.0, self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other])
-        return float(_sigma((self.mean[one] - self.mean[other]) / math.sqrt(1 + math.pi * spread / 8)))
+        return float(
+            _sigma((self.mean[one] - self.mean[other]) / math.sqrt(1 + math.pi * spread / 8))
+        )
 
 
 def fit(
-    table: PayoffTable, prior: float = PRIOR, walk: float | None = None, also: Mapping[str, Sequence[int]] | None = None
+    table: PayoffTable,
+    prior: float = PRIOR,
+    walk: float | None = None,
+    also: Mapping[str, Sequence[int]] | None = None,
 ) -> Ratings:
-    """Ratings of all versions in `table`, and of `also` (role → versions), which may have played nobody.
+    """Ratings of all versions in `table`, and of `also` (role → versions), which may have played
+    nobody.
 
-    `prior`: standard deviation of each strength, in logits. `walk`: None takes strengths as independent; a number links a
-    version to the one before it (difference N(0, walk² x how many lie between), as in Coulom's Whole-History Rating)."""
+    `prior`: standard deviation of each strength, in logits. `walk`: None takes strengths as
+    independent; a number links a version to the one before it (difference N(0, walk² x how many lie
+    between), as in Coulom's Whole-History Rating)."""
     more = also or {}
-    names = [(role, v) for role in (SOLVER, PROPOSER) for v in sorted({*table.versions(role), *more.get(role, ())})]
+    names = [
+        (role, v)
+        for role in (SOLVER, PROPOSER)
+        for v in sorted({*table.versions(role), *more.get(role, ())})
+    ]
     players = {name: at for at, name in enumerate(names)}
     if not names:
         return Ratings({}, np.zeros(0), np.zeros((0, 0)))

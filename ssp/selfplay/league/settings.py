@@ -13,7 +13,8 @@ def settings_belong_to_a_kind(cfg: Config) -> None:
 
 
 def a_league_can_be_played(cfg: Config) -> None:
-    """Members are past versions of both roles, which both ask and answer, and which players change between."""
+    """Members are past versions of both roles, which both ask and answer, and which players change
+    between."""
     if cfg.league.match == "self":
         return
     frozen = [role for role in cfg.roles if cfg.block(role).policy == "frozen"]
@@ -25,11 +26,17 @@ def a_league_can_be_played(cfg: Config) -> None:
     rule = f"{match} shares a round's targets between proposers, so there are two at least"
     found = f"proposer.batch={cfg.proposer.batch} with game.proposals={cfg.game.proposals}"
     hold(cfg.proposer.batch >= least, rule, found, f"set proposer.batch={least}")
-    # A player that takes newer weights in the middle of a turn never goes back; an adapter's folder is no model.
+    # A player that takes newer weights in the middle of a turn never goes back; an adapter's folder
+    # is no model.
     rule = f"{match} has players change between newest and past weights"
     flies, shared = cfg.schedule.in_flight, cfg.placement.layout == "shared-base"
     hold(not flies, rule, "schedule.in_flight=true, where they cannot", "leave one of the two out")
-    hold(not shared, rule, "placement.layout=shared-base, where they cannot", "leave one of the two out")
+    hold(
+        not shared,
+        rule,
+        "placement.layout=shared-base, where they cannot",
+        "leave one of the two out",
+    )
 
 
 RULES: tuple[Rule, ...] = (settings_belong_to_a_kind, a_league_can_be_played)

@@ -1,5 +1,5 @@
-"""The bank as a parquet file, which reads back as the same records and appears whole or not at all; and questions that
-nobody proposes: those of a data set or a bank."""
+"""The bank as a parquet file, which reads back as the same records and appears whole or not at all;
+and questions that nobody proposes: those of a data set or a bank."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -24,7 +24,8 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.records import VALID, Attempt, Play, Record, identify
 
 ROWS = 200
-"""Records that are written and read at a time: parquet cannot give back 2 GiB of nested text in one piece."""
+"""Records that are written and read at a time: parquet cannot give back 2 GiB of nested text in one
+piece."""
 
 _ARROW = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
 
@@ -47,10 +48,14 @@ def write_bank(path: Path, records: Sequence[Record]) -> None:
     """All fields of the records, in order. InputError for one without a source or a licence."""
     for record in records:
         if not record.data_source.strip() or not record.license.strip():
-            raise InputError("every question of a bank has a source and a licence", record.id, "say --license")
+            raise InputError(
+                "every question of a bank has a source and a licence", record.id, "say --license"
+            )
     with whole(path) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
         for at in range(0, len(records), ROWS):
-            writer.write_table(pa.Table.from_pylist([asdict(record) for record in records[at : at + ROWS]], SCHEMA))
+            writer.write_table(
+                pa.Table.from_pylist([asdict(record) for record in records[at : at + ROWS]], SCHEMA)
+            )
 
 
 def is_bank(place: Path) -> bool:
@@ -59,7 +64,8 @@ def is_bank(place: Path) -> bool:
 
 
 def read_bank(place: Path) -> list[Record]:
-    """The records of an exported file. InputError for one that is missing, or no bank with all fields."""
+    """The records of an exported file. InputError for one that is missing, or no bank with all
+    fields."""
     return list(_records(place))
 
 
@@ -67,7 +73,12 @@ def _records(path: Path) -> Iterator[Record]:
     hold(path.is_file(), "a bank's file must exist", path, "check the path")
     needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
     rule, step = "a bank's file has all its fields", "export one: ssp bank RUN --export FILE"
-    with holding((OSError, pa.ArrowException), rule, lambda error: f"{path} ({' '.join(str(error).split())})", step):
+    with holding(
+        (OSError, pa.ArrowException),
+        rule,
+        lambda error: f"{path} ({' '.join(str(error).split())})",
+        step,
+    ):
         if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(batch_size=ROWS):
@@ -75,48 +86,74 @@ def _records(path: Path) -> Iterator[Record]:
                 raise pa.ArrowInvalid(f"a null in {nulls[0]}")
             for row in batch.to_pylist():
                 plays = [Play(**play) for play in row["plays"]]
-                yield Record(**{**row, "plays": plays, "attempts": [Attempt(**one) for one in row["attempts"]]})
+                yield Record(
+                    **{
+                        **row,
+                        "plays": plays,
+                        "attempts": [Attempt(**one) for one in row["attempts"]],
+                    }
+                )
 
 
 def _accepted(place: Path) -> list[Question]:
-    """The questions to play of an exported file: a bank's valid ones, all of any other question file."""
+    """The questions to play of an exported file: a bank's valid ones, all of any other question
+    file."""
     with suppress(OSError, pa.ArrowException):  # a bank's reader says what is wrong with it
         if "plays" not in pq.read_schema(place).names:
             return read_questions(place)
     kept = (record for record in _records(place) if record.verdict == VALID)
-    return [Question(one.id, one.question, tuple(one.answers), 0, one.data_source, one.split) for one in kept]
+    return [
+        Question(one.id, one.question, tuple(one.answers), 0, one.data_source, one.split)
+        for one in kept
+    ]
 
 
 def given(cfg: Config) -> list[Question]:
-    """The questions that `cfg` is given, in order: those of a data set, or what the referee accepted in a bank (an earlier
-    run's folder or ledger, or what was exported of one); none where a proposer asks. InputError for a bad file."""
+    """The questions that `cfg` is given, in order: those of a data set, or what the referee
+    accepted in a bank (an earlier run's folder or ledger, or what was exported of one); none where
+    a proposer asks. InputError for a bad file."""
     if cfg.game.questions == "proposer":
         return []
     if cfg.game.questions == "dataset":
-        return read_questions(resolve(files.resolve(cfg.data.questions, "questions"), "data.questions"))
+        return read_questions(
+            resolve(files.resolve(cfg.data.questions, "questions"), "data.questions")
+        )
     place = resolve(cfg.data.questions, "data.questions")
     if is_bank(place):
         found = _accepted(place)
     else:
         if place.is_dir():
             RunFolder(place).check_idle()  # its questions would become more while these are played
-        with closing(Ledger(RunFolder(place).ledger if place.is_dir() else place, readonly=True)) as ledger:
+        with closing(
+            Ledger(RunFolder(place).ledger if place.is_dir() else place, readonly=True)
+        ) as ledger:
             pairs = list(ledger.accepted())
         known = answered(cfg)
-        found = [known.get(pair) or Question(identify(*pair), pair[0], (pair[1],)) for pair in pairs]
-    hold(found, "a bank holds at least one accepted question", place, "name a run that a proposer played in")
+        found = [
+            known.get(pair) or Question(identify(*pair), pair[0], (pair[1],)) for pair in pairs
+        ]
+    hold(
+        found,
+        "a bank holds at least one accepted question",
+        place,
+        "name a run that a proposer played in",
+    )
     return found
 
 
 def before_this(cfg: Config) -> RunFolder | None:
     """The run whose accepted questions `cfg` is given, if it is a run."""
     place = resolve(cfg.data.questions, "data.questions") if cfg.game.questions == "bank" else None
-    return None if place is None or is_bank(place) else RunFolder(place.parent if place.suffix == ".db" else place)
+    return (
+        None
+        if place is None or is_bank(place)
+        else RunFolder(place.parent if place.suffix == ".db" else place)
+    )
 
 
 def answered(cfg: Config) -> dict[tuple[str, str], Question]:
-    """(question, first answer) → what the file behind `cfg`, or behind the run whose bank it is given, says of it; empty
-    where none is."""
+    """(question, first answer) → what the file behind `cfg`, or behind the run whose bank it is
+    given, says of it; empty where none is."""
     if (before := before_this(cfg)) is not None:
         with suppress(InputError):  # what it was given may be gone: then a target is its one answer
             return answered(RunReader(before).cfg) if before.config.is_file() else {}

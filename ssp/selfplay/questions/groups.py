@@ -1,5 +1,6 @@
-"""Near-duplicates: questions whose features (words, and pairs of neighbours, folded as the referee does) are the same, or
-that ask for the same answer with features alike by Jaccard. A group is what such pairs connect; the search is exact."""
+"""Near-duplicates: questions whose features (words, and pairs of neighbours, folded as the referee
+does) are the same, or that ask for the same answer with features alike by Jaccard. A group is what
+such pairs connect; the search is exact."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ NEAR = 0.7
 def features(question: str) -> frozenset[str]:
     """Words, and pairs of neighbours, of a question."""
     said = words(question)
-    return frozenset([*said, *(f"{left} {right}" for left, right in zip(said, said[1:], strict=False))])
+    return frozenset(
+        [*said, *(f"{left} {right}" for left, right in zip(said, said[1:], strict=False))]
+    )
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
@@ -22,7 +25,8 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
-    """For each question the place of the first one of its group (its own place when it is the first or alone)."""
+    """For each question the place of the first one of its group (its own place when it is the first
+    or alone)."""
     sets = [features(question) for question in questions]
     first = list(range(len(sets)))
     alike: dict[frozenset[str], int] = {}
@@ -31,7 +35,8 @@ def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
         if own:
             first[place] = alike.setdefault(own, place)
             distinct.setdefault((own, folded(answer)), place)
-    having: defaultdict[tuple[str, str], list[int]] = defaultdict(list)  # answer and feature → earlier places
+    # answer and feature → earlier places
+    having: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for (own, answer), place in distinct.items():
         common = Counter(earlier for feature in own for earlier in having[answer, feature])
         for earlier, shared in common.items():
@@ -50,9 +55,13 @@ class Recent:
         self._last: deque[tuple[frozenset[str], str]] = deque(maxlen=number)
 
     def near(self, question: str, answer: str) -> bool:
-        """Whether one of the `number` questions before this one is a near-duplicate; the question is remembered."""
+        """Whether one of the `number` questions before this one is a near-duplicate; the question
+        is remembered."""
         own, asked = features(question), folded(answer)
-        found = any(similarity(own, other) >= (NEAR if asked == theirs else 1) for other, theirs in self._last)
+        found = any(
+            similarity(own, other) >= (NEAR if asked == theirs else 1)
+            for other, theirs in self._last
+        )
         self._last.append((own, asked))
         return found
 

@@ -1,5 +1,5 @@
-"""The records of the bank: a question, each time it was played, each attempt at it. Whatever a fault left unknown is None,
-never a number (law 2)."""
+"""The records of the bank: a question, each time it was played, each attempt at it. Whatever a
+fault left unknown is None, never a number (law 2)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,9 +10,10 @@ VALID, REJECTED, VOID = "valid", "rejected", "void"
 
 @dataclass(frozen=True)
 class Play:
-    """One game about the question. `kind`: proposed, replayed, given (a data set's). `proposal`: the proposer's episode,
-    row `row` of the run's `episodes/<file>`; all three None without one. `queries` and `evidence` (ids of the documents
-    shown, each once) are its own. `solver_version`: lowest of the attempts. `scored` attempts make `win_rate`."""
+    """One game about the question. `kind`: proposed, replayed, given (a data set's). `proposal`:
+    the proposer's episode, row `row` of the run's `episodes/<file>`; all three None without one.
+    `queries` and `evidence` (ids of the documents shown, each once) are its own. `solver_version`:
+    lowest of the attempts. `scored` attempts make `win_rate`."""
 
     game: str
     kind: str
@@ -32,8 +33,9 @@ class Play:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One episode of the solver. `answer` None: none was handed in. `right` None: void, or decided by a judge whose word
-    the record does not give back. `greedy`: only a baseline, in no win rate. `step`: the update that trained on it."""
+    """One episode of the solver. `answer` None: none was handed in. `right` None: void, or decided
+    by a judge whose word the record does not give back. `greedy`: only a baseline, in no win rate.
+    `step`: the update that trained on it."""
 
     episode: str
     game: str
@@ -79,8 +81,11 @@ class Record:
 
     @property
     def history(self) -> list[tuple[int | None, float]]:
-        """(solver's version, win rate) of each game that has a win rate, in the order in which they were played."""
-        return [(play.solver_version, play.win_rate) for play in self.plays if play.win_rate is not None]
+        """(solver's version, win rate) of each game that has a win rate, in the order in which they
+        were played."""
+        return [
+            (play.solver_version, play.win_rate) for play in self.plays if play.win_rate is not None
+        ]
 
 
 def identify(question: str, target: str) -> str:
@@ -89,7 +94,8 @@ def identify(question: str, target: str) -> str:
 
 
 def solve_rate(plays: Sequence[Play]) -> float | None:
-    """Share of right attempts over all games that have a win rate, to six places; None without one."""
+    """Share of right attempts over all games that have a win rate, to six places; None without
+    one."""
     counted = [(play.scored, play.win_rate) for play in plays if play.win_rate is not None]
     scored = sum(number for number, _ in counted)
     return round(sum(number * rate for number, rate in counted) / scored, 6) if scored else None
@@ -97,8 +103,9 @@ def solve_rate(plays: Sequence[Play]) -> float | None:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which records are meant. `rule`: what it was rejected by, in any game; difficulties are inclusive, and a question
-    without one is outside every bound; `contains`: in question or target."""
+    """Which records are meant. `rule`: what it was rejected by, in any game; difficulties are
+    inclusive, and a question without one is outside every bound; `contains`: in question or
+    target."""
 
     valid: bool = False
     rule: str = ""
@@ -112,7 +119,13 @@ class Filter:
         bounded = self.min_difficulty > 0 or self.max_difficulty < 1
         return (
             (not self.valid or record.verdict == VALID)
-            and (not self.rule or any(p.rule == self.rule and p.verdict == REJECTED for p in record.plays))
-            and (not bounded or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty))
+            and (
+                not self.rule
+                or any(p.rule == self.rule and p.verdict == REJECTED for p in record.plays)
+            )
+            and (
+                not bounded
+                or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty)
+            )
             and (wanted in record.question.casefold() or wanted in record.target.casefold())
         )

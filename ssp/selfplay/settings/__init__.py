@@ -1,5 +1,5 @@
-"""The checked configuration: every rule of every wing about which settings may stand together. A setting whose feature is
-not built is refused, never ignored; no value is changed."""
+"""The checked configuration: every rule of every wing about which settings may stand together. A
+setting whose feature is not built is refused, never ignored; no value is changed."""
 
 from collections.abc import Sequence
 
@@ -26,8 +26,9 @@ def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True)
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
     recalls = (
-        "protocol=ssrl asks the solver to write the information itself, and solver.search.kind=retriever answers in its "
-        "place: set solver.search.kind=self (or first_1, entropy), or protocol=search-r1 for real searches"
+        "protocol=ssrl asks the solver to write the information itself, and"
+        " solver.search.kind=retriever answers in its place: set solver.search.kind=self (or"
+        " first_1, entropy), or protocol=search-r1 for real searches"
     )
     asks = cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever"
     return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
@@ -36,7 +37,10 @@ def warnings(cfg: Config) -> list[str]:
 def batch_fits_queue(cfg: Config) -> None:
     """A queue takes a training batch whole."""
     largest = max(batch(cfg, role) for role in cfg.roles)
-    rule = f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {QUEUE_ITEMS} episodes"
+    rule = (
+        f"a training batch (proposer.batch, solver.batch x game.attempts) has at most {QUEUE_ITEMS}"
+        " episodes"
+    )
     hold(largest <= QUEUE_ITEMS, rule, largest, "make the batch, or game.refill, smaller")
 
 
@@ -46,7 +50,12 @@ def eval_sets_are_distinct(cfg: Config) -> None:
     named = len(set(sets)) == len(sets) and "" not in sets
     hold(named, "each evaluation set has a name of its own", ", ".join(sets), "rename one of them")
     some = bool(sets) or cfg.eval.every <= 0
-    hold(some, "periodic evaluation needs an evaluation set", "data.eval=[]", "add one, or set eval.every=0")
+    hold(
+        some,
+        "periodic evaluation needs an evaluation set",
+        "data.eval=[]",
+        "add one, or set eval.every=0",
+    )
 
 
 def run_name_is_a_name(cfg: Config) -> None:

@@ -15,33 +15,54 @@ def nodes_are_readable(cfg: Config) -> None:
 
 
 def shares_fit_the_layout(cfg: Config) -> None:
-    """Who shares a GPU takes a part of it, and who has one of its own takes it whole. Torch alone takes only the memory that
-    it needs, so it may share one without taking turns."""
+    """Who shares a GPU takes a part of it, and who has one of its own takes it whole. Torch alone
+    takes only the memory that it needs, so it may share one without taking turns."""
     place = cfg.placement
     engines, learners = place.engine_gpus, place.learner_gpus
     found = f"layout={place.layout} engine_gpus={engines:g} learner_gpus={learners:g}"
     both = 2 if place.layout == "shared-base" else 1
     shared = 0 < engines and 0 < learners and engines + both * learners <= 1
     if place.layout == "separate":
-        rule = "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own; parts of one are for "
+        rule = (
+            "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own;"
+            " parts of one are for "
+        )
         rule += "engine.kind=torch with learner.kind=torch"
-        alone = all({cfg.block(role).engine.kind, cfg.block(role).learner.kind} == {"torch"} for role in cfg.roles)
-        hold(alone or {engines, learners} <= {0.0, 1.0}, rule, found, "set them to 1, or placement.layout=colocate")
+        alone = all(
+            {cfg.block(role).engine.kind, cfg.block(role).learner.kind} == {"torch"}
+            for role in cfg.roles
+        )
+        hold(
+            alone or {engines, learners} <= {0.0, 1.0},
+            rule,
+            found,
+            "set them to 1, or placement.layout=colocate",
+        )
     elif place.layout == "colocate":
-        rule = "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1, both above 0"
+        rule = (
+            "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1,"
+            " both above 0"
+        )
         hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
     elif (engines, learners) != (1.0, 1.0):
-        rule = "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or divides them: "
+        rule = (
+            "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or"
+            " divides them: "
+        )
         rule += "engine_gpus + 2 x learner_gpus is at most 1, both above 0"
         hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
 def turns_are_synchronous(cfg: Config) -> None:
-    """Where an engine sleeps while its learner works, nothing is played meanwhile, and only vLLM can sleep."""
+    """Where an engine sleeps while its learner works, nothing is played meanwhile, and only vLLM
+    can sleep."""
     place = cfg.placement
     for role in cfg.roles if place.layout != "separate" and place.engine_gpus != 1 else ():
         kind, most = cfg.block(role).engine.kind, bound(cfg, role)
-        rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
+        rule = (
+            f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and"
+            " wake"
+        )
         hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
         rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
         hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
@@ -53,26 +74,67 @@ def one_base_serves_both(cfg: Config) -> None:
         return
     apart = "placement.layout=separate"
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
-    hold(PROPOSER in cfg.roles, f"{rule}, so both play", f"game.questions={cfg.game.questions}", f"set {apart}")
+    hold(
+        PROPOSER in cfg.roles,
+        f"{rule}, so both play",
+        f"game.questions={cfg.game.questions}",
+        f"set {apart}",
+    )
     for role in cfg.roles:
-        block, rank = cfg.block(role), cfg.block(role).learner.lora.rank
-        found = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
-        hold(block.policy == "own" and rank > 0, rule, found, f"set {role}.policy=own {role}.learner.lora.rank=32")
-        kind = block.engine.kind
-        hold(kind == "vllm", f"{rule}: {role}.engine.kind is vllm", kind, "set defaults.engine.kind=vllm")
-        most = LORA_RANKS[-1]
-        hold(rank <= most, f"{rule}, of rank {most} at most", found, f"set {role}.learner.lora.rank={most}")
+        _has_an_adapter(cfg, role, rule)
     step = f"leave it out, or set placement.{apart}"
-    hold(not cfg.schedule.in_flight, f"{rule}: a running turn keeps its adapter", "schedule.in_flight=true", step)
+    hold(
+        not cfg.schedule.in_flight,
+        f"{rule}: a running turn keeps its adapter",
+        "schedule.in_flight=true",
+        step,
+    )
     step = f"set referee.verifier=judge, or {apart}"
-    hold(cfg.referee.verifier != SOLVER, f"{rule}: a judge's engine takes none", "referee.verifier=solver", step)
+    hold(
+        cfg.referee.verifier != SOLVER,
+        f"{rule}: a judge's engine takes none",
+        "referee.verifier=solver",
+        step,
+    )
     models, place = (cfg.proposer.model, cfg.solver.model), cfg.placement
-    hold(models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own")
+    hold(
+        models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own"
+    )
     alike = cfg.proposer.engine == cfg.solver.engine
-    hold(alike, f"{rule}, and one engine block", "they differ", "set defaults.engine.*, and no role's own")
+    hold(
+        alike,
+        f"{rule}, and one engine block",
+        "they differ",
+        "set defaults.engine.*, and no role's own",
+    )
     found = f"placement.proposers={place.proposers}, solvers={place.solvers}"
     rule = f"{rule}: each engine has a player of both"
     hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
+
+
+def _has_an_adapter(cfg: Config, role: str, rule: str) -> None:
+    block, rank = cfg.block(role), cfg.block(role).learner.lora.rank
+    found = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
+    hold(
+        block.policy == "own" and rank > 0,
+        rule,
+        found,
+        f"set {role}.policy=own {role}.learner.lora.rank=32",
+    )
+    kind = block.engine.kind
+    hold(
+        kind == "vllm",
+        f"{rule}: {role}.engine.kind is vllm",
+        kind,
+        "set defaults.engine.kind=vllm",
+    )
+    most = LORA_RANKS[-1]
+    hold(
+        rank <= most,
+        f"{rule}, of rank {most} at most",
+        found,
+        f"set {role}.learner.lora.rank={most}",
+    )
 
 
 def shares_of_retrievers(cfg: Config) -> None:
@@ -81,4 +143,10 @@ def shares_of_retrievers(cfg: Config) -> None:
     hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set retriever.gpus={int(gpus)}")
 
 
-RULES = (nodes_are_readable, shares_fit_the_layout, one_base_serves_both, turns_are_synchronous, shares_of_retrievers)
+RULES = (
+    nodes_are_readable,
+    shares_fit_the_layout,
+    one_base_serves_both,
+    turns_are_synchronous,
+    shares_of_retrievers,
+)

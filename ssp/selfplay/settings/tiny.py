@@ -1,4 +1,5 @@
-"""What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this recipe."""
+"""What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this
+recipe."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +17,13 @@ SETTINGS = tuple(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").
 
 
 def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
-    """The recipe made small, `overrides` as typed on top. InputError as in `load`, and for quickstart."""
+    """The recipe made small, `overrides` as typed on top. InputError as in `load`, and for
+    quickstart."""
     recipe = load(name_or_file)
-    rule, found = "--tiny is for recipes of large models", f"{name_or_file}, whose protocol is {recipe.protocol}"
+    rule, found = (
+        "--tiny is for recipes of large models",
+        f"{name_or_file}, whose protocol is {recipe.protocol}",
+    )
     hold(recipe.protocol != WORLD_PROTOCOL, rule, found, "leave it out; steps=2 makes a run short")
     attempts = min(recipe.game.attempts, ATTEMPTS)
     computed = [
@@ -28,11 +33,14 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     ]
     sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
     given = [recipe.game.questions, *sources][-1] == "dataset"
-    return load(name_or_file, [*SETTINGS, *computed, *(["data.questions=world:train"] * given), *overrides])
+    return load(
+        name_or_file, [*SETTINGS, *computed, *(["data.questions=world:train"] * given), *overrides]
+    )
 
 
 def _minibatch(block: RoleConfig, attempts: int, fewer: int) -> int:
-    """Episodes an optimizer step, so that a small batch takes as many steps as the recipe's, or one an episode."""
+    """Episodes an optimizer step, so that a small batch takes as many steps as the recipe's, or one
+    an episode."""
     size = block.learner.minibatch
     steps = -(-block.batch * attempts // size) if size else 1
     return -(-BATCH * fewer // steps) if size else 0

@@ -1,6 +1,7 @@
-"""One sender, many receivers: weights over a process group of torch.distributed, gloo between CPUs, NCCL between GPUs
-(which has never been run). Not the default group, which belongs to the learner's ranks. Every wait ends within its
-deadline; after a failure, the Fault `broadcast_failed`, the group is of no use and is formed anew."""
+"""One sender, many receivers: weights over a process group of torch.distributed, gloo between CPUs,
+NCCL between GPUs (which has never been run). Not the default group, which belongs to the learner's
+ranks. Every wait ends within its deadline; after a failure, the Fault `broadcast_failed`, the group
+is of no use and is formed anew."""
 
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,8 @@ FAILED = "broadcast_failed"
 
 @dataclass(frozen=True)
 class Call:
-    """The sender's address, the group's size with it (rank 0), whether over NCCL, and how long one wait may take."""
+    """The sender's address, the group's size with it (rank 0), whether over NCCL, and how long one
+    wait may take."""
 
     host: str
     port: int
@@ -31,8 +33,11 @@ class Call:
 class Group:
     """One process's part of a group. Rank 0 gives the socket that `call` names."""
 
-    def __init__(self, call: Call, rank: int, host: str, opened: socket.socket | None = None) -> None:
-        # Here, because ledgers and shards import this room's records and should start without torch.
+    def __init__(
+        self, call: Call, rank: int, host: str, opened: socket.socket | None = None
+    ) -> None:
+        # Here, because ledgers and shards import this room's records and should start without
+        # torch.
         import torch
         import torch.distributed as dist
 
@@ -41,7 +46,13 @@ class Group:
         with _faults("forming the group"):
             fd = None if opened is None else opened.detach()
             store: Any = dist.TCPStore(
-                call.host, call.port, call.size, rank == 0, self._seconds, wait_for_workers=False, master_listen_fd=fd
+                call.host,
+                call.port,
+                call.size,
+                rank == 0,
+                self._seconds,
+                wait_for_workers=False,
+                master_listen_fd=fd,
             )
             self._store = store  # of the sender's: it serves as long as it is kept
             if call.gpu:
@@ -54,7 +65,8 @@ class Group:
                 options._timeout = self._seconds
                 options._devices = [gloo.create_device(hostname=host)]
                 self._group = gloo(store, rank, call.size, options)
-            self._one(torch.zeros(1, device=self._device))  # so that a group which stands has all its members
+            # so that a group which stands has all its members
+            self._one(torch.zeros(1, device=self._device))
 
     def send(self, weights: Mapping[str, np.ndarray]) -> None:
         """Send every tensor, in order. Fault `broadcast_failed`."""
@@ -63,10 +75,13 @@ class Group:
         with _faults("sending"):
             for array in weights.values():
                 # contiguous, and writable: torch warns of arrays that it might write to
-                self._one(torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device))
+                self._one(
+                    torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+                )
 
     def receive(self, tensors: Sequence[Tensor]) -> dict[str, Any]:
-        """The sender's next weights, like `tensors`: arrays, from GPUs tensors there. Fault `broadcast_failed`."""
+        """The sender's next weights, like `tensors`: arrays, from GPUs tensors there. Fault
+        `broadcast_failed`."""
         import torch
 
         weights: dict[str, Any] = {}

@@ -20,7 +20,8 @@ from ssp.selfplay.transfer.parcel import FOLDER, OBJECT_STORE, Parcel, Place, We
 
 
 def read(folder: Path) -> Weights:
-    """The tensors of a model folder. Fault `payload_lost` when one is gone or not as the folder's record has it."""
+    """The tensors of a model folder. Fault `payload_lost` when one is gone or not as the folder's
+    record has it."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -41,15 +42,18 @@ class Inbox:
         self._group: Group | None = None
 
     def open(self, version: int, parcel: Parcel) -> dict[str, Any]:
-        """The weights of `version`: arrays, or tensors on the GPU where they travelled between GPUs. Fault `payload_lost` or
-        `weights_missed`."""
+        """The weights of `version`: arrays, or tensors on the GPU where they travelled between
+        GPUs. Fault `payload_lost` or `weights_missed`."""
         if parcel.kind == OBJECT_STORE:
             return parcel.payload
         if parcel.kind == FOLDER:
             return read(Path(parcel.path))
         arrived = dict(self._arrived)
         if version not in arrived:
-            raise Fault("weights_missed", f"{self._role} version {version} was broadcast before this process")
+            raise Fault(
+                "weights_missed",
+                f"{self._role} version {version} was broadcast before this process",
+            )
         return arrived[version]
 
     def join(self, call: Call, rank: int, host: str) -> None:
@@ -73,28 +77,36 @@ class Inbox:
 
 
 def spare(cfg: Config, role: str) -> int:
-    """Publications of a role that must stay: one a version that may still be played (bound + 1), and one."""
+    """Publications of a role that must stay: one a version that may still be played (bound + 1),
+    and one."""
     return bound(cfg, role) + 2
 
 
 class Loader(Inbox):
-    """The engine of `role`, and the way of weights into it: a version is loaded once, and in flight (a live engine,
-    `schedule.in_flight`) only ever goes up. `plays`: else it only verifies, and nothing is in flight."""
+    """The engine of `role`, and the way of weights into it: a version is loaded once, and in flight
+    (a live engine, `schedule.in_flight`) only ever goes up. `plays`: else it only verifies, and
+    nothing is in flight."""
 
     def __init__(self, cfg: Config, role: str, engine: Engine, plays: bool = True) -> None:
         super().__init__(role, spare(cfg, role))
         self._cfg, self._engine = cfg, engine
         self._live = plays and cfg.schedule.in_flight and bound(cfg, role) > 0
         if self._live and not isinstance(engine, LiveEngine):
-            rule = f"schedule.in_flight needs a {role} engine whose weights can change in the middle of a turn"
+            rule = (
+                f"schedule.in_flight needs a {role} engine whose weights can change in the middle"
+                " of a turn"
+            )
             raise InputError(rule, type(engine).__name__, "leave schedule.in_flight out")
         self.version: int | None = None
         self._loading = threading.Lock()
 
     def fit(self, version: int, parcel: Parcel) -> dict[str, float]:
-        """Have `version` in the engine; seconds of transfer and load. In flight a newer one stays. Raises as `open`."""
+        """Have `version` in the engine; seconds of transfer and load. In flight a newer one stays.
+        Raises as `open`."""
         with self._loading:
-            if version == self.version or (self._live and self.version is not None and version < self.version):
+            if version == self.version or (
+                self._live and self.version is not None and version < self.version
+            ):
                 return {}
             began = time.perf_counter()
             weights = self.open(version, parcel)
@@ -120,7 +132,8 @@ class Loader(Inbox):
         return "127.0.0.1"
 
     def place(self) -> Place:
-        """Where this process is. An engine that sleeps while the learner computes takes weights on the host only."""
+        """Where this process is. An engine that sleeps while the learner computes takes weights on
+        the host only."""
         gpu = self._cfg.placement.engine_gpus > 0 and not takes_turns(self._cfg, self._role)
         return here(self.host(), gpu and isinstance(self._engine, DeviceEngine))
 

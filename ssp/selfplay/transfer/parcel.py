@@ -10,7 +10,8 @@ Weights = dict[str, np.ndarray]
 """Hugging Face parameter names → arrays."""
 
 OBJECT_STORE, BROADCAST, FOLDER = "object_store", "broadcast", "folder"
-"""The arrays themselves, by reference where there is a cluster; torch.distributed; a model folder (of the league)."""
+"""The arrays themselves, by reference where there is a cluster; torch.distributed; a model folder
+(of the league)."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Parcel:
-    """One publication, the `serial`-th of its learner process. `payload`: the weights (object_store). `tensors`: what a
-    broadcast will bring, in order. `path`: the folder that holds the weights."""
+    """One publication, the `serial`-th of its learner process. `payload`: the weights
+    (object_store). `tensors`: what a broadcast will bring, in order. `path`: the folder that holds
+    the weights."""
 
     kind: str
     serial: int
@@ -37,7 +39,8 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is: its node's address, and the id of the device whose memory gives or takes weights ("" = none)."""
+    """Where a process is: its node's address, and the id of the device whose memory gives or takes
+    weights ("" = none)."""
 
     host: str
     gpu: str = ""

@@ -38,8 +38,8 @@ class Publisher:
         return here(self.host(), self.on_gpu())
 
     def publish_by(self, kind: str, keep: int) -> None:
-        """Publish by this kind from now on. Of broadcasts the newest `keep` can be had `again`: one a version that may still
-        be played, and one spare."""
+        """Publish by this kind from now on. Of broadcasts the newest `keep` can be had `again`: one
+        a version that may still be played, and one spare."""
         self.leave()
         self._kind, self.serial, self._held = kind, -1, deque(maxlen=keep)
 
@@ -55,17 +55,23 @@ class Publisher:
         self.serial += 1
         parcel = self._parcel(self._kind, self.serial, weights)
         seconds = time.perf_counter() - began
-        return parcel, {"serial": float(self.serial), "sync/bytes": float(parcel.nbytes), "time/sync_pack": seconds}
+        return parcel, {
+            "serial": float(self.serial),
+            "sync/bytes": float(parcel.nbytes),
+            "time/sync_pack": seconds,
+        }
 
     def again(self, serial: int) -> tuple[Parcel, dict[str, float]]:
-        """An earlier publication once more, its arrays in the parcel itself, for an engine that missed it. Fault
-        `weights_gone` when this process has it no more."""
+        """An earlier publication once more, its arrays in the parcel itself, for an engine that
+        missed it. Fault `weights_gone` when this process has it no more."""
         return self._again(serial, self.exported)
 
     def _again(self, serial: int, newest: Callable[[], Weights]) -> tuple[Parcel, dict[str, float]]:
         held = dict(self._held) if self._kind else {}
         if not self._kind or (serial != self.serial and serial not in held):
-            raise Fault("weights_gone", f"publication {serial}: this learner's process is at {self.serial}")
+            raise Fault(
+                "weights_gone", f"publication {serial}: this learner's process is at {self.serial}"
+            )
         weights = held[serial] if serial in held else newest()
         return self._parcel(OBJECT_STORE, serial, weights), {"sync/bytes": float(size(weights))}
 
@@ -75,11 +81,14 @@ class Publisher:
         if kind == OBJECT_STORE:
             return Parcel(kind, serial, size(weights), payload=weights)
         self._held.append((serial, weights))
-        tensors = tuple(Tensor(name, array.dtype.str, array.shape) for name, array in weights.items())
+        tensors = tuple(
+            Tensor(name, array.dtype.str, array.shape) for name, array in weights.items()
+        )
         return Parcel(kind, serial, size(weights), tensors=tensors)
 
     def listen(self, host: str) -> int:
-        """Open the port at `host` at which a group of receivers will meet; a group that there was ends."""
+        """Open the port at `host` at which a group of receivers will meet; a group that there was
+        ends."""
         self.leave()
         self._socket = socket.create_server((host, 0), backlog=64)
         return int(self._socket.getsockname()[1])

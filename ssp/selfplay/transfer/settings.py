@@ -7,7 +7,8 @@ from ssp.config.schema import Config
 
 
 def in_flight_needs_live_engines(cfg: Config) -> None:
-    """Laws 1 and 5: only engines that take weights in the middle of a turn, only for roles that may be stale."""
+    """Laws 1 and 5: only engines that take weights in the middle of a turn, only for roles that may
+    be stale."""
     if not cfg.schedule.in_flight:
         return
     stale = [role for role in cfg.roles if getattr(cfg.schedule.max_staleness, role) > 0]
@@ -23,30 +24,53 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
-    """Law 4: where several versions of the solver may try one question, questions share no baseline. `gae` and the other
-    estimators that whiten over the batch do."""
-    moves = cfg.schedule.in_flight and cfg.schedule.max_staleness.solver > 0 and cfg.solver.policy != "frozen"
+    """Law 4: where several versions of the solver may try one question, questions share no
+    baseline. `gae` and the other estimators that whiten over the batch do."""
+    moves = (
+        cfg.schedule.in_flight
+        and cfg.schedule.max_staleness.solver > 0
+        and cfg.solver.policy != "frozen"
+    )
     block = cfg.proposer
     if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
         return
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1
     alone = alone or block.algorithm in ("rae", "reinforce_running", "reinforce_none")
-    rule = "with schedule.in_flight several versions of the solver grade a batch, so its questions share no baseline"
+    rule = (
+        "with schedule.in_flight several versions of the solver grade a batch, so its questions"
+        " share no baseline"
+    )
     found = f"proposer.algorithm={block.algorithm}"
-    step = "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave schedule.in_flight out"
+    step = (
+        "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave"
+        " schedule.in_flight out"
+    )
     hold(alone, rule, found, step)
 
 
 def broadcasts_reach_awake_players_only(cfg: Config) -> None:
-    """A verifier that plays the live solver fetches weights when it is asked; an engine that sleeps takes none."""
+    """A verifier that plays the live solver fetches weights when it is asked; an engine that sleeps
+    takes none."""
     if cfg.transfer.kind != "broadcast":
         return
     live = PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER
     rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
-    hold(not live, rule, "referee.verifier=solver", "set transfer.kind=auto, or referee.verifier=frozen")
-    rule = "weights go by the host where engines and learners take turns on a GPU: an engine sleeps meanwhile"
+    hold(
+        not live,
+        rule,
+        "referee.verifier=solver",
+        "set transfer.kind=auto, or referee.verifier=frozen",
+    )
+    rule = (
+        "weights go by the host where engines and learners take turns on a GPU: an engine sleeps"
+        " meanwhile"
+    )
     found = f"transfer.kind=broadcast placement.layout={cfg.placement.layout}"
     hold(not takes_turns(cfg), rule, found, "set transfer.kind=auto")
 
 
-RULES = (in_flight_needs_live_engines, in_flight_keeps_one_grader, broadcasts_reach_awake_players_only)
+RULES = (
+    in_flight_needs_live_engines,
+    in_flight_keeps_one_grader,
+    broadcasts_reach_awake_players_only,
+)

@@ -1,5 +1,6 @@
-"""Parts made from the configuration: tokenizer, engine, model folder, judge; once, for training, `eval` and `ask` (law 8).
-A part that cannot be made is an InputError (law 6: another kind is never taken instead)."""
+"""Parts made from the configuration: tokenizer, engine, model folder, judge; once, for training,
+`eval` and `ask` (law 8). A part that cannot be made is an InputError (law 6: another kind is never
+taken instead)."""
 
 from __future__ import annotations
 
@@ -52,21 +53,26 @@ OWN_VERIFIERS = ("frozen", "solver")
 
 
 def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy folder: what its `tokenizer.json` says (`AutoTokenizer` would go by the architecture)."""
+    """The tokenizer of a policy folder: what its `tokenizer.json` says (`AutoTokenizer` would go by
+    the architecture)."""
     from transformers import PreTrainedTokenizerFast  # costs what retriever shards start without
 
     folder = _folder(model_dir)
     there, step = (folder / "tokenizer.json").is_file(), "give a folder that save_pretrained wrote"
     hold(there, "a policy folder holds tokenizer.json", folder, step)
     rule = "the tokenizer files of a policy folder can be read"
-    with holding(Exception, rule, folder, "copy or save the policy again"):  # the library raises bare Exceptions too
-        loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    # the library raises bare Exceptions too
+    with holding(Exception, rule, folder, "copy or save the policy again"):
+        loaded: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(
+            folder, local_files_only=True
+        )
     return loaded
 
 
 def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) -> Engine:
-    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for files that are not as they
-    were written. `sleeps`: it takes turns with a learner on the same GPUs."""
+    """A fresh engine of the role's kind and dtype with the weights of `model_dir`. InputError for
+    files that are not as they were written. `sleeps`: it takes turns with a learner on the same
+    GPUs."""
     chosen = cfg_role.engine
     if chosen.kind == "endpoint":
         url, _, model = chosen.url.removeprefix(SEALED).partition("#")
@@ -75,13 +81,15 @@ def engine(cfg_role: RoleConfig, model_dir: Path | str, sleeps: bool = False) ->
 
 
 def acted(cfg: Config, role: str, renderer: Renderer) -> Engine | None:
-    """The engine of a role that a script plays (engine.kind=scripted or simulated); None for other kinds."""
+    """The engine of a role that a script plays (engine.kind=scripted or simulated); None for other
+    kinds."""
     chosen = cfg.block(role).engine
     return engines.acted(chosen, Actor(cfg, role, renderer)) if chosen.kind in ACTED else None
 
 
 def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str, Engine]:
-    """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`. `sleeps` as in `engine`."""
+    """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`.
+    `sleeps` as in `engine`."""
     adapters = {role: cfg.block(role).learner.lora for role in cfg.roles}
     return engines.faces(cfg.solver.engine, _sound(model_dir), adapters, sleeps)
 
@@ -103,19 +111,28 @@ def check_learners(cfg: Config, roles: Iterable[str]) -> None:
 
 
 def missing(cfg: Config) -> list[InputError]:
-    """What the configuration asks for and this machine has not installed, each with the settings that do without it."""
-    return refused(cfg, (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss))
+    """What the configuration asks for and this machine has not installed, each with the settings
+    that do without it."""
+    return refused(
+        cfg, (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss)
+    )
 
 
 def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) -> Path:
-    """The folder that `role` starts from, in `run` behind its warm start, if it has one; makes the tiny policy where none is
-    cached. InputError for a folder of another protocol, and for an embedded policy that is not as it was shipped."""
+    """The folder that `role` starts from, in `run` behind its warm start, if it has one; makes the
+    tiny policy where none is cached. InputError for a folder of another protocol, and for an
+    embedded policy that is not as it was shipped."""
     block = cfg.block(role)
     if run is not None and cfg.warmup.data and role in warmed(cfg):
         split = role == PROPOSER and run.proposer_start.exists()
-        rule, found = "a proposer", f"policy={cfg.proposer.policy}, layout={cfg.placement.layout}, {run.proposer_start}"
+        rule, found = (
+            "a proposer",
+            f"policy={cfg.proposer.policy}, layout={cfg.placement.layout}, {run.proposer_start}",
+        )
         rule += " that learned from traces of its own has weights of its own"
-        hold(apart(cfg) or not split, rule, found, "set policy and placement.layout as the run began")
+        hold(
+            apart(cfg) or not split, rule, found, "set policy and placement.layout as the run began"
+        )
         folder = run.proposer_start if split else run.start
     elif block.model == COLDSTART:
         folder = coldstart.ARTEFACT
@@ -128,7 +145,9 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     else:
         folder = models.folder(block.model, f"{role}.model")
         rule = f"{role}.model is not what an unfinished warm start is still writing"
-        step = "let it end first (the command that began it goes on with it), or name another folder"
+        step = (
+            "let it end first (the command that began it goes on with it), or name another folder"
+        )
         hold(WARMUP not in read_record(folder), rule, folder, step)
     check_protocol(folder, cfg.protocol)
     return folder
@@ -151,7 +170,9 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
     verifier = cfg.referee.verifier if in_run and role == SOLVER and PROPOSER in cfg.roles else ""
     proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
     fits = not context or verifier not in OWN_VERIFIERS or proof <= context
-    rule = "referee.prompt_tokens and a twelfth of it are at most the context of the verifier's model"
+    rule = (
+        "referee.prompt_tokens and a twelfth of it are at most the context of the verifier's model"
+    )
     step = f"set referee.prompt_tokens={context * 12 // 13}, {longer}"
     hold(fits, rule, f"{proof} against {context} in {folder}", step)
     highest = max(words, key=lambda word: words[word], default="")
@@ -163,39 +184,54 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
 
 
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
-    """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat template, its stops);
-    for folders that a user brings, as `model_dir` gave them."""
+    """InputError when the policy in `folder` does not load or cannot speak the protocol (its chat
+    template, its stops); for folders that a user brings, as `model_dir` gave them."""
     block = cfg.block(role)
     check_model(cfg, role, folder, in_run=True)
     if block.model == COLDSTART and block.tools == [TOOL]:
         return
     renderer(cfg, role, folder).stops(role)
-    if block.engine.kind == "vllm":  # which takes gigabytes and a GPU: the actors say whether it loads
+    # which takes gigabytes and a GPU: the actors say whether it loads
+    if block.engine.kind == "vllm":
         _sound(folder)
     elif block.engine.kind not in ACTED:  # of which nothing but the words is used
         engine(block, folder)
 
 
 def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
-    """InputError for a text with a word that the vocabulary has no token for: the policy would read `<unk>` instead."""
+    """InputError for a text with a word that the vocabulary has no token for: the policy would read
+    `<unk>` instead."""
     unknown = tokens.unk_token_id
-    # A byte-level vocabulary knows every word: its model has no unknown token, also where the tokenizer names one.
+    # A byte-level vocabulary knows every word: its model has no unknown token, also where the
+    # tokenizer names one.
     none = unknown is None or getattr(tokens.backend_tokenizer.model, "unk_token", "") is None
     for text in texts if not none else ():
-        words = [word for word in text.split() if unknown in tokens.encode(word, add_special_tokens=False)]
+        words = [
+            word
+            for word in text.split()
+            if unknown in tokens.encode(word, add_special_tokens=False)
+        ]
         if words:
             shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
             rule = "questions and targets are made of words that the policy knows"
-            raise InputError(rule, f"{shown} (in: {text[:80]})", "take data of this policy's world, or another policy")
+            raise InputError(
+                rule,
+                f"{shown} (in: {text[:80]})",
+                "take data of this policy's world, or another policy",
+            )
 
 
 def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
-    """The policy to look at: the folder `given` (of a run, the role's checkpoint), else the one that `role` starts from."""
+    """The policy to look at: the folder `given` (of a run, the role's checkpoint), else the one
+    that `role` starts from."""
     if given is None:
         return model_dir(cfg, role)
     folder = _folder(given)
     if state := runfolder.RunFolder(folder).read_state():
-        rule, found = f"state.json of a run names the {role}'s checkpoint", folder / "checkpoints" / "state.json"
+        rule, found = (
+            f"state.json of a run names the {role}'s checkpoint",
+            folder / "checkpoints" / "state.json",
+        )
         hold(role in state["folders"], rule, found, "give a checkpoint's folder")
         folder = _folder(folder / state["folders"][role])
     check_protocol(folder, cfg.protocol)
@@ -203,35 +239,47 @@ def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Pat
 
 
 def player(cfg: Config, role: str, folder: Path, search: Search, temperature: float) -> Play:
-    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training uses. InputError where its
-    tools or its agent are not there."""
+    """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training
+    uses. InputError where its tools or its agent are not there."""
     check_model(cfg, role, folder)
     told, spoken = settings(cfg, role, temperature), renderer(cfg, role, folder)
     living = engine(cfg.block(role), folder)
     return lambda tasks: rollout(living, spoken, search, tasks, told)[0]
 
 
-def baseline(cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str) -> Play:
-    """Tasks → episodes by a baseline method (`ssp.game.evaluation.methods`), same engine, search and limits as `role`."""
+def baseline(
+    cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str
+) -> Play:
+    """Tasks → episodes by a baseline method (`ssp.game.evaluation.methods`), same engine, search
+    and limits as `role`."""
     check_model(cfg, role, folder)
     block, steps, topk = cfg.block(role), methods.get(method), cfg.retriever.topk
-    bench = Bench(engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, topk)
+    bench = Bench(
+        engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, topk
+    )
     return lambda tasks: bench.play(steps, tasks)
 
 
 @lru_cache
 def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
-    """What a role's `tools` names, once a process; `web`: the web is searched, by the engine at this address. InputError for
-    one that is not there, or is no tool; for a server that does not answer; and for what a run's own config.yaml names,
-    unless it is trusted."""
+    """What a role's `tools` names, once a process; `web`: the web is searched, by the engine at
+    this address. InputError for one that is not there, or is no tool; for a server that does not
+    answer; and for what a run's own config.yaml names, unless it is trusted."""
     rule, named = "tools begins with search, and names each tool once", list(specs)
-    hold(named[:1] == [TOOL] and len({*named}) == len(named), rule, named, "write tools: [search, ...]")
+    hold(
+        named[:1] == [TOOL] and len({*named}) == len(named),
+        rule,
+        named,
+        "write tools: [search, ...]",
+    )
     found: list[tools.Tool] = []
     for spec in specs:
         if spec.startswith("mcp:"):
             found += servers.connect(spec.removeprefix("mcp:"))
         elif spec not in (TOOL, tools.READ.name):
-            found.append(tools.function(own.find(spec, "a tool", "def lookup(word: str) -> str:"), spec))
+            found.append(
+                tools.function(own.find(spec, "a tool", "def lookup(word: str) -> str:"), spec)
+            )
     reads = tools.READ.name in specs
     if not reads or web is None:
         return tools.Tools(found, reads)
@@ -241,29 +289,35 @@ def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
 
 
 def _called(cfg: Config, role: str) -> tools.Tools:
-    return called(tuple(cfg.block(role).tools), cfg.retriever.url if cfg.retriever.online.engine else None)
+    return called(
+        tuple(cfg.block(role).tools), cfg.retriever.url if cfg.retriever.online.engine else None
+    )
 
 
 @lru_cache
 def agent(named: str, seconds: float) -> agents.Agent:
     """The code that plays. InputError for one that is none."""
-    return agents.find(named, lambda place: own.find(place, "an agent", "async def solve(...):"), seconds)
+    return agents.find(
+        named, lambda place: own.find(place, "an agent", "async def solve(...):"), seconds
+    )
 
 
 def protocol(cfg: Config, role: str) -> Protocol:
-    """The configured protocol with the tools of `role`. InputError as `called`, and for a name that is taken."""
+    """The configured protocol with the tools of `role`. InputError as `called`, and for a name that
+    is taken."""
     return protocols.get(cfg.protocol).offering(_called(cfg, role).offers)
 
 
 def renderer(cfg: Config, role: str, folder: Path | str, plays: bool = True) -> Renderer:
-    """The configured protocol in the words of the policy in `folder`; with the role's tools, where it `plays`. InputError
-    for a chat template that does not fit."""
+    """The configured protocol in the words of the policy in `folder`; with the role's tools, where
+    it `plays`. InputError for a chat template that does not fit."""
     spoken = protocol(cfg, role) if plays else protocols.get(cfg.protocol)
     return Renderer(spoken, tokenizer(folder), cfg.block(role).template)
 
 
 def settings(cfg: Config, role: str, temperature: float, step: int | None = None) -> Settings:
-    """How `role` plays at this temperature, for its update `step`; None: as in the last stage of its limits."""
+    """How `role` plays at this temperature, for its update `step`; None: as in the last stage of
+    its limits."""
     block = cfg.block(role)
     limits, given = block.limits.at(step), _called(cfg, role)
     player = agent(block.agent, 0.8 * cfg.placement.call_timeout) if block.agent else None
@@ -271,7 +325,8 @@ def settings(cfg: Config, role: str, temperature: float, step: int | None = None
 
 
 def endpoint(cfg: Config, seconds: float = math.inf) -> Endpoint:
-    """A client of the chat endpoint that `judge.*` names; one call may take `seconds`. InputError for a missing key."""
+    """A client of the chat endpoint that `judge.*` names; one call may take `seconds`. InputError
+    for a missing key."""
     from ssp.game.judge.endpoint import Endpoint  # costs what players start without, as below
 
     return Endpoint(cfg.judge, seconds)
@@ -287,7 +342,8 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
 
 
 def guide(cfg: Config, seconds: float = math.inf) -> Guide | str:
-    """Who scores valid questions: "" for nobody. InputError for code of the user's own that is none."""
+    """Who scores valid questions: "" for nobody. InputError for code of the user's own that is
+    none."""
     named = cfg.proposer.guide
     if named == guides.JUDGE:
         return guides.judged(endpoint(cfg, seconds))
@@ -295,22 +351,33 @@ def guide(cfg: Config, seconds: float = math.inf) -> Guide | str:
 
 
 def check_judge(cfg: Config, seconds: float = math.inf) -> None:
-    """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most. InputError if in vain."""
+    """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most.
+    InputError if in vain."""
     judge(cfg, seconds).check()
-    if PROPOSER in cfg.roles and guides.JUDGE in (cfg.referee.verifier, cfg.proposer.guide) and cfg.judge.kind != "llm":
+    if (
+        PROPOSER in cfg.roles
+        and guides.JUDGE in (cfg.referee.verifier, cfg.proposer.guide)
+        and cfg.judge.kind != "llm"
+    ):
         question = "Which planet do people live on? Reply with its name."
         endpoint(cfg, seconds).check(question, lambda reply: reply or None)
 
 
 def check_protocol(folder: Path | str, protocol: str) -> None:
-    """InputError when the policy in `folder` speaks another protocol, or another version of it, or there is none."""
+    """InputError when the policy in `folder` speaks another protocol, or another version of it, or
+    there is none."""
     wanted = protocols.get(protocol)
     protocol_of(_folder(folder), wanted.id, wanted.version)
 
 
 def _folder(path: Path | str) -> Path:
     folder = Path(path).expanduser()
-    hold(folder.is_dir(), "a policy is an existing folder", folder, "give the folder's path, or model=coldstart")
+    hold(
+        folder.is_dir(),
+        "a policy is an existing folder",
+        folder,
+        "give the folder's path, or model=coldstart",
+    )
     return folder
 
 

@@ -1,5 +1,5 @@
-"""The judge: the referee's verifier and the answer judge behind one worker. Promises that its calls are pure: the same block
-gets the same verdicts and grades, whoever is asked."""
+"""The judge: the referee's verifier and the answer judge behind one worker. Promises that its calls
+are pure: the same block gets the same verdicts and grades, whoever is asked."""
 
 import time
 from collections.abc import Sequence
@@ -30,12 +30,15 @@ class Judge:
         if PROPOSER in cfg.roles:
             verifier = self._verifier(model_dir)
             guide = build.guide(cfg, judge_seconds(cfg))
-            self._referee = Referee(cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed, guide)
+            self._referee = Referee(
+                cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed, guide
+            )
 
     def verify(
         self, block: list[Episode], asked: Asked, version: int = -1, parcel: Parcel | None = None
     ) -> tuple[list[Verdict], float]:
-        """One verdict an episode, and the seconds it took. With a parcel, the live solver of `version` verifies."""
+        """One verdict an episode, and the seconds it took. With a parcel, the live solver of
+        `version` verifies."""
         if self._referee is None:
             raise InvariantError("nobody proposes in this game, so there is nothing to verify")
         started = time.perf_counter()
@@ -43,13 +46,19 @@ class Judge:
             self._loader.fit(version, parcel)
         found = {document.id: document for episode in block for document in episode.documents}
         pool = [document for _, document in sorted(found.items())]
-        return self._referee.check(block, asked, lambda episode: pool), time.perf_counter() - started
+        return self._referee.check(
+            block, asked, lambda episode: pool
+        ), time.perf_counter() - started
 
-    def grade(self, block: list[Episode], items: Sequence[tuple[int, Item]]) -> tuple[list[Grade], float]:
-        """A grade for each (row of the block, what is to be decided of it but for the answer, which lies there), and the
-        seconds it took."""
+    def grade(
+        self, block: list[Episode], items: Sequence[tuple[int, Item]]
+    ) -> tuple[list[Grade], float]:
+        """A grade for each (row of the block, what is to be decided of it but for the answer, which
+        lies there), and the seconds it took."""
         started = time.perf_counter()
-        decisions = self._judge.decide([replace(item, answer=block[row].final) for row, item in items])
+        decisions = self._judge.decide(
+            [replace(item, answer=block[row].final) for row, item in items]
+        )
         facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,)}
         grades = [
             graded(self._cfg.solver, block[row], item.golds, decision, **facts)
@@ -80,7 +89,8 @@ class Judge:
 
 
 def judge_seconds(cfg: Config) -> float:
-    """What asking the endpoint may take at once. A call asks twice at most, with it as guide thrice; blocks may wait."""
+    """What asking the endpoint may take at once. A call asks twice at most, with it as guide
+    thrice; blocks may wait."""
     place = cfg.placement
     waiting = -(-max(place.proposers, place.solvers) // place.judges)
     return 0.8 / (3 if cfg.proposer.guide == "judge" else 2) * place.call_timeout / waiting

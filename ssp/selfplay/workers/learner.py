@@ -1,4 +1,5 @@
-"""The learner as a worker: episodes in, new weights out. Of several ranks all are called alike, and rank 0 publishes."""
+"""The learner as a worker: episodes in, new weights out. Of several ranks all are called alike, and
+rank 0 publishes."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Learner(Publisher):
-    """Trains the policy of `role`, and of the role that it is shared with. The KL reference is the start model `model_dir`.
-    `ranks`: who else makes every call that computes, None: nobody."""
+    """Trains the policy of `role`, and of the role that it is shared with. The KL reference is the
+    start model `model_dir`. `ranks`: who else makes every call that computes, None: nobody."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
         from ssp.learning import learner  # costs what players start without
@@ -41,15 +42,19 @@ class Learner(Publisher):
         protocol = protocols.get(cfg.protocol).id
         self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
         last = max(min(cfg.steps, block.freeze_after or cfg.steps) for block in blocks.values())
-        late = max((cfg.block(other).warmup_steps for other in cfg.roles if other not in blocks), default=0)
+        late = max(
+            (cfg.block(other).warmup_steps for other in cfg.roles if other not in blocks), default=0
+        )
         self._inner = learner.Learner(Path(model_dir), blocks, protocol, last - late, self._ranks)
 
     def exported(self) -> Weights:
-        """Current weights under Hugging Face names (numpy, float32); on a shared base the adapter's, under peft's."""
+        """Current weights under Hugging Face names (numpy, float32); on a shared base the
+        adapter's, under peft's."""
         return self._inner.adapter() if self._adapter else self._inner.weights()
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
-        """The weights of the reference that the policy is held to, for an evaluation: outside of the publications."""
+        """The weights of the reference that the policy is held to, for an evaluation: outside of
+        the publications."""
         weights = self._inner.anchor_weights()
         return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
 
@@ -60,16 +65,22 @@ class Learner(Publisher):
     def update(
         self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
-        """One step of the roles of `samples`, which share this policy, and publish; the figures by role."""
+        """One step of the roles of `samples`, which share this policy, and publish; the figures by
+        role."""
         stats = self._learn({role: _batch(mine, names, blocks) for role, mine in samples.items()})
         parcel, figures = self.weights()
         return parcel, {role: {**found, **figures} for role, found in stats.items()}
 
-    def learn(self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]) -> dict[str, float]:
-        """One learner step on `samples`; its figures. InvariantError for an episode that a fault voided in play."""
+    def learn(
+        self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]
+    ) -> dict[str, float]:
+        """One learner step on `samples`; its figures. InvariantError for an episode that a fault
+        voided in play."""
         return self._learn({self._role: _batch(samples, names, blocks)})[self._role]
 
-    def measure(self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]) -> dict[str, float]:
+    def measure(
+        self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]
+    ) -> dict[str, float]:
         """The figures of `samples` without a step."""
         return self._inner.measure({self._role: _batch(samples, names, blocks)})[self._role]
 
@@ -102,14 +113,16 @@ class Learner(Publisher):
         stats = self._inner.update(batches)
         critics = [one.critic for one in self._inner.objectives.values() if one.critic is not None]
         for backend in (self._inner.backend, *(critic.backend for critic in critics)):
-            backend.zero()  # what follows, a publication or an engine's turn, finds that memory free
+            # what follows, a publication or an engine's turn, finds that memory free
+            backend.zero()
         for found in stats.values():
             found["busy"] = time.perf_counter() - started
         return stats
 
 
 class SimulatedLearner(Publisher):
-    """Learns nothing, in the time that learning would take; the number of its updates is its only weight."""
+    """Learns nothing, in the time that learning would take; the number of its updates is its only
+    weight."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path) -> None:
         learner = cfg.block(role).learner
@@ -129,8 +142,13 @@ class SimulatedLearner(Publisher):
     ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
         """Wait as long as an update takes, and publish; the figures by role."""
         started = time.perf_counter()
-        logs = {role: [episode.log for episode in _episodes(mine, names, blocks)] for role, mine in samples.items()}
-        tokens = {role: float(sum(int(log.mask.sum()) for log in mine)) for role, mine in logs.items()}
+        logs = {
+            role: [episode.log for episode in _episodes(mine, names, blocks)]
+            for role, mine in samples.items()
+        }
+        tokens = {
+            role: float(sum(int(log.mask.sum()) for log in mine)) for role, mine in logs.items()
+        }
         time.sleep(sum(tokens.values()) * self._token)
         self.updates += 1
         parcel, figures = self.weights()
@@ -142,7 +160,8 @@ class SimulatedLearner(Publisher):
         self.export(folder, {**meta, "step": self.updates})
 
     def export(self, folder: str, meta: dict[str, Any]) -> None:
-        """Write the weights alone into a folder, aside and renamed, with `meta` as its `ssp.json`."""
+        """Write the weights alone into a folder, aside and renamed, with `meta` as its
+        `ssp.json`."""
         aside = Path(f"{folder}.tmp-{os.getpid()}")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
@@ -155,13 +174,17 @@ class SimulatedLearner(Publisher):
         self.updates = int(read_record(Path(folder))["step"])
 
 
-def _episodes(samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]) -> list[Episode]:
+def _episodes(
+    samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]
+) -> list[Episode]:
     """The episodes of the samples, out of the blocks of these names."""
     by_name = dict(zip(names, blocks, strict=True))
     return [by_name[sample.block][sample.row] for sample in samples]
 
 
-def _batch(samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]) -> Batch:
+def _batch(
+    samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]
+) -> Batch:
     from ssp.learning.batch import of_samples
 
     chosen = _episodes(samples, names, blocks)

@@ -1,6 +1,7 @@
-"""The player: episodes of one role, played on one engine; and a pair of them on one. Promises that it uses exactly the
-weights it was handed (a changed version reloads and resets every cache, except in flight), and that transcripts are on disk
-before the call returns. Refuses to know rewards, batches or other workers."""
+"""The player: episodes of one role, played on one engine; and a pair of them on one. Promises that
+it uses exactly the weights it was handed (a changed version reloads and resets every cache, except
+in flight), and that transcripts are on disk before the call returns. Refuses to know rewards,
+batches or other workers."""
 
 import threading
 import time
@@ -22,22 +23,32 @@ from ssp.selfplay.workers import build
 
 
 class Player(Loader):
-    """Plays episodes of one role with one engine, the proposer or the solver. `engine`: one that is there already."""
+    """Plays episodes of one role with one engine, the proposer or the solver. `engine`: one that is
+    there already."""
 
     def __init__(
-        self, cfg: Config, role: str, model_dir: Path, search: Search, episodes_dir: Path, engine: Engine | None = None
+        self,
+        cfg: Config,
+        role: str,
+        model_dir: Path,
+        search: Search,
+        episodes_dir: Path,
+        engine: Engine | None = None,
     ) -> None:
         block = cfg.block(role)
         self._search, self._dir, self._asleep = search, Path(episodes_dir), False
         self._renderer = build.renderer(cfg, role, model_dir)
         engine = engine or build.acted(cfg, role, self._renderer)
-        super().__init__(cfg, role, engine or build.engine(block, model_dir, takes_turns(cfg, role)))
+        super().__init__(
+            cfg, role, engine or build.engine(block, model_dir, takes_turns(cfg, role))
+        )
 
     def play(
         self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Parcel
     ) -> tuple[list[Episode], PlayReport]:
-        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order. In flight a newer version
-        that came by `refresh` is used, also from the middle of a turn on."""
+        """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order.
+        In flight a newer version that came by `refresh` is used, also from the middle of a turn
+        on."""
         started = time.perf_counter()
         synced = self.fit(version, parcel)
         settings = build.settings(self._cfg, self._role, order.temperature, order.step)
@@ -53,7 +64,8 @@ class Player(Loader):
         return block, PlayReport(briefs, seconds)
 
     def sleep(self, asleep: bool = True) -> None:
-        """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays taken."""
+        """Give the GPU's memory back until `wake`. Fault `engine_awake` when too much of it stays
+        taken."""
         if asleep is not self._asleep:
             assert isinstance(self._engine, Sleeper)  # a rule of placement says so
             (self._engine.sleep if asleep else self._engine.wake)()
@@ -65,15 +77,24 @@ class Player(Loader):
 
 
 class PlayerPair:
-    """Plays both roles on one engine, which has an adapter for each (placement.layout=shared-base). `models`: the start
-    model folder of each role, which is one; `player`: what a player is made by. For several threads."""
+    """Plays both roles on one engine, which has an adapter for each (placement.layout=shared-base).
+    `models`: the start model folder of each role, which is one; `player`: what a player is made by.
+    For several threads."""
 
     def __init__(
-        self, cfg: Config, models: Mapping[str, Path], search: Search, episodes_dir: Path, player: type[Player] = Player
+        self,
+        cfg: Config,
+        models: Mapping[str, Path],
+        search: Search,
+        episodes_dir: Path,
+        player: type[Player] = Player,
     ) -> None:
         (base,) = {*models.values()}  # rules of placement say that it is one
         faces = build.faces(cfg, base, takes_turns(cfg))
-        self._players = {role: player(cfg, role, base, search, episodes_dir, engine) for role, engine in faces.items()}
+        self._players = {
+            role: player(cfg, role, base, search, episodes_dir, engine)
+            for role, engine in faces.items()
+        }
         self._busy = {role: threading.Lock() for role in faces}
 
     def play(self, role: str, *args: Any) -> tuple[list[Episode], PlayReport]:

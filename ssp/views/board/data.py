@@ -1,5 +1,6 @@
-"""What the board shows, as rows with a key and a number that says when each last changed. A look at a run that goes on reads
-what is new and little else; however often one looked, the rows in the end are the same."""
+"""What the board shows, as rows with a key and a number that says when each last changed. A look at
+a run that goes on reads what is new and little else; however often one looked, the rows in the end
+are the same."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -69,7 +70,8 @@ class Board:
             self._set("timeline", "", self._timeline.shown())
 
     def since(self, number: int, most: int | None = MOST) -> Row:
-        """At most `most` rows that changed after `number`, oldest first; with `more` there are others, after `seq`."""
+        """At most `most` rows that changed after `number`, oldest first; with `more` there are
+        others, after `seq`."""
         new = []
         for (kind, key), (seq, value) in reversed(self._rows.items()):
             if seq <= number:
@@ -81,14 +83,18 @@ class Board:
         return {"form": FORM, "seq": last, "more": len(sent) < len(new), "rows": shown}
 
     def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
-        """The ledger's rows of all games about these questions (by id), and of their episodes; of unknown ones none."""
+        """The ledger's rows of all games about these questions (by id), and of their episodes; of
+        unknown ones none."""
         names = [game for question in questions for game in self._questions.get(question, ())]
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
 
     def chosen(self, most: int) -> list[str]:
-        """At most so many questions: the newest duels, then others evenly over the run, those that were played first."""
+        """At most so many questions: the newest duels, then others evenly over the run, those that
+        were played first."""
         rows = self._rows
-        others = sorted(self._questions, key=lambda id: (id not in self._scores, rows["questions", id][1][5]))
+        others = sorted(
+            self._questions, key=lambda id: (id not in self._scores, rows["questions", id][1][5])
+        )
         spread = others[:: max(1, len(others) // most)]
         return list(dict.fromkeys([*reversed(self._duels), *spread]))[:most]
 
@@ -105,14 +111,29 @@ class Board:
         evaluation: Row | None = None
         if cfg.data.eval:
             first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
-            elsewhere = not nowhere and first.corpus != cfg.data.corpus  # training never searches there
+            # training never searches there
+            elsewhere = not nowhere and first.corpus != cfg.data.corpus
             place = None if nowhere else origin(first.corpus)
-            evaluation = {"name": first.name, "corpus": place, "elsewhere": elsewhere, "held": held_out(cfg)}
+            evaluation = {
+                "name": first.name,
+                "corpus": place,
+                "elsewhere": elsewhere,
+                "held": held_out(cfg),
+            }
         settings = {"seed": cfg.seed, "protocol": cfg.protocol, "questions": cfg.game.questions}
         settings |= {"verifier": cfg.referee.verifier, "judge": cfg.judge.kind}
-        settings |= {f"{role}: {key}": getattr(b, key) for role, b in blocks.items() for key in ("algorithm", "loss")}
+        settings |= {
+            f"{role}: {key}": getattr(b, key)
+            for role, b in blocks.items()
+            for key in ("algorithm", "loss")
+        }
         settings |= {f"{role}: policy": block.policy for role, block in blocks.items()}
-        about = {"name": self.run.name, "called": called(self.run.path), "live": self.run.held, "steps": cfg.steps}
+        about = {
+            "name": self.run.name,
+            "called": called(self.run.path),
+            "live": self.run.held,
+            "steps": cfg.steps,
+        }
         bounds = {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles}
         about |= {"attempts": cfg.game.attempts, "roles": list(cfg.roles), "bounds": bounds}
         return {**about, "evaluation": evaluation, "settings": settings}
@@ -126,7 +147,11 @@ class Board:
             names = self._names[role]
             names += [name for name in line if name not in names]
             self._set("names", role, list(names))
-            self._set("figures", f"{role}:{step}", [step, time, *(parts.short(line.get(name)) for name in names)])
+            self._set(
+                "figures",
+                f"{role}:{step}",
+                [step, time, *(parts.short(line.get(name)) for name in names)],
+            )
 
     def _accounts(self) -> None:
         """The ledger, where it was written since the last look."""
@@ -141,13 +166,19 @@ class Board:
         if self._ledger is None or self._stamp[:1] != (status.st_ino,):
             self.close()  # the copy of a ledger that lies elsewhere is exchanged as a whole
             self._ledger = Ledger(self.run.ledger, readonly=True)
-        games, episodes = self._ledger.of_games([id for id in self._ledger.judged() if id not in self._known])
+        games, episodes = self._ledger.of_games(
+            [id for id in self._ledger.judged() if id not in self._known]
+        )
         self._settle(games, episodes)
         tally = {role: states for role, states in self._ledger.tally().items() if role in ROLES}
         counts = self._ledger.outcomes()
-        known = {name[5:]: list(causes.find(name[5:])) for name in counts if name.startswith("void/")}
+        known = {
+            name[5:]: list(causes.find(name[5:])) for name in counts if name.startswith("void/")
+        }
         issued = {role: number for role, number in self._ledger.issued().items() if role in ROLES}
-        self._set("accounts", "", {"issued": issued, "states": tally, "outcomes": counts, "causes": known})
+        self._set(
+            "accounts", "", {"issued": issued, "states": tally, "outcomes": counts, "causes": known}
+        )
         self._stamp = stamp  # only now: after an error all this is asked again
 
     def _settle(self, games: Sequence[GameRow], episodes: Sequence[EpisodeRow]) -> None:
@@ -165,23 +196,40 @@ class Board:
             self._set("league", "", parts.standing(self._payoff, self._mixed))
 
     def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
-        """[step, lowest and highest proposer version, the same of the solver, games, valid ones, past proposers, past
-        solvers]: of who played it for a learner, then whom these met. Who once wrote a replayed question is neither."""
-        _, old = self._rows.get(("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []]))
+        """[step, lowest and highest proposer version, the same of the solver, games, valid ones,
+        past proposers, past solvers]: of who played it for a learner, then whom these met. Who once
+        wrote a replayed question is neither."""
+        _, old = self._rows.get(
+            ("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []])
+        )
         ends, past = list(old[1:5]), list(old[7:])
         for at, role in enumerate((PROPOSER, SOLVER)):
             seen = {False: {*ends[2 * at : 2 * at + 2]}, True: {*past[at]}}
             for row in (row for row in episodes if row["role"] == role and row["file"]):
-                seen[bool(row["past"])].update((row["policy_version_min"], row["policy_version_max"]))
-            own, past[at] = (sorted(each - {None, -1}) for each in (seen[False], seen[True]))  # -1: it wrote nothing
+                seen[bool(row["past"])].update(
+                    (row["policy_version_min"], row["policy_version_max"])
+                )
+            # -1: it wrote nothing
+            own, past[at] = (sorted(each - {None, -1}) for each in (seen[False], seen[True]))
             ends[2 * at : 2 * at + 2] = [own[0], own[-1]] if own else [None, None]
-        self._set("rounds", str(step), [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past])
+        self._set(
+            "rounds",
+            str(step),
+            [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past],
+        )
 
     def _ask(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
-        """[question, target, verdict, rule, proposer version, newest step, games, attempts scored, solve rate]."""
+        """[question, target, verdict, rule, proposer version, newest step, games, attempts scored,
+        solve rate]."""
         id = identify(game["question"] or "", game["target"])
         self._questions.setdefault(id, []).append(game["id"])
-        fresh = [game["question"], game["target"], game["verdict"], game["rule"], game["proposer_version"]]
+        fresh = [
+            game["question"],
+            game["target"],
+            game["verdict"],
+            game["rule"],
+            game["proposer_version"],
+        ]
         fresh += [0, 0, 0, None]
         _, old = self._rows.get(("questions", id), (0, fresh))
         told = old if _VERDICTS.index(old[2]) <= _VERDICTS.index(game["verdict"]) else fresh
@@ -192,7 +240,9 @@ class Board:
             self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
         scored, right = self._scores.get(id, (0, 0.0))
         rate = round(right / scored, 6) if scored else None
-        self._set("questions", id, [*told[:5], max(old[5], game["round"]), old[6] + 1, scored, rate])
+        self._set(
+            "questions", id, [*told[:5], max(old[5], game["round"]), old[6] + 1, scored, rate]
+        )
 
     def close(self) -> None:
         """Let the ledger go."""
@@ -200,44 +250,62 @@ class Board:
             self._ledger.close()
 
 
-def details(board: Board, questions: Sequence[str], games: int = GAMES) -> dict[str, dict[str, Any]]:
-    """Question → its record, the newest `games` about it with their attempts and transcripts (see `Piece`). Unknown
-    questions are left out. InputError when an episodes file is missing."""
+def details(
+    board: Board, questions: Sequence[str], games: int = GAMES
+) -> dict[str, dict[str, Any]]:
+    """Question → its record, the newest `games` about it with their attempts and transcripts (see
+    `Piece`). Unknown questions are left out. InputError when an episodes file is missing."""
     protocol = protocols.get(board.cfg.protocol)
     records = gathered(board.cfg, board.run, *board.games(questions))
     newest = {record.id: {play.game for play in _kept(record, games)} for record in records}
     files: dict[str, list[dict[str, Any]]] = {}
 
     def shown(role: str, episode: Play | Attempt) -> dict[str, Any]:
-        told, text = {name: value for name, value in vars(episode).items() if name not in UNUSED}, None
+        told, text = (
+            {name: value for name, value in vars(episode).items() if name not in UNUSED},
+            None,
+        )
         if episode.file:
             if episode.file not in files:
-                files[episode.file] = board.reader.columns(episode.file, ["text", "response_at", "tools"])
+                files[episode.file] = board.reader.columns(
+                    episode.file, ["text", "response_at", "tools"]
+                )
             row = files[episode.file][episode.row or 0]
-            text = pieces(protocol.naming(row["tools"] or []), role, row["text"], row["response_at"])
+            text = pieces(
+                protocol.naming(row["tools"] or []), role, row["text"], row["response_at"]
+            )
         if isinstance(episode, Play):
             told |= {"searches": len(episode.queries)}
         return {**told, "text": text}
 
     return {
         record.id: {
-            **{name: getattr(record, name) for name in ("id", "question", "target", "difficulty", "history")},
+            **{
+                name: getattr(record, name)
+                for name in ("id", "question", "target", "difficulty", "history")
+            },
             "games": len(record.plays),
             "plays": [
                 {**shown(PROPOSER, one), "number": number}
                 for number, one in enumerate(record.plays, 1)
                 if one.game in newest[record.id]
             ],
-            "attempts": [shown(SOLVER, one) for one in record.attempts if one.game in newest[record.id]],
+            "attempts": [
+                shown(SOLVER, one) for one in record.attempts if one.game in newest[record.id]
+            ],
         }
         for record in records
     }
 
 
 def _kept(record: Record, games: int) -> list[Play]:
-    """The newest games, and, where none of these has one, the newest with a proposal and the newest that was played."""
+    """The newest games, and, where none of these has one, the newest with a proposal and the newest
+    that was played."""
     kept = record.plays[-games:]
-    for others in ([p for p in record.plays if p.proposal], [p for p in record.plays if p.win_rate is not None]):
+    for others in (
+        [p for p in record.plays if p.proposal],
+        [p for p in record.plays if p.win_rate is not None],
+    ):
         if not any(play in kept for play in others):
             kept = [*others[-1:], *kept]
     return kept
@@ -247,9 +315,15 @@ def pieces(protocol: Protocol, role: str, text: str, response_at: int) -> list[P
     """A transcript in order: its prompt, then a piece a segment."""
     classes = {protocol.role(role).final: "final", protocol.search.tag: "search"}
     classes |= {protocol.observation_form.tag: "evidence", "think": "think"}
-    prompt = [["prompt", "prompt", text[:response_at].strip()]] if text[:response_at].strip() else []
+    prompt = (
+        [["prompt", "prompt", text[:response_at].strip()]] if text[:response_at].strip() else []
+    )
     found = [
-        [classes.get(part.kind, "text"), part.kind, part.text + ("" if part.closed else " (not closed)")]
+        [
+            classes.get(part.kind, "text"),
+            part.kind,
+            part.text + ("" if part.closed else " (not closed)"),
+        ]
         for part in protocol.parse(text[response_at:])
     ]
     return [*prompt, *found]

@@ -66,7 +66,8 @@ class Spans:
         return bool(lines)
 
     def shown(self) -> dict[str, Any]:
-        """{from: seconds since the epoch; spans: [track, what, start, seconds], start counted from there}."""
+        """{from: seconds since the epoch; spans: [track, what, start, seconds], start counted from
+        there}."""
         first = min((start for _, _, start, _ in self._spans), default=0)
         spans = [
             [self._tracks[track], name, round((start - first) / 1e6, 4), round(length / 1e6, 4)]
@@ -76,9 +77,10 @@ class Spans:
 
 
 def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
-    """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low, high]; ratings: role →
-    [version, Elo, standard error]; groups: of versions that games compare, with as many of them as pairs where each version
-    met one opponent only; mixed: games left out; left: versions left out}."""
+    """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low,
+    high]; ratings: role → [version, Elo, standard error]; groups: of versions that games compare,
+    with as many of them as pairs where each version met one opponent only; mixed: games left out;
+    left: versions left out}."""
     both = {role: table.versions(role) for role in (SOLVER, PROPOSER)}
     kept = {role: versions[-VERSIONS:] for role, versions in both.items()}
     small = PayoffTable()
@@ -93,7 +95,14 @@ def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
         met = {(SOLVER, pair[0]), (PROPOSER, pair[1])}
         linked = [group for group in groups if group & met]
         groups = [group for group in groups if not group & met] + [met.union(*linked)]
-    rated = {role: [[v, *map(short, fitted.elo(role, v))] for v in small.versions(role)] for role in both}
+    rated = {
+        role: [[v, *map(short, fitted.elo(role, v))] for v in small.versions(role)] for role in both
+    }
     left = sum(len(both[role]) - len(kept[role]) for role in both)
-    told = {"solvers": small.versions(SOLVER), "proposers": small.versions(PROPOSER), "cells": cells, "ratings": rated}
+    told = {
+        "solvers": small.versions(SOLVER),
+        "proposers": small.versions(PROPOSER),
+        "cells": cells,
+        "ratings": rated,
+    }
     return {**told, "groups": len(groups), "mixed": mixed, "left": left}

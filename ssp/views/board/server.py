@@ -1,5 +1,6 @@
-"""The board over HTTP, and as one file. The page asks nobody but this server, which answers only who names it by an
-address of this machine; a question's text can never become script; a saved page is whole and needs nothing else."""
+"""The board over HTTP, and as one file. The page asks nobody but this server, which answers only
+who names it by an address of this machine; a question's text can never become script; a saved page
+is whole and needs nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ SPARE = 10
 
 
 def save(board: Board, path: Path) -> int:
-    """Write the board, as it is after `look`, as one HTML file; returns in how many questions' transcripts it has."""
+    """Write the board, as it is after `look`, as one HTML file; returns in how many questions'
+    transcripts it has."""
     blocks, part = [], board.since(0)
     while part["rows"]:
         blocks.append(f'<script type="application/json" class="rows">{_plain(part)}</script>')
@@ -67,8 +69,8 @@ def save(board: Board, path: Path) -> int:
 
 
 def leave_page(run: RunFolder) -> list[str]:
-    """Write report.html into a run's folder at its end; returns what a person is told. The run is over and saved: what goes
-    wrong here is told, and nothing else."""
+    """Write report.html into a run's folder at its end; returns what a person is told. The run is
+    over and saved: what goes wrong here is told, and nothing else."""
     page = run.path / "report.html"
     try:
         with closing(Board(run)) as board:
@@ -96,14 +98,20 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request."""
         status, kind, body = 403, "text/plain", b"ask for localhost or 127.0.0.1"
-        if re.fullmatch(rb"(?i)(localhost|127\.0\.0\.1)(:\d*)?", dict(scope["headers"]).get(b"host", b"")):
+        if re.fullmatch(
+            rb"(?i)(localhost|127\.0\.0\.1)(:\d*)?", dict(scope["headers"]).get(b"host", b"")
+        ):
             status, kind, body = 405, "text/plain", b"GET only"
             if scope["method"] == "GET":
-                status, kind, body = self.answer(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
+                status, kind, body = self.answer(
+                    scope["path"], parse_qs(scope["query_string"].decode("latin-1"))
+                )
         headers = {
             "content-type": f"{kind}; charset=utf-8",
             "content-length": str(len(body)),
-            "content-security-policy": f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'",
+            "content-security-policy": (
+                f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'"
+            ),
             "x-content-type-options": "nosniff",
             "cache-control": "no-store",
         }
@@ -120,7 +128,9 @@ class App:
             if path == "/data.json":
                 since = asked.get("since", ["0"])[0]
                 if not since.isdecimal() or len(since) > 18:
-                    raise InputError("since is the number of an earlier answer", since, "leave it out for all")
+                    raise InputError(
+                        "since is the number of an earlier answer", since, "leave it out for all"
+                    )
                 began = time.monotonic()
                 if began >= self._next:  # what plays there needs the machine
                     self.board.look()
@@ -138,4 +148,6 @@ def server(board: Board) -> uvicorn.Server:
     """The board's server: `run(sockets=[...])` until a signal, or until `should_exit`."""
     import uvicorn
 
-    return uvicorn.Server(uvicorn.Config(App(board), log_level="warning", ws="none", lifespan="off", access_log=False))
+    return uvicorn.Server(
+        uvicorn.Config(App(board), log_level="warning", ws="none", lifespan="off", access_log=False)
+    )

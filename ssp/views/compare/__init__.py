@@ -1,1 +1,2 @@
-"""Runs beside each other: settings, held-out scores with intervals, cost, the best checkpoint, paired differences."""
+"""Runs beside each other: settings, held-out scores with intervals, cost, the best checkpoint,
+paired differences."""

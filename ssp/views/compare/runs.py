@@ -1,6 +1,6 @@
-"""Runs as `ssp compare` reads them, alone and in pairs. The means are those of metrics.jsonl, the solver's and not its
-anchor's; a void is in none; a pair's difference is taken on the questions that both answered at the last step after which
-both were evaluated; no seed counts twice."""
+"""Runs as `ssp compare` reads them, alone and in pairs. The means are those of metrics.jsonl, the
+solver's and not its anchor's; a void is in none; a pair's difference is taken on the questions that
+both answered at the last step after which both were evaluated; no seed counts twice."""
 
 import re
 from collections import defaultdict
@@ -36,7 +36,8 @@ HIDDEN = ("run", "resume", "ray", "telemetry")
 
 @dataclass(frozen=True)
 class Point:
-    """The metric after `step`, with the interval of its questions where it is an accuracy that can be counted again."""
+    """The metric after `step`, with the interval of its questions where it is an accuracy that can
+    be counted again."""
 
     step: int
     value: float
@@ -44,7 +45,8 @@ class Point:
 
 
 class Run:
-    """A run and its values of `metric`. InputError for a folder that is no run, and for a metric that it never logged."""
+    """A run and its values of `metric`. InputError for a folder that is no run, and for a metric
+    that it never logged."""
 
     def __init__(self, folder: RunFolder, metric: str = METRIC) -> None:
         self.folder, self.metric, self.name = folder, metric, folder.name
@@ -54,17 +56,39 @@ class Run:
         times = [float(line["time"]) for line in lines] or [0.0]
         self.seconds = max(times) - min(times)  # pauses of a run that was gone on with included
         self.steps = max((int(line["step"]) for line in lines), default=0)
-        told = [line for line in lines if line["role"] == EVAL]  # of what learners log the highest is not the best
-        known = sorted({name for line in told for name in line if "accuracy" in name and line[name] is not None})
+        # of what learners log the highest is not the best
+        told = [line for line in lines if line["role"] == EVAL]
+        known = sorted(
+            {
+                name
+                for line in told
+                for name in line
+                if "accuracy" in name and line[name] is not None
+            }
+        )
         if metric not in known:
-            rule = f"{folder.path} has logged the metric that runs are compared by, an accuracy of its evaluations"
-            next_step = f"--metric is one of {', '.join(known) or 'none yet: let it evaluate first'}"
+            rule = (
+                f"{folder.path} has logged the metric that runs are compared by, an accuracy of its"
+                " evaluations"
+            )
+            next_step = (
+                f"--metric is one of {', '.join(known) or 'none yet: let it evaluate first'}"
+            )
             raise InputError(rule, metric, next_step)
-        self.values = {int(line["step"]): float(line[metric]) for line in told if line.get(metric) is not None}
+        self.values = {
+            int(line["step"]): float(line[metric]) for line in told if line.get(metric) is not None
+        }
         self.start, self.end = self._point(min(self.values)), self._point(max(self.values))
-        self.best = self._point(max(sorted(self.values), key=self.values.__getitem__))  # of equal ones the first
+        # of equal ones the first
+        self.best = self._point(max(sorted(self.values), key=self.values.__getitem__))
         asked = self.records.cfg.steps
-        self.ended = "done" if self.steps >= asked else "running" if folder.held else f"stopped, {asked} asked"
+        self.ended = (
+            "done"
+            if self.steps >= asked
+            else "running"
+            if folder.held
+            else f"stopped, {asked} asked"
+        )
         with self.records.reader.ledger() as ledger:
             counts = sorted(ledger.outcomes().items())
         self.voids = {name[5:]: n for name, n in counts if name.startswith("void/") and n}
@@ -73,17 +97,26 @@ class Run:
         return Point(step, self.values[step], _over(self.metric, self.answers(step), of_shares))
 
     def answers(self, step: int) -> Answers:
-        """As the last evaluation at `step` answered the questions that the metric is about; {} without one."""
+        """As the last evaluation at `step` answered the questions that the metric is about; {}
+        without one."""
         records, named = self.records, _ACCURACY.match(self.metric)
         if named is None or not records.cfg.data.eval:
             return {}
-        name, hops = named[1] or records.cfg.data.eval[0].name, {int(named[2])} if named[2] else set()
+        name, hops = (
+            named[1] or records.cfg.data.eval[0].name,
+            {int(named[2])} if named[2] else set(),
+        )
         if self.metric.endswith("mean123"):
             hops = {1, 2, 3}
         files = defaultdict[str, list[EpisodeRow]](list)
         found = self._evaluations.get((f"eval/{name}", step), {})
-        solver = [at for at, rows in found.items() if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)]
-        for row in found[max(solver)] if solver else []:  # the EMA anchor is evaluated beside it, and later
+        solver = [
+            at
+            for at, rows in found.items()
+            if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)
+        ]
+        # the EMA anchor is evaluated beside it, and later
+        for row in found[max(solver)] if solver else []:
             if row["outcome"] != "void":
                 files[row["file"] or ""].append(row)
         answers = {}
@@ -118,11 +151,15 @@ def difference(metric: str, ours: Answers, theirs: Answers) -> tuple[Estimate | 
     return _over(metric, both, of_differences), len(both)
 
 
-def _over(metric: str, values: Answers, mean: Callable[[Sequence[float]], Estimate]) -> Estimate | None:
+def _over(
+    metric: str, values: Answers, mean: Callable[[Sequence[float]], Estimate]
+) -> Estimate | None:
     """The `mean` of all values, of `mean123` that of each hop count's; None without any."""
     if not values or not metric.endswith("mean123"):
         return mean([value for _, value in values.values()]) if values else None
-    by_hops = {hops: [value for other, value in values.values() if other == hops] for hops in (1, 2, 3)}
+    by_hops = {
+        hops: [value for other, value in values.values() if other == hops] for hops in (1, 2, 3)
+    }
     if not all(by_hops.values()):
         return None
     return together([mean(part) for part in by_hops.values()])
@@ -131,14 +168,21 @@ def _over(metric: str, values: Answers, mean: Callable[[Sequence[float]], Estima
 def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
     """Settings in which the runs differ → each run's value, without those of `HIDDEN`."""
     keys = sorted({key for run in runs for key in run.settings})
-    found = {key: [run.settings.get(key) for run in runs] for key in keys if key.split(".")[0] not in HIDDEN}
-    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+    found = {
+        key: [run.settings.get(key) for run in runs]
+        for key in keys
+        if key.split(".")[0] not in HIDDEN
+    }
+    return {
+        key: values for key, values in found.items() if any(value != values[0] for value in values)
+    }
 
 
 def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Every other arm against the first run's, where any of their runs pair: the `pairs`, with the difference of ours and
-    theirs at the last `step` after which both were evaluated (None when no question is in both, or when that is the
-    start), and where there are several its `mean`, over pairs. `ends`: at which step each was evaluated last."""
+    """Every other arm against the first run's, where any of their runs pair: the `pairs`, with the
+    difference of ours and theirs at the last `step` after which both were evaluated (None when no
+    question is in both, or when that is the start), and where there are several its `mean`, over
+    pairs. `ends`: at which step each was evaluated last."""
     arms: dict[str, dict[str, Run]] = {}
     for run in runs:
         arm, start = _place(run)
@@ -152,7 +196,9 @@ def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 step = max(ours.values.keys() & other.values.keys(), default=0)
                 made, questions = None, 0
                 if step > 0:
-                    made, questions = difference(ours.metric, ours.answers(step), other.answers(step))
+                    made, questions = difference(
+                        ours.metric, ours.answers(step), other.answers(step)
+                    )
                 known += [] if made is None else [made.mean]
                 told = {"step": step, "questions": questions, "difference": _interval(made)}
                 ends = [ours.end.step, other.end.step]
@@ -164,19 +210,32 @@ def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
-    """Everything that is known of runs, their settings and their pairs, as numbers, texts and lists."""
-    told = {"metric": runs[0].metric, "runs": [_run(one) for one in runs], "settings": differing(runs)}
+    """Everything that is known of runs, their settings and their pairs, as numbers, texts and
+    lists."""
+    told = {
+        "metric": runs[0].metric,
+        "runs": [_run(one) for one in runs],
+        "settings": differing(runs),
+    }
     return {**told, "differences": paired(runs)}
 
 
 def _run(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = {name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")}
+    found: dict[str, Any] = {
+        name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")
+    }
     kept = run.checkpoint
-    found["checkpoint"] = None if kept is None else {"version": int(kept.name[1:]), "folder": str(kept)}
+    found["checkpoint"] = (
+        None if kept is None else {"version": int(kept.name[1:]), "folder": str(kept)}
+    )
     found |= {"folder": str(run.folder.path), "evaluations": len(run.values)}
     for name in ("start", "end", "best"):
         point: Point = getattr(run, name)
-        found[name] = {"step": point.step, "value": point.value, "interval": _interval(point.estimate)}
+        found[name] = {
+            "step": point.step,
+            "value": point.value,
+            "interval": _interval(point.estimate),
+        }
     return found
 
 

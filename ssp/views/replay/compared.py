@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 BOUNDS = {"float32": 1e-4, "bfloat16": 0.5}
-"""`engine.dtype` → the most by which a log-prob of such an engine may differ from a full forward's."""
+"""`engine.dtype` → the most by which a log-prob of such an engine may differ from a full
+forward's."""
 
 SHOWN = 100
 """Characters of a value in one line."""
@@ -13,8 +14,9 @@ SHOWN = 100
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one comparison. `at`: the token's place in the log where it first differs, where it has one. `untold`: it
-    could not be compared, which is no difference. Of log-probs: how many, and the `largest` difference."""
+    """What came of one comparison. `at`: the token's place in the log where it first differs, where
+    it has one. `untold`: it could not be compared, which is no difference. Of log-probs: how many,
+    and the `largest` difference."""
 
     what: str
     same: bool
@@ -33,7 +35,9 @@ def compared(what: str, recorded: object, now: object, at: int | None = None) ->
     if recorded == now:
         return Result(what, True, f"same, {_short(recorded)}")
     place = "" if at is None else f" at token {at}"
-    return Result(what, False, f"DIFFERS{place}, recorded {_short(recorded)}, now {_short(now)}", at)
+    return Result(
+        what, False, f"DIFFERS{place}, recorded {_short(recorded)}, now {_short(now)}", at
+    )
 
 
 def untold(what: str, why: str) -> Result:
@@ -42,7 +46,8 @@ def untold(what: str, why: str) -> Result:
 
 
 def lists(what: str, recorded: Sequence[object], now: Sequence[object]) -> Result:
-    """Two lists of tokens' properties: the lengths of equal ones, else the first difference (None: one ends there)."""
+    """Two lists of tokens' properties: the lengths of equal ones, else the first difference (None:
+    one ends there)."""
     at = first(recorded, now)
     if at == len(recorded) == len(now):
         return compared(what, at, at)

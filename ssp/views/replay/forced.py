@@ -1,5 +1,5 @@
-"""Episodes replayed along their records: every token forced, and everything that follows from the tokens done again. What
-cannot be compared is said with its reason."""
+"""Episodes replayed along their records: every token forced, and everything that follows from the
+tokens done again. What cannot be compared is said with its reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ Models = Callable[[int], "PreTrainedModel"]
 
 
 class Forced:
-    """Replays of one run's episodes. `bound`: another one than `BOUNDS` has for the engine that drew a token."""
+    """Replays of one run's episodes. `bound`: another one than `BOUNDS` has for the engine that
+    drew a token."""
 
     def __init__(self, records: Records, bound: float | None = None) -> None:
         self._records, self._cfg, self._bound = records, records.cfg, bound
@@ -51,8 +52,12 @@ class Forced:
         self._renderers: dict[str, Renderer] = {}
 
     def check(self, episodes: Sequence[Found]) -> list[list[Result]]:
-        """What is the same and what is not, an episode each, in order. InputError where weights are gone."""
-        return [[*self._again(found), *self._verdict(found), self._logprobs(found)] for found in episodes]
+        """What is the same and what is not, an episode each, in order. InputError where weights are
+        gone."""
+        return [
+            [*self._again(found), *self._verdict(found), self._logprobs(found)]
+            for found in episodes
+        ]
 
     def _again(self, found: Found) -> list[Result]:
         """Parse, reward, and the rollout along the record; of a void episode its text alone."""
@@ -63,9 +68,13 @@ class Forced:
             return [*results, untold("turns", f"the episode is void: {record.cause}")]
         if cfg.block(found.policy).agent:
             return [*results, untold("turns", "an agent's code played them")]
-        settings = build.settings(cfg, found.policy, found.temperature(cfg), found.entry.get("round"))
+        settings = build.settings(
+            cfg, found.policy, found.temperature(cfg), found.entry.get("round")
+        )
         now = along(record, self._records.task(found), renderer, settings)
-        kinds = ([_KINDS.get(kind, str(kind)) for kind in log.kinds] for log in (record.log, now.log))
+        kinds = (
+            [_KINDS.get(kind, str(kind)) for kind in log.kinds] for log in (record.log, now.log)
+        )
         return [
             *results,
             lists("ids", record.log.ids, now.log.ids),
@@ -79,28 +88,54 @@ class Forced:
         if found.policy != PROPOSER:
             return []
         state, verdict = found.entry.get("state"), found.game.get("verdict")
-        if Outcome.VOID in (found.episode.outcome, found.entry.get("outcome")) or state == State.VOIDED:
-            return [untold("verdict", f"the proposal is void: {found.entry['cause']}")]  # its game may be another one's
+        if (
+            Outcome.VOID in (found.episode.outcome, found.entry.get("outcome"))
+            or state == State.VOIDED
+        ):
+            # its game may be another one's
+            return [untold("verdict", f"the proposal is void: {found.entry['cause']}")]
         if verdict is None and state == State.GRADING:
             return [untold("verdict", "it is not given yet")]
         if verdict not in ("valid", "rejected"):
-            return [compared("verdict", verdict, f"one of valid and rejected, as the proposal is {state}")]
+            return [
+                compared(
+                    "verdict", verdict, f"one of valid and rejected, as the proposal is {state}"
+                )
+            ]
         return [self._verdicts.of(found)]
 
     def _logprobs(self, found: Found) -> Result:
         """Recorded beside computed log-probs of the tokens that the policy wrote."""
         log = found.episode.log
-        folders = {v: path for v in found.versions if (path := self._weights.folder(found.policy, v))}
+        folders = {
+            v: path for v in found.versions if (path := self._weights.folder(found.policy, v))
+        }
         if gone := [f"v{version}" for version in found.versions if version not in folders]:
-            rule = "log-probs are computed from the checkpoint of their version; save.keep decides how long one is kept"
-            drawn = f"{found.episode.id} was drawn by the {found.policy}'s {', '.join(gone)}, which is gone"
-            raise InputError(rule, drawn, f"{KEEP}; --all replays those whose checkpoints are there")
+            rule = (
+                "log-probs are computed from the checkpoint of their version; save.keep decides how"
+                " long one is kept"
+            )
+            drawn = (
+                f"{found.episode.id} was drawn by the {found.policy}'s {', '.join(gone)}, which is"
+                " gone"
+            )
+            raise InputError(
+                rule, drawn, f"{KEEP}; --all replays those whose checkpoints are there"
+            )
         now = recompute(log, found.temperature(self._cfg), lambda version: _model(folders[version]))
         written = np.asarray(log.versions) >= 0
         differences = np.where(written, np.abs(np.asarray(log.logprobs) - now), 0.0)
         differences[~np.isfinite(differences)] = np.inf
-        bound = BOUNDS[self._cfg.block(found.policy).engine.dtype] if self._bound is None else self._bound
-        beyond, count, largest = np.flatnonzero(differences > bound), int(written.sum()), differences.max(initial=0.0)
+        bound = (
+            BOUNDS[self._cfg.block(found.policy).engine.dtype]
+            if self._bound is None
+            else self._bound
+        )
+        beyond, count, largest = (
+            np.flatnonzero(differences > bound),
+            int(written.sum()),
+            differences.max(initial=0.0),
+        )
         at = int(beyond[0]) if len(beyond) else None
         said = "same" if at is None else f"DIFFERS at token {at}"
         said += f", largest difference {largest:.2g} of {count} (bound {bound:g})"
@@ -110,14 +145,19 @@ class Forced:
         """The protocol in the words of the role's start model, which all its versions share."""
         if role not in self._renderers:
             cfg, kept = self._cfg, self._weights.kept(role)
-            tokens = build.tokenizer(kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run))
-            self._renderers[role] = Renderer(build.protocol(cfg, role), tokens, cfg.block(role).template)
+            tokens = build.tokenizer(
+                kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run)
+            )
+            self._renderers[role] = Renderer(
+                build.protocol(cfg, role), tokens, cfg.block(role).template
+            )
         return self._renderers[role]
 
 
 @lru_cache(maxsize=8)
 def _model(folder: Path) -> PreTrainedModel:
-    """The folder's model; a small one in float64, so that of two roundings only the engine's is left."""
+    """The folder's model; a small one in float64, so that of two roundings only the engine's is
+    left."""
     from ssp.learning.checkpoint import load_model
 
     model = load_model(folder)
@@ -125,7 +165,8 @@ def _model(folder: Path) -> PreTrainedModel:
 
 
 def recompute(log: TokenLog, temperature: float, models: Models) -> np.ndarray:
-    """Float64 [T]: log-probs of the tokens that the policy wrote (those with a version), 0 elsewhere."""
+    """Float64 [T]: log-probs of the tokens that the policy wrote (those with a version), 0
+    elsewhere."""
     out, ids, versions = np.zeros(len(log)), np.asarray(log.ids), np.asarray(log.versions)
     begin = 0
     for positions, _ in log.views():
@@ -139,9 +180,12 @@ def recompute(log: TokenLog, temperature: float, models: Models) -> np.ndarray:
 
 
 @torch.no_grad()
-def _context(ids: np.ndarray, drawn_by: list[int], temperature: float, models: Models) -> np.ndarray:
-    """Of one context the log-probs of the tokens that were drawn there, `drawn_by` a version (else -1). Each version reads
-    its stretch over the keys and values of those before: a token is read by the version that draws the next one."""
+def _context(
+    ids: np.ndarray, drawn_by: list[int], temperature: float, models: Models
+) -> np.ndarray:
+    """Of one context the log-probs of the tokens that were drawn there, `drawn_by` a version (else
+    -1). Each version reads its stretch over the keys and values of those before: a token is read by
+    the version that draws the next one."""
     readers = [-1]
     for version in reversed(drawn_by[1:]):
         readers.append(version if version >= 0 else readers[-1])
@@ -153,7 +197,10 @@ def _context(ids: np.ndarray, drawn_by: list[int], temperature: float, models: M
         next_ = torch.from_numpy(ids[at + 1 : end + 1])
         kept = torch.tensor([place for place in range(end - at) if drawn_by[at + place + 1] >= 0])
         read: Any = models(version)(
-            torch.from_numpy(ids[None, at:end]), past_key_values=cache, use_cache=True, logits_to_keep=kept
+            torch.from_numpy(ids[None, at:end]),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=kept,
         )
         cache = read.past_key_values
         logits = read.logits[0].to(torch.promote_types(read.logits.dtype, torch.float32))
@@ -165,9 +212,9 @@ def _context(ids: np.ndarray, drawn_by: list[int], temperature: float, models: M
 
 
 class Verdicts:
-    """Verdicts of one run's proposals, given again with their whole blocks: noise is drawn from what the others found. No
-    endpoint is asked: where one decided, the documents are elsewhere, or it is not certain which solver verified, only
-    the rules are applied."""
+    """Verdicts of one run's proposals, given again with their whole blocks: noise is drawn from
+    what the others found. No endpoint is asked: where one decided, the documents are elsewhere, or
+    it is not certain which solver verified, only the rules are applied."""
 
     def __init__(self, records: Records, weights: Weights) -> None:
         self._records, self._cfg, self._weights = records, records.cfg, weights
@@ -179,7 +226,9 @@ class Verdicts:
         """The verdict on record beside the one now."""
         game = found.game
         recorded = (game["verdict"], game["rule"])
-        broken = broken_rule(found.episode, game["target"], self._cfg.referee, protocols.get(self._cfg.protocol))
+        broken = broken_rule(
+            found.episode, game["target"], self._cfg.referee, protocols.get(self._cfg.protocol)
+        )
         if broken:
             return compared("verdict", recorded, ("rejected", broken))
         judge, why = self._judge(found)
@@ -187,7 +236,11 @@ class Verdicts:
             if self._last[0] != found.file:
                 self._last = (found.file, self._verified(found.file, judge))
             verdict = self._last[1][found.episode.id]
-            return compared("verdict", recorded, ("valid" if verdict.valid else "rejected", verdict.rule or None))
+            return compared(
+                "verdict",
+                recorded,
+                ("valid" if verdict.valid else "rejected", verdict.rule or None),
+            )
         if game["rule"] in ("malformed", *self._cfg.referee.rules):
             return compared("verdict", recorded, "no rule is broken")
         return untold("verdict", f"every rule is kept, as on record; {why}")
@@ -209,16 +262,25 @@ class Verdicts:
         if folder is None:
             return None, "which solver verified it is not on record, or its weights are gone"
         if folder not in self._judges:  # without a guide, which changes no verdict
-            self._judges = {folder: Judge(replace(cfg, proposer=replace(cfg.proposer, reward_options={})), folder)}
+            self._judges = {
+                folder: Judge(
+                    replace(cfg, proposer=replace(cfg.proposer, reward_options={})), folder
+                )
+            }
         return self._judges[folder], ""
 
     @cached_property
     def _live(self) -> defaultdict[tuple[int, int], set[int]]:
-        """Round and incarnation → the versions that answered there: of a solver of its own round, the one that verified.
-        Past versions in a league did not, and in flight an answer may be of newer weights than the verdict."""
+        """Round and incarnation → the versions that answered there: of a solver of its own round,
+        the one that verified. Past versions in a league did not, and in flight an answer may be of
+        newer weights than the verdict."""
         found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for row in [] if self._cfg.schedule.in_flight else self._records.played(SOLVER):
-            if row["kind"] == ATTEMPT and not row["past"] and (version := row["policy_version_max"] or -1) >= 0:
+            if (
+                row["kind"] == ATTEMPT
+                and not row["past"]
+                and (version := row["policy_version_max"] or -1) >= 0
+            ):
                 found[row["round"], row["incarnation"]].add(version)
         return found
 
@@ -227,7 +289,10 @@ class Verdicts:
         block = self._records.block(file)
         self._read({document.id for found in block for document in found.episode.documents})
         episodes = [
-            replace(found.episode, documents=[self._documents[document.id] for document in found.episode.documents])
+            replace(
+                found.episode,
+                documents=[self._documents[document.id] for document in found.episode.documents],
+            )
             for found in block
         ]
         verdicts, _ = judge.verify(episodes, [self._records.asked(found) for found in block])
@@ -243,4 +308,9 @@ class Verdicts:
                 left.discard(passage.document.id)
             if not left:
                 return
-        hold(not left, "a run's corpus has the documents that it found", min(left, default=""), f"restore {path}")
+        hold(
+            not left,
+            "a run's corpus has the documents that it found",
+            min(left, default=""),
+            f"restore {path}",
+        )

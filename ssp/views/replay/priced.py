@@ -1,5 +1,6 @@
-"""An episode on record, parsed and priced again, and its row of the ledger beside it. No judge is asked: where its word is
-needed and no exact match gives it, both words are tried, and the record must agree with one."""
+"""An episode on record, parsed and priced again, and its row of the ledger beside it. No judge is
+asked: where its word is needed and no exact match gives it, both words are tried, and the record
+must agree with one."""
 
 from __future__ import annotations
 
@@ -30,10 +31,14 @@ if TYPE_CHECKING:
 
 
 def check(
-    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase, entry: dict[str, Any], game: dict[str, Any]
+    episode: Episode,
+    cfg: Config,
+    tokenizer: PreTrainedTokenizerBase,
+    entry: dict[str, Any],
+    game: dict[str, Any],
 ) -> list[Result]:
-    """The comparisons that the record allows; of a void its text and its row. Without a row in the ledger there is no
-    outcome and no reward to compare."""
+    """The comparisons that the record allows; of a void its text and its row. Without a row in the
+    ledger there is no outcome and no reward to compare."""
     results = [_text(episode, tokenizer)]
     if episode.outcome is not Outcome.VOID and not cfg.block(episode.role).agent:
         final, queries = _parsed(episode, cfg, tokenizer)
@@ -44,7 +49,9 @@ def check(
     return [*results, *_row(episode, cfg, entry, game)] if entry else results
 
 
-def _row(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> list[Result]:
+def _row(
+    episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]
+) -> list[Result]:
     """What the ledger says of the episode beside what follows from its file and its state."""
     state, log = State(entry["state"]), episode.log
     settled = state.final or state is State.QUEUED
@@ -59,7 +66,10 @@ def _row(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, A
     versions = compared("versions", recorded, (log.version_min, log.version_max))
     if state is State.VOIDED and recorded == (None, None):
         versions = untold("versions", f"it was void before they were noted: {entry['cause']}")
-    reward, kind = entry["reward"], cfg.block(PROPOSER if episode.role == PROPOSER else SOLVER).reward
+    reward, kind = (
+        entry["reward"],
+        cfg.block(PROPOSER if episode.role == PROPOSER else SOLVER).reward,
+    )
     if not _due(state, cfg, entry, game):
         priced = compared("reward", reward, None)
     elif own.sealed(kind):
@@ -100,7 +110,8 @@ def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any])
 
 
 def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Result:
-    """The transcript beside what the ids say; where they differ, the first token that says something else."""
+    """The transcript beside what the ids say; where they differ, the first token that says
+    something else."""
     ids = episode.log.ids
     now = decode(tokenizer, ids)
     if now == episode.text:
@@ -127,13 +138,18 @@ def golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
 
 
 def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
-    """What the episode earns now; two values when that depends on a judge's word that is not on record."""
+    """What the episode earns now; two values when that depends on a judge's word that is not on
+    record."""
     if episode.role == PROPOSER:
         if game["verdict"] == "rejected":
             return [cfg.proposer.invalid_reward]
         if game["win_rate"] is None:  # no reward follows from what is on record
             return []
-        facts = {"question": game["question"], "target": game["target"], "searches": len(episode.queries)}
+        facts = {
+            "question": game["question"],
+            "target": game["target"],
+            "searches": len(episode.queries),
+        }
         return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer, facts)]
     if episode.final is None:
         return [cfg.solver.invalid_reward]
@@ -144,9 +160,12 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
     return [score(*asked, Grade(word), observed)[0] for word in words]
 
 
-def _parsed(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase) -> tuple[str | None, list[str]]:
-    """The last turn's result, and what the turns asked for, from their own ids; less what nobody was to search: what a
-    policy asks itself, and the last turn's queries where an episode ends with them."""
+def _parsed(
+    episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase
+) -> tuple[str | None, list[str]]:
+    """The last turn's result, and what the turns asked for, from their own ids; less what nobody
+    was to search: what a policy asks itself, and the last turn's queries where an episode ends with
+    them."""
     role = PROPOSER if episode.role == PROPOSER else SOLVER
     protocol = build.protocol(cfg, role)
     written = (int(Kind.MODEL), int(Kind.RECALLED))

@@ -1,5 +1,6 @@
-"""The rollout along a record: an engine, a search and a renderer that give what is in the log. Turns end where the rollout's
-own stops and limits end them, and observations are framed and encoded anew: ids, mask, drops and the end are made again."""
+"""The rollout along a record: an engine, a search and a renderer that give what is in the log.
+Turns end where the rollout's own stops and limits end them, and observations are framed and encoded
+anew: ids, mask, drops and the end are made again."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,17 +16,21 @@ from ssp.search.known import MISSING
 
 
 def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -> Episode:
-    """The episode that the rollout makes of `task` when the policy writes and the search finds what is on record. A search
-    that is not on record ends it as `tokens` when the record ended so (what it found did not fit), else void."""
+    """The episode that the rollout makes of `task` when the policy writes and the search finds what
+    is on record. A search that is not on record ends it as `tokens` when the record ended so (what
+    it found did not fit), else void."""
     tape = _Tape(record)
-    (episode,), _ = rollout(tape, _Framed(renderer, tape), tape, [task], replace(settings, tools=tape))
+    (episode,), _ = rollout(
+        tape, _Framed(renderer, tape), tape, [task], replace(settings, tools=tape)
+    )
     if episode.cause == MISSING and record.stopped == "tokens":
         episode.outcome, episode.cause, episode.stopped = None, "", "tokens"
     return episode
 
 
 class _Tape:
-    """A lock-step engine, a search and tools over one episode's record. `at`: the token that comes next."""
+    """A lock-step engine, a search and tools over one episode's record. `at`: the token that comes
+    next."""
 
     def __init__(self, record: Episode) -> None:
         self.version = record.log.version_max
@@ -42,12 +47,18 @@ class _Tape:
     def close(self, slots: list[int]) -> None:
         """Nothing to forget."""
 
-    def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+    def step(
+        self, slots: list[int], pending: list[list[int]], samplings: Sampling
+    ) -> list[Generation]:
         """The next turn of the log, up to what ends a turn."""
         log, words = self.log, samplings.stop_words
         self.at, self._asked = self.unread, self._answered
         start, stopped = self.at, False
-        while self.at < len(log) and log.versions[self.at] >= 0 and self.at - start < samplings.max_tokens:
+        while (
+            self.at < len(log)
+            and log.versions[self.at] >= 0
+            and self.at - start < samplings.max_tokens
+        ):
             self.at += 1
             last = log.ids[self.at - 1]
             recent = slice(start if words is None else max(start, self.at - words.window), self.at)
@@ -56,12 +67,19 @@ class _Tape:
                 stopped = True
                 break
         drawn = slice(start, self.at)
-        return [Generation(log.ids[drawn], log.logprobs[drawn], self.version, stopped, log.versions[drawn])]
+        return [
+            Generation(
+                log.ids[drawn], log.logprobs[drawn], self.version, stopped, log.versions[drawn]
+            )
+        ]
 
     @property
     def unread(self) -> int:
         """Where the policy's next token stands, or the log's end."""
-        return next((at for at in range(self.at, len(self.log)) if self.log.versions[at] >= 0), len(self.log))
+        return next(
+            (at for at in range(self.at, len(self.log)) if self.log.versions[at] >= 0),
+            len(self.log),
+        )
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """The documents that were shown, by id. Fault `not_recorded` past the record's end."""
@@ -71,8 +89,10 @@ class _Tape:
         return [self._documents(place) for place in found if place is not None]
 
     def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
-        """The documents that a call of a tool gave, by id; of what a tool said of a mistake none."""
-        places = {one.call: self._places(one.call) for one in asked}  # of the same call twice, one after the other
+        """The documents that a call of a tool gave, by id; of what a tool said of a mistake
+        none."""
+        # of the same call twice, one after the other
+        places = {one.call: self._places(one.call) for one in asked}
         found = [next(places[one.call], None) for one in asked]
         return [Fault(MISSING) if place is None else self._documents(place) for place in found]
 
@@ -89,7 +109,8 @@ class _Tape:
 
 
 class _Framed(Renderer):
-    """`renderer`, whose observations say what stands in the log; of their documents nothing but the ids is known."""
+    """`renderer`, whose observations say what stands in the log; of their documents nothing but the
+    ids is known."""
 
     def __init__(self, renderer: Renderer, tape: _Tape) -> None:
         self.__dict__ |= renderer.__dict__

@@ -1,4 +1,5 @@
-"""This folder's tokenizer: tokenizer.json as it stands, no word splitting of the model's architecture."""
+"""This folder's tokenizer: tokenizer.json as it stands, no word splitting of the model's
+architecture."""
 
 from transformers import PreTrainedTokenizerFast
 

@@ -1,0 +1,156 @@
+"""Requests of a chat client, checked and read: messages, tools and stop strings as a policy takes them."""
+
+import json
+import re
+from typing import Any
+
+from ssp.game.protocols.calls import call_of
+from ssp.game.protocols.template import Message
+
+MODEL = "policy"
+"""What the model is called at the endpoint."""
+
+
+CALL = '\n<tool_call>\n{{"name": {}, "arguments": {}}}\n</tool_call>'
+
+
+CALLED = re.compile(r"\s*<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+
+
+ROLES = {"developer": "system", "function": "tool"}
+
+
+_TAKEN = (
+    "model messages prompt tools tool_choice parallel_tool_calls stop max_tokens"
+    " max_completion_tokens"
+)
+
+
+_OURS = (
+    "temperature top_p top_k min_p seed frequency_penalty presence_penalty repetition_penalty"
+    " reasoning_effort"
+)
+
+
+_UNHEARD = (
+    "verbosity user metadata store service_tier safety_identifier prompt_cache_key"
+    " prompt_cache_retention"
+)
+
+
+KNOWN = {*_TAKEN.split(), *_OURS.split(), *_UNHEARD.split()}
+"""What a request may name: what is done, what is the run's whatever is asked for, and what changes
+no answer."""
+
+
+USUAL = {"n": 1, "best_of": 1, "response_format": {"type": "text"}, "modalities": ["text"]}
+
+
+MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
+
+
+class Refused(Exception):
+    """What a client is told of a request that cannot be done."""
+
+
+def check(body: object) -> None:
+    """Refused, by name, for a request that asks for what cannot be done here."""
+    if not isinstance(body, dict) or body.get("model") != MODEL:
+        raise Refused(f"a request is an object with model={MODEL}")
+    odd = [
+        name
+        for name, value in body.items()
+        if name not in KNOWN and value and value != USUAL.get(name)
+    ]
+    if odd:
+        raise Refused(f"{', '.join(odd)}: not done here, so leave it out")
+    if body.get("tool_choice") not in (None, "auto", "none"):
+        raise Refused("tool_choice is auto or none, since what a policy writes is its own")
+
+
+def tools_of(body: dict[str, Any]) -> list[Any]:
+    tools = body.get("tools") or []
+    named = isinstance(tools, list) and all(
+        isinstance(tool, dict) and _name(tool.get("function")) for tool in tools
+    )
+    if not named:
+        raise Refused("tools is a list of functions with names")
+    return list(tools)
+
+
+def _name(function: object) -> str:
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def plain(message: dict[str, Any]) -> Message:
+    """A message as role and text; its calls as a policy writes them."""
+    if odd := [name for name, value in message.items() if value and name not in MESSAGE]:
+        raise Refused(
+            f"{', '.join(odd)} of a message: a policy reads texts and calls of tools alone"
+        )
+    content, called = message.get("content") or "", message.get("tool_calls") or []
+    if isinstance(content, list):
+        content = "".join(map(_part, content))
+    role = ROLES.get(str(message.get("role")), str(message.get("role")))
+    if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
+        raise Refused("a message has the role system, user, assistant or tool, and a text")
+    for call in called if isinstance(called, list) else [called]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not _name(function):
+            raise Refused("tool_calls of a message are calls of functions with names")
+        content += CALL.format(
+            json.dumps(_name(function)), _orderly(function.get("arguments") or "{}")
+        )
+    return {"role": role, "content": content}
+
+
+def _part(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    if not isinstance(text, str):
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        raise Refused(f"a message holds a part of the type {kind}: a policy reads texts alone")
+    return text
+
+
+def _orderly(arguments: object) -> str:
+    """JSON text in one form: clients read it and write it anew."""
+    try:
+        return json.dumps(json.loads(str(arguments)), ensure_ascii=False, sort_keys=True)
+    except (ValueError, RecursionError):
+        return str(arguments)
+
+
+def canon(message: Message) -> str:
+    """What two messages have in common that say the same."""
+    return json.dumps([message["role"], " ".join(message["content"].split())])
+
+
+def stops_of(body: dict[str, Any]) -> list[str]:
+    given = body.get("stop") or []
+    stops = [given] if isinstance(given, str) else given
+    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise Refused("stop is a text, or a list of texts")
+    return stops
+
+
+def parsed(turn: str, body: dict[str, Any], id: str) -> tuple[str, list[dict[str, Any]]]:
+    """What a client gets of a turn: its text up to a stop string, and its calls, named from `id` on
+    (none where that is empty); calls that cannot be read stay text."""
+    text = turn[
+        : min([at for stop in stops_of(body) if (at := turn.find(stop)) >= 0], default=len(turn))
+    ]
+    calls = []
+    for number, found in enumerate(CALLED.findall(text) if id else ()):
+        try:
+            call = json.loads(found)
+            given = call.get("arguments") or {}
+            (told,) = call_of(
+                str(call["name"]), json.loads(given) if isinstance(given, str) else given
+            )
+        except (ValueError, KeyError, RecursionError):
+            return text, []
+        function = {"name": told.tool, "arguments": told.text}
+        calls.append({"id": f"{id}-{number}", "type": "function", "function": function})
+    most = 1 if body.get("parallel_tool_calls") is False else len(calls)
+    return (CALLED.sub("", text) if calls else text), calls[:most]
