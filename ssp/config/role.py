@@ -16,8 +16,7 @@ from ssp.config.fields import INF, choice, number
 class SimulatedConfig:
     """Turns without a model (engine.kind=scripted or simulated). A turn's tokens are lognormal with
     the mean `tokens` (0: as few as the protocol allows), at most `limits.turn_tokens`. A simulated
-    decode step
-    takes `step_ms` milliseconds, and 7/600 of it more for each sequence that runs."""
+    decode step takes `step_ms` milliseconds, and 7/600 of it more for each sequence that runs."""
 
     tokens: float = number(0.0, 0)
     sigma: ClassVar[float] = 0.8
@@ -233,12 +232,11 @@ class RoleConfig:
     `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded
     model. `policy`: own, shared (both roles play and train one set of weights), or frozen.
     `template`: how prompts are laid out: plain, chatml, llama3, tokenizer (the model's own chat
-    template), or "" (the protocol's own way). `batch`: questions a round.
-    `reward`: for the proposer a kind of docs/rewards.md, for the solver a name there, for both your
-    own function; it gets `reward_options`. Of a proposer one may be `guide`: who scores a valid
-    question from 0
-    to 1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure
-    it is), FILE.py:NAME. `invalid_reward`: of an invalid question, or an attempt without an answer.
+    template), or "" (the protocol's own way). `batch`: questions a round. `reward`: for the
+    proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
+    gets `reward_options`. Of a proposer one may be `guide`: who scores a valid question from 0 to
+    1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure it
+    is), FILE.py:NAME. `invalid_reward`: of an invalid question, or an attempt without an answer.
     `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean,
     of reinforce_running the fading mean of earlier batches, of reinforce_none 0. `lam` (gae)
     discounts a policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in
@@ -249,9 +247,8 @@ class RoleConfig:
     `tools`: what a policy may call (docs/agents.md): search, read, your own function
     (FILE.py:NAME), those of an MCP server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all
     episodes of a player share. `agent`, of the solver: code that plays in the loop's place
-    (FILE.py:NAME, or command:PROGRAM).
-    Up to step `warmup_steps` only this role learns; after step `freeze_after` (0 = never) it learns
-    no more."""
+    (FILE.py:NAME, or command:PROGRAM). Up to step `warmup_steps` only this role learns; after step
+    `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
     policy: str = choice("own", "own shared frozen")

@@ -110,11 +110,10 @@ class GameConfig:
 
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets,
     in at most `resample_attempts` extra proposer batches, until the share `resample_min_valid` of
-    the slots is valid; resample_all trains the rejected ones too. replay and
-    replay_reset: earlier questions of a pool of 4096; replay_reset
-    empties the pool every ten rounds.
-    `refill`: batches of each role that are played at most for one, until `solver.batch` questions
-    have attempts with two different rewards (1 = no refill)."""
+    the slots is valid; resample_all trains the rejected ones too. replay and replay_reset: earlier
+    questions of a pool of 4096; replay_reset empties the pool every ten rounds. `refill`: batches
+    of each role that are played at most for one, until `solver.batch` questions have attempts with
+    two different rewards (1 = no refill)."""
 
     questions: str = choice("proposer", "proposer dataset bank")
     proposals: int = number(1, 1, 64)
@@ -285,10 +284,9 @@ class OnlineConfig:
 class WarmupConfig:
     """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`,
     and by `ssp train` before the game. `data`: traces (a jsonl file, or world:english), or a run's
-    folder, whose good
-    episodes are learned ("" = no warm start). `epochs`: passes at most; it ends when the held-out
-    nats a token have not fallen since the pass before. `batch`: episodes an update. `lr`: its rate
-    (0 = `solver.learner.lr`)."""
+    folder, whose good episodes are learned ("" = no warm start). `epochs`: passes at most; it ends
+    when the held-out nats a token have not fallen since the pass before. `batch`: episodes an
+    update. `lr`: its rate (0 = `solver.learner.lr`)."""
 
     data: str = ""
     epochs: int = number(1, 1)

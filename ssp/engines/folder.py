@@ -101,8 +101,7 @@ class ModelFolder:
         """A folder in which vLLM and transformers find this model too, while the context lives.
 
         It is `path` itself where nothing in it misleads them, else a temporary one, with links to
-        the
-        files that count."""
+        the files that count."""
         lying = {file.name for file in self.path.glob("*.safetensors")}
         renamed = [name for name, place in self.places.items() if place.name != name]
         if self._as_declared and not renamed and lying == {file.name for file in self.files}:

@@ -249,8 +249,8 @@ def natural(protocol: str) -> bool:
 
 def proposals_can_be_checked(cfg: Config) -> None:
     """The referee's settings matter where somebody proposes: its rules exist, each once; evidence
-    has
-    a verifier (law 6), and speaks its language; the searches that a question needs are allowed."""
+    has a verifier (law 6), and speaks its language; the searches that a question needs are
+    allowed."""
     if PROPOSER not in cfg.roles:
         return
     for rule in cfg.referee.rules:

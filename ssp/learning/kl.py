@@ -9,9 +9,8 @@ Those over whole next-token distributions (log-softmax), exact, or exact on k to
 tail: p was drawn from `behaviour`, s = pi(p) / behaviour(p) corrects for that, without gradient.
 Source: EMA-PG. The published top-k loss has the right value but not the right gradient: it differs
 by +grad of pi's mass on the top k (reverse) or of pi's mass off it (forward). With `_paper` behind
-its name an estimator is that loss; else it drops the
-surplus term, so that value and gradient are the true KL's at every k and for every set that does
-not depend on p."""
+its name an estimator is that loss; else it drops the surplus term, so that value and gradient are
+the true KL's at every k and for every set that does not depend on p."""
 
 from collections.abc import Callable
 from functools import partial

@@ -25,19 +25,14 @@ class Scored:
     """One scored episode, as an estimator sees it.
 
     `group`: the same number for the episodes that share a baseline. `expected`: how many episodes
-    the
-    group was to have, voids among them. `turns`: what each turn earned, in all `reward`; empty
-    where only
-    the sum is known. `tokens`: the policy's tokens of each turn. `baseline`: what the greedy answer
-    to the
-    same question earned, NaN where that is void, None where there is none.
+    the group was to have, voids among them. `turns`: what each turn earned, in all `reward`; empty
+    where only the sum is known. `tokens`: the policy's tokens of each turn. `baseline`: what the
+    greedy answer to the same question earned, NaN where that is void, None where there is none.
 
     The rest is what an estimator may compare by: `question`, `asked` (what the row asked for, as
-    its number
-    of searches), `peers` (how many episodes of the batch were asked for the same and have the same
-    grader,
-    voids among them), `source` (the row's), and `grader` (the version that graded; law 4: one a
-    group)."""
+    its number of searches), `peers` (how many episodes of the batch were asked for the same and
+    have the same grader, voids among them), `source` (the row's), and `grader` (the version that
+    graded; law 4: one a group)."""
 
     reward: float
     group: int

@@ -1,9 +1,8 @@
 """One learner step as the coordinator sees it: staleness, update, publication, commit. Refuses to
 know the algorithm.
 
-Promises that nothing older than its bound is trained, that `trained`
-is written only after the update returned, and that roles which share a policy get one update and
-one publication a round."""
+Promises that nothing older than its bound is trained, that `trained` is written only after the
+update returned, and that roles which share a policy get one update and one publication a round."""
 
 from collections.abc import Mapping
 

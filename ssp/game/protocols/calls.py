@@ -70,8 +70,7 @@ DEEPEST = 32
 
 def split(text: str, form: str) -> tuple[str, ...]:
     """The queries in a search tag. `form`: text (all of it is one), list (a JSON list, or one), or
-    how
-    a call is written, with the hole {query}: what stands in its place."""
+    how a call is written, with the hole {query}: what stands in its place."""
     if HOLE in form:
         before, _, after = (part.strip() for part in form.partition(HOLE))
         call = text.strip()

@@ -1,10 +1,9 @@
 """What an advantage estimator is.
 
 It turns the scored episodes of a round into credits, one number an episode or one a turn, in the
-coordinator
-and without torch; or it drops those that teach nothing. `advantages` puts credits on a batch's
-tokens. An estimator that reads tokens or a critic's values has `advantages` alone, which the
-learner calls."""
+coordinator and without torch; or it drops those that teach nothing. `advantages` puts credits on a
+batch's tokens. An estimator that reads tokens or a critic's values has `advantages` alone, which
+the learner calls."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From credits to tokens, and the steps that estimators over tokens share.
 
 Void rows (law 2) neither get an advantage nor enter anyone's mean or spread. A position that is not
-a model
-token has advantage 0 and is no step of time (law 1): observations are skipped, not counted."""
+a model token has advantage 0 and is no step of time (law 1): observations are skipped, not
+counted."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
