@@ -7,20 +7,16 @@ file is read once a process, and that workers find it wherever they run: `locate
 absolute. Code that was sealed, because the configuration of a run that is looked at names it, is
 never found. Refuses to know what the code is for."""
 
-import functools
 import hashlib
-import importlib
 import shlex
-import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
+from ssp.base.places import find, is_file_place, is_own
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
 from ssp.config import tables
@@ -28,12 +24,6 @@ from ssp.config.schema import Config
 
 KEYS = ("algorithm", "loss", "reward", "agent")
 """Settings of a role block that may name a place."""
-
-
-def is_own(value: str) -> bool:
-    """Whether `value` is a place: no name that is built in has a colon."""
-    place, _, name = value.partition(":")
-    return bool(place and name)
 
 
 def seal(block: dict[str, Any]) -> None:
@@ -50,43 +40,6 @@ def seal(block: dict[str, Any]) -> None:
         block["tools"] = [
             f"{SEALED}{tool}" if ":" in str(tool) or "." in str(tool) else tool for tool in tools
         ]
-
-
-def find(value: str, what: str, example: str) -> Any:
-    """What stands at the place `value`. `what` it is to be, for the message, and an `example` of
-    its first line. InputError when there is no such file, module or name, and for whatever the
-    module raises while it is read."""
-    rule = "code that a run's own config.yaml names runs only when it is trusted"
-    hold(
-        not sealed(value), rule, value.removeprefix(SEALED), "read that code, then add --trust-code"
-    )
-    place, _, path = value.partition(":")
-    rule = f"{what} is at the place that its setting names"
-    hold(is_own(value), rule, value, "write FILE.py:NAME or package.module:name")
-    try:
-        found: Any = (
-            _file(Path(place).expanduser().absolute())
-            if _is_file(place)
-            else importlib.import_module(place)
-        )
-        for step in path.split("."):
-            found = getattr(found, step)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever a user's module raises
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        line = (
-            f" (line {where.lineno})"
-            if _is_file(place) and Path(where.filename).name == Path(place).name
-            else ""
-        )
-        step_ = f"write `{example}` there, or correct the place"
-        if not _is_file(place):
-            step_ += (
-                "; a module's folder is on PYTHONPATH, and its file is named as my_file.py:name"
-            )
-        raise InputError(rule, f"{value}: {type(error).__name__}: {error}{line}", step_) from error
-    return found
 
 
 def says(value: str, attribute: str) -> Any:
@@ -108,7 +61,7 @@ def saying(attribute: str) -> str:
 def title(value: str) -> str:
     """A place without folders, as it is recorded: the same wherever the file lies."""
     place, _, name = value.partition(":")
-    return f"{Path(place).name if _is_file(place) else place}:{name}"
+    return f"{Path(place).name if is_file_place(place) else place}:{name}"
 
 
 def locate(cfg: Config) -> None:
@@ -126,7 +79,9 @@ def locate(cfg: Config) -> None:
 
 def _located(value: str) -> str:
     place, colon, name = value.partition(":")
-    return f"{Path(place).expanduser().absolute()}:{name}" if colon and _is_file(place) else value
+    return (
+        f"{Path(place).expanduser().absolute()}:{name}" if colon and is_file_place(place) else value
+    )
 
 
 def prints(cfg: Config) -> dict[str, str]:
@@ -185,7 +140,7 @@ def _files(value: str) -> list[Path]:
     if place in ("command", "mcp"):
         words = shlex.split(rest.removeprefix("stdio:"))
         return [path for path in map(Path, words) if path.is_file()]
-    if _is_file(place):
+    if is_file_place(place):
         return [Path(place).expanduser()]
     with suppress(ImportError, ValueError):
         spec = find_spec(place)
@@ -203,29 +158,3 @@ def mark(cfg: Config) -> dict[str, dict[str, str]]:
     package's."""
     code = prints(cfg)
     return {"own": code} if code else {}
-
-
-def _is_file(place: str) -> bool:
-    return place.endswith(".py")
-
-
-@functools.cache
-def _file(path: Path) -> ModuleType:
-    """The module in this file, read once, under a name that no other file's has."""
-    hold(
-        path.is_file(),
-        "a file of your own code exists",
-        path,
-        "check the path: it counts from the working folder",
-    )
-    name = f"ssp_own_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    spec = spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module

@@ -7,7 +7,9 @@ Refuses to read files and to judge values."""
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.gamespec import GameSpec
+from ssp.config import games
 from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
 from ssp.config.fields import choice, number
 from ssp.config.role import RoleConfig
@@ -105,8 +107,10 @@ class HealthConfig:
 
 @dataclass
 class GameConfig:
-    """`questions`: who asks: proposer, or dataset or bank (from `data.questions`). `attempts`: the
-    solver's at each question. `proposals`: questions that the proposer asks about one target.
+    """`kind`: which game is played (docs/game.md): duel, given, self-search, or your own
+    (FILE.py:NAME); "" is duel, or given where the questions are. `questions`: who asks: proposer,
+    or dataset or bank (from `data.questions`). `attempts`: the solver's at each question.
+    `proposals`: questions that the proposer asks about one target.
 
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets,
     in at most `resample_attempts` extra proposer batches, until the share `resample_min_valid` of
@@ -115,6 +119,7 @@ class GameConfig:
     of each role that are played at most for one, until `solver.batch` questions have attempts with
     two different rewards (1 = no refill)."""
 
+    kind: str = ""
     questions: str = choice("proposer", "proposer dataset bank")
     proposals: int = number(1, 1, 64)
     attempts: int = number(6, 1)
@@ -383,11 +388,16 @@ class Config:
             self.solver.engine.longest = max(longest, proof, self.proposer.limits.longest)  # type: ignore[misc]
 
     @property
+    def spec(self) -> GameSpec:
+        """The game that is played."""
+        return games.find(games.kind(self.game.kind, self.game.questions))
+
+    @property
     def roles(self) -> tuple[str, ...]:
-        """Who plays and learns: without the proposer where the questions are given (a data set, a
-        bank)."""
-        return ROLES if self.game.questions == "proposer" else (SOLVER,)
+        """Who plays and learns, in the order of their steps."""
+        return self.spec.roles
 
     def block(self, role: str) -> RoleConfig:
         """The block of one role."""
-        return {PROPOSER: self.proposer, SOLVER: self.solver}[role]
+        block: RoleConfig = getattr(self, role)
+        return block

@@ -13,6 +13,7 @@ import time
 
 from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
+from ssp.base.played import Game
 from ssp.config.crews import bound, learners, learns, queue_budget
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
@@ -24,7 +25,7 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
-from ssp.selfplay.records import Game, TrainBatch
+from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue

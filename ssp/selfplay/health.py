@@ -13,8 +13,8 @@ from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import SspError
+from ssp.base.played import Game
 from ssp.config.schema import Config, HealthConfig
-from ssp.selfplay.records import Game
 
 REMEMBERED = 50
 """Gradient norms whose median is the normal one."""

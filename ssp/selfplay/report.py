@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome
+from ssp.base.played import Brief, Game
 from ssp.game.world.files import Oracle
-from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.settle import Round, all_played
 from ssp.telemetry.clock import Clock
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.base.played import Brief, Game, Ref
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.crews import learns
 from ssp.config.schema import Config
@@ -16,7 +17,7 @@ from ssp.game.rewards import proposer as proposer_rewards
 from ssp.learning.samples import Sample
 from ssp.learning.scored import Credit, Scored
 from ssp.selfplay.credit import Credits
-from ssp.selfplay.records import Brief, Game, Match, Published, Ref, TrainBatch
+from ssp.selfplay.records import Match, Published, TrainBatch
 from ssp.telemetry.clock import Clock
 
 TOO_FEW = "too_few_attempts"

@@ -27,6 +27,7 @@ from ssp.base.episode import (
     Verdict,
 )
 from ssp.base.errors import Fault, SspError
+from ssp.base.played import Block, Brief, Game
 from ssp.base.seeds import derive
 from ssp.config import crews
 from ssp.config.schema import Config
@@ -35,7 +36,7 @@ from ssp.learning import algorithms
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
-from ssp.selfplay.records import Block, Brief, Game, Match, PlayOrder, Published
+from ssp.selfplay.records import Match, PlayOrder, Published
 from ssp.selfplay.versions import LOST, WeightStore
 from ssp.telemetry.clock import Clock
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from ssp.base.episode import GIVEN, REPLAYED, SOLVER
 from ssp.base.errors import InvariantError, hold
+from ssp.base.played import Game
 from ssp.base.seeds import generator
 from ssp.config.schema import GameConfig
-from ssp.selfplay.records import Game
 
 RESAMPLED = ("resample", "resample_all")
 """Values of `game.batch` that ask about further targets."""

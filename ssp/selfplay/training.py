@@ -7,11 +7,12 @@ update returned, and that roles which share a policy get one update and one publ
 from collections.abc import Mapping
 
 from ssp.base.episode import State
+from ssp.base.played import Ref
 from ssp.config.crews import bound, learners, learns
 from ssp.config.schema import Config
 from ssp.learning.samples import Sample
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.records import Published, Ref, TrainBatch
+from ssp.selfplay.records import Published, TrainBatch
 from ssp.selfplay.versions import ANCHORS, WeightStore
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ssp.base.errors import Fault, hold
+from ssp.base.played import Ref
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Players
-from ssp.selfplay.records import Published, Ref
+from ssp.selfplay.records import Published
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.loader import spare
 from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Place

@@ -8,9 +8,9 @@ import pytest
 
 from ssp.base.episode import PROPOSER, Episode
 from ssp.base.errors import InputError, InvariantError
+from ssp.base.played import Brief, Game
 from ssp.config.role import RoleConfig
 from ssp.game.rewards import proposer
-from ssp.selfplay.records import Brief, Game
 from ssp.selfplay.settings import load
 from ssp.selfplay.settle import settle
 

@@ -23,6 +23,7 @@ import pytest
 from ssp.base.crew import Around, Call, Crew
 from ssp.base.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.base.errors import Fault
+from ssp.base.played import Block, Brief, Game
 from ssp.base.seeds import generator
 from ssp.config import crews
 from ssp.config.crews import learners
@@ -38,7 +39,6 @@ from ssp.search.shard import Shard, in_memory
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
-from ssp.selfplay.records import Block, Brief, Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.workers import build

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ssp.base.played import Game
 from ssp.config.schema import GameConfig
 from ssp.selfplay import targets as batches
-from ssp.selfplay.records import Game
 from ssp.selfplay.targets import Batches, Item, Targets
 from tests.blocks import made
 

@@ -19,13 +19,14 @@ from fakes import MODEL, FakeLearner, Stage, config, world
 from ssp.base.crew import Around, Call, Crew, LocalCrew
 from ssp.base.episode import Episode, Grade, Task, Verdict
 from ssp.base.errors import Fault
+from ssp.base.played import Brief
 from ssp.config.crews import learners
 from ssp.record.ledger import HomeLedger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.records import Brief, PlayReport
+from ssp.selfplay.records import PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.transfer.parcel import Place, here

@@ -17,6 +17,7 @@ from fakes import FakeLearner, Sink, Stage, brief, config, game
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
+from ssp.base.played import Game
 from ssp.config.schema import LeagueConfig
 from ssp.engines import ScriptedEngine
 from ssp.record import episodes as transcripts
@@ -25,7 +26,6 @@ from ssp.selfplay.checkpoint import check_resumable
 from ssp.selfplay.league.matchmaker import _again
 from ssp.selfplay.league.payoff import PayoffTable, count
 from ssp.selfplay.league.settings import RULES
-from ssp.selfplay.records import Game
 from ssp.selfplay.report import Report
 from ssp.selfplay.settle import Round
 from ssp.selfplay.targets import Batches

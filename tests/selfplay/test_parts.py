@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
 from ssp.base.errors import Fault, InvariantError
+from ssp.base.played import Brief, Game
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.learning.samples import Sample
 from ssp.selfplay import health
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.health import JunkWatch
-from ssp.selfplay.records import Brief, Game, Published
+from ssp.selfplay.records import Published
 from ssp.selfplay.report import PATIENCE, Report, role_figures
 from ssp.selfplay.settle import Round, settle
 from ssp.selfplay.workers.learner import Learner

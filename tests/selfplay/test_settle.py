@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Outcome
 from ssp.base.errors import InputError, InvariantError
+from ssp.base.played import Game
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
 from ssp.game import settings as game_rules
@@ -21,7 +22,6 @@ from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.credit import Credits
-from ssp.selfplay.records import Game
 from ssp.selfplay.settle import Settled, all_played, settle, spread
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.workers import learner as learner_worker

@@ -13,6 +13,7 @@ from fakes import FaultyCrew, brief, config, on_calls
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, SOLVER, Grade, Outcome, Task, Verdict
 from ssp.base.errors import Fault, SspError, VoidLimit
+from ssp.base.played import Game
 from ssp.config.schema import Config
 from ssp.game import judge
 from ssp.record.ledger import Ledger
@@ -20,7 +21,7 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.admission import VoidGate
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
-from ssp.selfplay.records import Game, PlayReport, Published
+from ssp.selfplay.records import PlayReport, Published
 from ssp.selfplay.stages import Stages
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.versions import WeightStore

@@ -19,6 +19,7 @@ from typing import Any
 
 from ssp.base.crew import LocalCrew
 from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
+from ssp.base.played import Brief
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
 from ssp.capacity.plan.jumping import run_jumping
@@ -34,7 +35,7 @@ from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.records import Brief, PlayOrder, PlayReport
+from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place

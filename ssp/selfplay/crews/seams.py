@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from ssp.base.crew import call
 from ssp.base.episode import Grade, Task, Verdict
+from ssp.base.played import Ref
 from ssp.game.judge import Item
 from ssp.learning.samples import Sample
 from ssp.learning.warmup.taught import Taught
-from ssp.selfplay.records import PlayOrder, PlayReport, Ref
+from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.transfer.broadcast import Call
 from ssp.selfplay.transfer.parcel import Place
 

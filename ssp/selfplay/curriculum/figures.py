@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ssp.base.episode import ATTEMPT, PROPOSAL, PROPOSED, PROPOSER
+from ssp.base.played import Game
 from ssp.config.schema import Config
 from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions.groups import Recent
 from ssp.selfplay.questions.records import VALID
-from ssp.selfplay.records import Game
 
 
 @dataclass(frozen=True)

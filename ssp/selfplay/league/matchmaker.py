@@ -16,6 +16,7 @@ from typing import Any
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError, hold
+from ssp.base.played import Game
 from ssp.config.crews import learns
 from ssp.config.schema import Config
 from ssp.learning import algorithms
@@ -24,7 +25,7 @@ from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.league.league import OTHER, League
 from ssp.selfplay.league.payoff import Result
-from ssp.selfplay.records import Game, Match, Published
+from ssp.selfplay.records import Match, Published
 from ssp.selfplay.settle import Round, right
 from ssp.selfplay.transfer.parcel import FOLDER, Parcel
 from ssp.selfplay.versions import WeightStore

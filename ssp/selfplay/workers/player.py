@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Episode, Task
+from ssp.base.played import Brief
 from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
 from ssp.engines import Engine
 from ssp.engines.base import Sleeper
 from ssp.game.rollout import Search, rollout
 from ssp.record import episodes as transcripts
-from ssp.selfplay.records import Brief, PlayOrder, PlayReport
+from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.transfer.loader import Loader
 from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build

@@ -1,0 +1,258 @@
+"""A game as a declaration: its roles, its stages in their order, and who is paid for what.
+
+A round plays many games, one for each row of the data. In each game a policy may ask a question,
+somebody checks it, policies try to answer it, and somebody grades what they answered. A `GameSpec`
+says all of that as data; `ssp.selfplay` runs it. `game.kind` names one: `duel`, `given`,
+`self-search`, or `FILE.py:NAME` of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ssp.base.episode import Outcome
+from ssp.base.errors import InputError, hold
+from ssp.base.played import Brief, Game
+
+SLOT, ROW, BATCH = "slot", "row", "batch"
+"""What the episodes of a stage are compared within: those of one game, those of all games about one
+row, or all of the round."""
+
+TARGETS, QUESTIONS, DOCUMENTS, NOTHING = "targets", "questions", "documents", "nothing"
+"""What a game's rows are: answers to ask about, questions to answer, passages with a number of
+hops, or nothing."""
+
+Fields = Callable[[Game, int], Mapping[str, str]]
+"""What the prompt of a game's n-th episode of a stage is filled with."""
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What one episode earned.
+
+    `reward`: None where nobody knows it (a void), or where it is `spare`. `outcome` and `cause` say
+    how the episode ended. `spare`: it is counted, but not trained, because another one took its
+    place."""
+
+    outcome: Outcome
+    cause: str = ""
+    reward: float | None = None
+    spare: bool = False
+
+    @staticmethod
+    def void(cause: str) -> Payment:
+        """Nobody knows what the episode earned (law 2)."""
+        return Payment(Outcome.VOID, cause)
+
+
+Payer = Callable[[Any, Game, Brief], Payment]
+"""What an episode of a game earned: of the configuration, the game and the episode."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """Episodes that a role plays.
+
+    `name` is the kind of the episodes. `by`: the role, or several of which `choose` takes one for a
+    game. `prompt`: which prompt of the protocol the role is given, `proposer` or `solver`, or, with
+    a blank in it, a prompt of its own with `{field}` holes. `fields` fills it. `times`: episodes a
+    game, a number or the name of a setting. `when`: whether a game is played at this stage at all.
+    `group`: what the episodes are compared within. `closed`: the policy has no search."""
+
+    name: str
+    by: str | tuple[str, ...]
+    prompt: str
+    fields: Fields
+    times: int | str = 1
+    when: Callable[[Game], bool] | None = None
+    group: str = SLOT
+    choose: Callable[[Game], str] | None = None
+    closed: bool = False
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that play here."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def own_prompt(self) -> bool:
+        """Whether the prompt is a text of the game's own."""
+        return " " in self.prompt
+
+    def role_of(self, game: Game) -> str:
+        """Who plays this game."""
+        if self.choose is not None:
+            return self.choose(game)
+        return self.roles[0]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A referee reads what a stage handed in: the question is valid, rejected by a rule, or
+    void."""
+
+    name: str
+    of: str
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Of the games about one row the best stays: the first with the highest `best`; the others are
+    not tried."""
+
+    name: str
+    best: Callable[[Any, Game], float]
+
+
+@dataclass(frozen=True)
+class Choose:
+    """The games that go on: valid ones, as many as the answering role's batch has, and refills of
+    earlier questions (`game.batch`)."""
+
+    name: str = "chosen"
+
+
+@dataclass(frozen=True)
+class Grading:
+    """A judge decides which episodes of a stage handed in a right answer."""
+
+    name: str
+    of: str
+
+
+Stage = Play | Check | Keep | Choose | Grading
+
+
+@dataclass(frozen=True)
+class Pay:
+    """A role is paid for the episodes of `stage` what `by` says."""
+
+    stage: str
+    by: Payer
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Steps in which only the roles of `learns` learn; the phases of a game follow each other and
+    begin anew."""
+
+    learns: tuple[str, ...]
+    steps: int
+
+
+@dataclass(frozen=True)
+class GameSpec:
+    """One game. `roles` come in the order of their steps. `answers` names the stage whose grades
+    decide how hard a question is, and which an evaluation measures; `asks` the stage that writes
+    the question, "" where questions are given. `rows`: what the games are about. `settings`: keys
+    that lie under the user's own. `played` is False for a declaration that no run can play yet."""
+
+    roles: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    pay: Mapping[str, tuple[Pay, ...]]
+    answers: str
+    asks: str = ""
+    rows: str = TARGETS
+    phases: tuple[Phase, ...] = ()
+    blocks: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+    played: bool = True
+
+    @cached_property
+    def plays(self) -> dict[str, Play]:
+        """The stages in which somebody plays, by name."""
+        return {stage.name: stage for stage in self.stages if isinstance(stage, Play)}
+
+    @property
+    def asking(self) -> Play | None:
+        """The stage that writes questions."""
+        return self.plays.get(self.asks)
+
+    @property
+    def answering(self) -> Play:
+        """The stage that is measured."""
+        return self.plays[self.answers]
+
+    @property
+    def asker(self) -> str:
+        """The role that writes questions, "" for nobody."""
+        return self.asking.roles[0] if self.asking is not None else ""
+
+    @property
+    def answerer(self) -> str:
+        """The role that is measured."""
+        return self.answering.roles[0]
+
+    @cached_property
+    def before(self) -> tuple[Stage, ...]:
+        """The stages up to the choice of what goes on."""
+        return self.stages[: self._choice]
+
+    @cached_property
+    def after(self) -> tuple[Stage, ...]:
+        """The stages of what goes on."""
+        return self.stages[self._choice + 1 :]
+
+    @property
+    def role_blocks(self) -> tuple[str, ...]:
+        """The blocks of settings that the configuration has, one for each role."""
+        return self.blocks or self.roles
+
+    @property
+    def _choice(self) -> int:
+        return next(at for at, stage in enumerate(self.stages) if isinstance(stage, Choose))
+
+    def payer(self, stage: str) -> Payer | None:
+        """Who says what the episodes of a stage earned; None where nobody is paid for them."""
+        for pays in self.pay.values():
+            for pay in pays:
+                if pay.stage == stage:
+                    return pay.by
+        return None
+
+    def learns(self, role: str, step: int) -> bool:
+        """Whether the phase of `step` (from 1 on) lets `role` learn."""
+        if not self.phases:
+            return True
+        at = (step - 1) % sum(phase.steps for phase in self.phases)
+        for phase in self.phases:
+            if at < phase.steps:
+                return role in phase.learns
+            at -= phase.steps
+        return False
+
+
+def check(spec: object, place: str) -> GameSpec:
+    """`spec`, when it is a game that can be run. InputError names what is wrong with the
+    declaration at `place`."""
+    if not isinstance(spec, GameSpec):
+        found = f"{place}: {type(spec).__name__}"
+        raise InputError("a game is a GameSpec", found, "write GAME = GameSpec(...) there")
+    names = [stage.name for stage in spec.stages]
+    plays = [stage for stage in spec.stages if isinstance(stage, Play)]
+    known = {stage.name for stage in plays}
+    paid = {pay.stage for pays in spec.pay.values() for pay in pays}
+    chosen = [stage for stage in spec.stages if isinstance(stage, Choose)]
+    rules = {
+        "each stage of a game has a name of its own": len(set(names)) == len(names),
+        "each role of a game is a word": all(role.isidentifier() for role in spec.roles),
+        "each role of a game is named once": len(set(spec.roles)) == len(spec.roles),
+        "who plays in a game is one of its roles": all(
+            role in spec.roles for play in plays for role in play.roles
+        ),
+        "each role of a game plays in one stage at least": all(
+            any(role in play.roles for play in plays) for role in spec.roles
+        ),
+        "a game has one Choose": len(chosen) == 1,
+        "a game is paid by its stages": paid <= known and set(spec.pay) <= set(spec.roles),
+        "answers and asks name stages that are played": spec.answers in known
+        and (spec.asks in known or not spec.asks),
+        "what is checked or graded is a stage that is played": all(
+            stage.of in known for stage in spec.stages if isinstance(stage, Check | Grading)
+        ),
+    }
+    for rule, holds in rules.items():
+        hold(holds, rule, place, "correct the declaration")
+    return spec

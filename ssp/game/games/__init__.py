@@ -1,0 +1,1 @@
+"""The games that ship, a file each: `GAME` in it is the declaration."""
