@@ -14,7 +14,7 @@ from actors.crew import Asked, Patience, RayCrew
 from actors.placement import Groups
 from actors.retriever import placed
 from actors.services import LedgerActor
-from actors.workers import PLAYERS, JudgeActor, PairActor, RoleCrew
+from actors.workers import JudgeActor, PairActor, PlayerActor, RoleCrew
 from ssp.base.crew import Crew
 from ssp.capacity.memory.processes import FLEET
 from ssp.capacity.placement import Plan
@@ -38,7 +38,7 @@ def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
     place = cfg.placement
     playing = (
-        place.solvers
+        players(cfg, cfg.spec.answerer)
         if place.layout == "shared-base"
         else sum(players(cfg, role) for role in cfg.roles)
     )
@@ -71,7 +71,7 @@ class Program:
         # have.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-        judged = models[cfg.roles[-1]]
+        judged = models[cfg.spec.answerer]
         self.cast = Cast(
             players=self._players(folder.episodes),
             judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, judged)),
@@ -114,12 +114,13 @@ class Program:
         # would need again.
         rest = (self._run, episodes)
         if place.layout == "shared-base":
-            pairs = self._crew(Players, FLEET, PairActor, place.solvers, (cfg, self._models, *rest))
+            count = players(cfg, cfg.spec.answerer)
+            pairs = self._crew(Players, FLEET, PairActor, count, (cfg, self._models, *rest))
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
         for role in cfg.roles:
             args, threads = (cfg, role, self._models[role], *rest), at_once(cfg, role)
             found[role] = self._crew(
-                Players, role, PLAYERS[role], players(cfg, role), args, max_concurrency=threads
+                Players, role, PlayerActor, players(cfg, role), args, max_concurrency=threads
             )
         return found
 

@@ -33,7 +33,7 @@ _PLAYER = Policy(
 )
 _BACK = "the run goes back to its last checkpoint"
 POLICIES = {
-    **dict.fromkeys(("ProposerActor", "SolverActor", "PairActor"), _PLAYER),
+    **dict.fromkeys(("PlayerActor", "PairActor"), _PLAYER),
     "JudgeActor": Policy(
         RAY, "nothing: its calls are pure", "the call is made again, on the next judge"
     ),

@@ -14,7 +14,6 @@ from actors.fleet import connect_search
 from actors.process import Alive, Calm, Guarded
 from ssp.base import devices
 from ssp.base.crew import Call, Crew
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Players
@@ -56,17 +55,11 @@ class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
 
 
 @ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
-class ProposerActor(_Player):
-    """Writes questions."""
+class PlayerActor(_Player):
+    """Plays one role. The dashboard tells players apart by their names and by what `repr` says."""
 
-
-@ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
-class SolverActor(_Player):
-    """Answers them."""
-
-
-PLAYERS = {PROPOSER: ProposerActor, SOLVER: SolverActor}
-"""By role: two classes, so that the dashboard tells them apart."""
+    def __repr__(self) -> str:
+        return f"player of {self._role}"
 
 
 class _Half(Hosted, Player):
@@ -75,13 +68,13 @@ class _Half(Hosted, Player):
 
 @ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
 class PairActor(Guarded, PlayerPair):
-    """A proposer and a solver on one engine: a thread for each role in which it plays, and one in
+    """Players of several roles on one engine: a thread for each role in which it plays, and one in
     which it takes weights."""
 
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
         super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Half)
 
-    share = staticmethod(lambda cfg, *rest: threads.player(cfg, SOLVER))
+    share = staticmethod(lambda cfg, *rest: threads.player(cfg, cfg.spec.answerer))
 
     def play(self, *args: Any) -> Any:
         """See `PlayerPair.play`."""

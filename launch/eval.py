@@ -153,10 +153,11 @@ def _batch(cfg: Config, folder: Path) -> int:
     import torch
 
     gpu = (
-        cfg.solver.engine.kind == "torch" and devices.find(cfg.solver.engine.device).type == "cuda"
+        cfg.answering.engine.kind == "torch"
+        and devices.find(cfg.answering.engine.device).type == "cuda"
     )
     free = torch.cuda.mem_get_info()[0] if gpu else devices.available_mb() * MB
-    most = min(BATCH, fitting(find(str(folder)), cfg.solver, int(CACHE_SHARE * free)))
+    most = min(BATCH, fitting(find(str(folder)), cfg.answering, int(CACHE_SHARE * free)))
     return 1 << (most.bit_length() - 1) if gpu else most
 
 

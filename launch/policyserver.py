@@ -101,7 +101,11 @@ class Solver:
         self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
         search = corpora.search(cfg, [self._corpus])
         build.check_model(cfg, SOLVER, folder)
-        self._parts = build.engine(cfg.solver, folder), build.renderer(cfg, SOLVER, folder), search
+        self._parts = (
+            build.engine(cfg.answering, folder),
+            build.renderer(cfg, SOLVER, folder),
+            search,
+        )
         self._tokenizer, self._check = build.tokenizer(folder), build.check_words
         self._settings = lambda heat: build.settings(cfg, SOLVER, heat)
         self._batch: Batcher[tuple[str, int], Episode, None] = Batcher(

@@ -209,7 +209,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         display.event(f"{len(program.actors)} actors are starting")
         await program.ready()
         started()
-        report = Report(display, scene.oracle, computing(cfg), cfg.roles)
+        report = Report(display, scene.oracle, computing(cfg), cfg.spec)
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         queues |= game.queues

@@ -169,7 +169,7 @@ def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Ep
     """The episodes of `warmup.data` for the role `taught`, or of all that start from one model (for
     a role `alone` are not theirs; a verifier reads what a proposer writes): traces, or the good
     ones of a run. InputError for anything else."""
-    verifiers = VERIFIERS if PROPOSER in cfg.roles else ()
+    verifiers = VERIFIERS if cfg.asks else ()
     roles = (*warmed(cfg), *verifiers) if taught == ALL else (taught,)
     renderers = {
         role: build.renderer(cfg, role if role in ROLES else SOLVER, folder, plays=role in ROLES)

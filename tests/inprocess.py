@@ -64,7 +64,7 @@ def play(cfg: Config, name: str) -> Played:
     scene = read_scene(cfg)
     folder, sink, search = runfolder.open_run(scene.cfg, name), Sink(), Counting(corpora.search(scene.cfg))
     cast = local_cast(scene.cfg, scene.models, search, folder.ledger, folder.episodes)
-    report = Report(sink, scene.oracle, workers=3, roles=cfg.roles)
+    report = Report(sink, scene.oracle, workers=3, spec=cfg.spec)
     game = SelfPlay(scene.cfg, cast, folder, scene.targets(), report, Evaluator(scene.cfg, scene.sets))
     asyncio.run(asyncio.wait_for(game.run(), SECONDS))
     return Played(scene.cfg, folder, scene.models, sink, search.queries)

@@ -14,7 +14,6 @@ from packaging.requirements import Requirement
 
 from launch.nodes import raynode
 from ssp.base import models
-from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import size
 from ssp.capacity.memory.learner import width
@@ -161,7 +160,7 @@ def needs(cfg: Config) -> Iterator[Check]:
     configuration names."""
     for lack in build.missing(cfg):
         yield Check("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
-    asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
+    asked = cfg.data.targets if cfg.asks else cfg.data.questions
     files = [
         *corpora.named(cfg).values(),
         Path(asked),
@@ -179,7 +178,7 @@ def needs(cfg: Config) -> Iterator[Check]:
     }
     if cfg.retriever.url or cfg.retriever.online.engine:
         looks["search server"] = [partial(corpora.check_remote, cfg)]
-    if cfg.judge.kind == "llm" or (PROPOSER in cfg.roles and cfg.referee.verifier == "judge"):
+    if cfg.judge.kind == "llm" or (cfg.asks and cfg.referee.verifier == "judge"):
         looks["judge"] = [partial(build.check_judge, cfg, SECONDS)]
     for what, each in looks.items():
         wrong = []

@@ -111,9 +111,10 @@ class Mistake(ToolResult):
 
 @dataclass(frozen=True)
 class Task:
-    """One episode to play. `fields` fills the protocol's prompt: {"target": ...} or {"question":
-    ...}. `attempt`: which one of its game, or which evaluation of this start; `item`: id of the
-    question that an evaluation asks."""
+    """One episode to play. `fields` fills its prompt: {"target": ...} or {"question": ...}.
+    `prompt`: the prompt's name in the protocol, "" for that of the role. `attempt`: which one of
+    its game, or which evaluation of this start; `item`: id of the question that an evaluation
+    asks."""
 
     id: str
     game: str
@@ -123,6 +124,12 @@ class Task:
     fields: dict[str, str]
     corpus: str = "train"
     item: str = ""
+    prompt: str = ""
+
+    @property
+    def asked_as(self) -> str:
+        """The name of the prompt."""
+        return self.prompt or self.role
 
     def issued(self, again: int) -> Task:
         """This task as it is issued, for the first time (0) or after faults: each time it is an
@@ -130,7 +137,15 @@ class Task:
         id = f"{self.id}.{again}"
         # Not `replace`, which takes twice the time: there are as many of these as episodes.
         return Task(
-            id, self.game, self.role, self.attempt, self.seed, self.fields, self.corpus, self.item
+            id,
+            self.game,
+            self.role,
+            self.attempt,
+            self.seed,
+            self.fields,
+            self.corpus,
+            self.item,
+            self.prompt,
         )
 
 

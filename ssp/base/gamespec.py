@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
-from ssp.base.episode import Outcome
+from ssp.base.episode import PROPOSER, SOLVER, Outcome
 from ssp.base.errors import InputError, hold
-from ssp.base.played import Brief, Game
+from ssp.base.played import ANSWERS, ASKS, Brief, Game
 
 SLOT, ROW, BATCH = "slot", "row", "batch"
 """What the episodes of a stage are compared within: those of one game, those of all games about one
@@ -56,10 +57,10 @@ class Play:
     """Episodes that a role plays.
 
     `name` is the kind of the episodes. `by`: the role, or several of which `choose` takes one for a
-    game. `prompt`: which prompt of the protocol the role is given, `proposer` or `solver`, or, with
-    a blank in it, a prompt of its own with `{field}` holes. `fields` fills it. `times`: episodes a
-    game, a number or the name of a setting. `when`: whether a game is played at this stage at all.
-    `group`: what the episodes are compared within. `closed`: the policy has no search."""
+    game. `prompt`: which prompt the role is given, `proposer` or `solver` of the protocol, or one
+    of the game's own `prompts`. `fields` fills it. `times`: episodes a game, a number or the name
+    of a setting. `when`: whether a game is played at this stage at all. `group`: what the episodes
+    are compared within. `closed`: the policy has no search."""
 
     name: str
     by: str | tuple[str, ...]
@@ -71,15 +72,17 @@ class Play:
     choose: Callable[[Game], str] | None = None
     closed: bool = False
 
+    def episodes(self, cfg: object) -> int:
+        """How many episodes each game has here."""
+        if isinstance(self.times, int):
+            return self.times
+        times: int = attrgetter(self.times)(cfg)
+        return times
+
     @property
     def roles(self) -> tuple[str, ...]:
         """The roles that play here."""
         return (self.by,) if isinstance(self.by, str) else self.by
-
-    @property
-    def own_prompt(self) -> bool:
-        """Whether the prompt is a text of the game's own."""
-        return " " in self.prompt
 
     def role_of(self, game: Game) -> str:
         """Who plays this game."""
@@ -146,8 +149,10 @@ class Phase:
 class GameSpec:
     """One game. `roles` come in the order of their steps. `answers` names the stage whose grades
     decide how hard a question is, and which an evaluation measures; `asks` the stage that writes
-    the question, "" where questions are given. `rows`: what the games are about. `settings`: keys
-    that lie under the user's own. `played` is False for a declaration that no run can play yet."""
+    the question, "" where questions are given. `rows`: what the games are about. `prompts`: texts
+    with `{field}` holes, by name; they ask for the answer between the protocol's answer tags.
+    `settings`: keys that lie under the user's own. `played` is False for a declaration that no run
+    can play yet."""
 
     roles: tuple[str, ...]
     stages: tuple[Stage, ...]
@@ -157,6 +162,7 @@ class GameSpec:
     rows: str = TARGETS
     phases: tuple[Phase, ...] = ()
     blocks: tuple[str, ...] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
     played: bool = True
 
@@ -204,6 +210,11 @@ class GameSpec:
     def _choice(self) -> int:
         return next(at for at, stage in enumerate(self.stages) if isinstance(stage, Choose))
 
+    def prompts_of(self, role: str) -> tuple[str, ...]:
+        """The prompts that a role is given, each once."""
+        plays = [play for play in self.plays.values() if role in play.roles]
+        return tuple(dict.fromkeys(play.prompt for play in plays))
+
     def payer(self, stage: str) -> Payer | None:
         """Who says what the episodes of a stage earned; None where nobody is paid for them."""
         for pays in self.pay.values():
@@ -211,6 +222,18 @@ class GameSpec:
                 if pay.stage == stage:
                     return pay.by
         return None
+
+    def side(self, stage: str) -> str:
+        """Whether a stage asks or answers; "" for another one."""
+        return {self.asks: ASKS, self.answers: ANSWERS}.get(stage, "")
+
+    def episodes(self, game: Game, stage: str) -> list[Brief]:
+        """The episodes of a game at a stage."""
+        if stage == self.answers:
+            return game.attempts
+        if stage == self.asks:
+            return [] if game.proposal is None else [game.proposal]
+        return game.others.get(stage, [])
 
     def learns(self, role: str, step: int) -> bool:
         """Whether the phase of `step` (from 1 on) lets `role` learn."""
@@ -246,6 +269,11 @@ def check(spec: object, place: str) -> GameSpec:
             any(role in play.roles for play in plays) for role in spec.roles
         ),
         "a game has one Choose": len(chosen) == 1,
+        "the stage that asks has one episode a game": not spec.asks
+        or all(play.times == 1 for play in plays if play.name == spec.asks),
+        "a prompt is proposer, solver, or one of the game's prompts": all(
+            play.prompt in (PROPOSER, SOLVER, *spec.prompts) for play in plays
+        ),
         "a game is paid by its stages": paid <= known and set(spec.pay) <= set(spec.roles),
         "answers and asks name stages that are played": spec.answers in known
         and (spec.asks in known or not spec.asks),

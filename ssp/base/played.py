@@ -8,6 +8,9 @@ from typing import Any
 from ssp.base.episode import PROPOSED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 
+ASKS, ANSWERS = "asks", "answers"
+"""The two sides of a game: who writes its question, and who tries it."""
+
 Ref = Any
 """A payload where it lies: an object reference on a cluster, the object itself in one process.
 Opaque here."""
@@ -99,13 +102,15 @@ class Brief:
 
 @dataclass
 class Game:
-    """One proposer episode, its verdict and its attempts.
+    """What is played about one row: a question, a verdict on it, and attempts at it.
 
-    A replayed question has no proposer episode and a negative `number`; `asked_by`: the version
-    that wrote it, also of a past one. `golds`: all right answers of a given question, `rubric` its
-    own rule. `guide`: see `Verdict`. `hints`: what the proposer's prompt may tell beside the
-    target. `greedy`: the attempt that is only a baseline. `grades`: by attempt id. `frozen`: the
-    role that a past version plays, from which nobody learns (`ssp.selfplay.league.matchmaker`)."""
+    `number` counts the rows of a run; it is negative for a replayed question, which nobody wrote in
+    this round. `hints`: what the asking prompt may tell beside the target. `golds`: all right
+    answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `greedy`: the
+    attempt that is only a baseline. `others`: the episodes of further stages, by stage. `grades`:
+    by episode id. `tried_by`: the version of the policy that tried it. `asked_by`: the version that
+    wrote it, also of a past one. `frozen`: the side that a past version plays, from which nobody
+    learns. `passed_over`: another game about the same row was kept."""
 
     id: str
     number: int
@@ -124,7 +129,24 @@ class Game:
     rubric: str = ""
     grades: dict[str, Grade] = field(default_factory=dict)
     win_rate: float | None = None
-    solver_version: int = -1
+    tried_by: int = -1
     asked_by: int | None = None
     frozen: str = ""
     kind: str = PROPOSED
+    others: dict[str, list[Brief]] = field(default_factory=dict)
+    passed_over: bool = False
+
+    def right(self, episode: Brief) -> bool | None:
+        """Whether an episode is right; None for one that is void, in play or at the judge."""
+        grade = self.grades.get(episode.id)
+        if grade is None or episode.outcome is Outcome.VOID:
+            return None
+        return grade.right
+
+    @property
+    def episodes(self) -> list[Brief]:
+        """Every episode of the game, the one that asks first."""
+        asking = [] if self.proposal is None else [self.proposal]
+        baseline = [] if self.greedy is None else [self.greedy]
+        others = [brief for briefs in self.others.values() for brief in briefs]
+        return [*asking, *self.attempts, *baseline, *others]

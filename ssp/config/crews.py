@@ -3,7 +3,6 @@ who shares GPUs."""
 
 from dataclasses import dataclass
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
 
@@ -11,6 +10,16 @@ from ssp.config.schema import Config
 def players(cfg: Config, role: str) -> int:
     """How many play `role`: none where it has no part, as a proposer where questions are given."""
     return int(getattr(cfg.placement, f"{role}s")) if role in cfg.roles else 0
+
+
+def played(cfg: Config, role: str) -> int:
+    """Episodes of `role` in one batch of a round, without refills."""
+    spec, episodes = cfg.spec, 0
+    for play in spec.plays.values():
+        if role in play.roles:
+            games = cfg.asking.batch if play in spec.before else cfg.answering.batch
+            episodes += games * play.episodes(cfg)
+    return episodes
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
@@ -25,20 +34,22 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
 def warmed(cfg: Config) -> tuple[str, ...]:
     """The roles that start from what a warm start makes of `solver.model`: those that play and name
     the same model."""
-    return tuple(role for role in cfg.roles if cfg.block(role).model == cfg.solver.model)
+    return tuple(role for role in cfg.roles if cfg.block(role).model == cfg.answering.model)
 
 
 def apart(cfg: Config) -> bool:
     """Whether the proposer has weights of its own, which may learn on from what a warm start has
     made."""
-    own = cfg.proposer.policy != "shared" and cfg.placement.layout != "shared-base"
-    return own and PROPOSER in warmed(cfg)
+    own = cfg.asking.policy != "shared" and cfg.placement.layout != "shared-base"
+    return own and cfg.spec.asker in warmed(cfg)
 
 
 def learns(cfg: Config, role: str, step: int) -> bool:
-    """False for a frozen role, after its last step, and while the other role warms up alone (SSP's
-    warm-up)."""
+    """False for a frozen role, after its last step, in a phase of other roles, and while another
+    role warms up alone (SSP's warm-up)."""
     mine = cfg.block(role)
+    if not cfg.spec.learns(role, step):
+        return False
     alone = max((cfg.block(other).warmup_steps for other in cfg.roles if other != role), default=0)
     return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step
 
@@ -54,7 +65,8 @@ def at_once(cfg: Config, role: str) -> int:
 def evaluated(cfg: Config) -> int:
     """Questions of an evaluation that one solver plays at a time, at most: two of its shares of a
     training batch, so that an evaluation takes little more memory than training."""
-    return 2 * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+    answerer = cfg.spec.answerer
+    return 2 * -(-played(cfg, answerer) // players(cfg, answerer))
 
 
 def ranks(cfg: Config, learner: str) -> int:
@@ -76,9 +88,9 @@ def gpus(cfg: Config, role: str) -> tuple[float, float]:
 def judge_gpus(cfg: Config) -> float:
     """GPUs of each rank of a judge's engine, where one verifies and engines have GPUs: a whole one
     of vLLM, a player's share of the embedded one."""
-    verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
-    share = gpus(cfg, SOLVER)[0] if verifies else 0.0
-    return {"vllm": float(share > 0), "torch": share}.get(cfg.solver.engine.kind, 0.0)
+    verifies = cfg.referee.verifier in ("frozen", "solver") and cfg.asks
+    share = gpus(cfg, cfg.spec.answerer)[0] if verifies else 0.0
+    return {"vllm": float(share > 0), "torch": share}.get(cfg.answering.engine.kind, 0.0)
 
 
 QUEUE_ITEMS = 65_536
@@ -107,12 +119,10 @@ def waiting(cfg: Config, role: str) -> int:
 def batch(cfg: Config, role: str) -> int:
     """Episodes of `role` that are played for a training batch at most: all that a proposer learns
     from (of further targets too), and of a solver's refilled one what lies in the same blocks."""
-    further = cfg.game.resample_attempts if cfg.game.batch.startswith("resample") else 0
-    return (
-        cfg.block(role).batch
-        * cfg.game.refill
-        * (cfg.game.attempts if role == SOLVER else 1 + further)
-    )
+    further = 0
+    if role == cfg.spec.asker and cfg.game.batch.startswith("resample"):
+        further = cfg.game.resample_attempts
+    return played(cfg, role) * cfg.game.refill * (1 + further)
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,7 @@ def shared_gpus(cfg: Config) -> tuple[SharedGpus, ...]:
     if place.layout == "colocate":
         return tuple(SharedGpus(roles, roles, (name,)) for name, roles in learn.items())
     if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
-        return (SharedGpus(cfg.roles, (SOLVER,), tuple(learn)),)
+        return (SharedGpus(cfg.roles, (cfg.spec.answerer,), tuple(learn)),)
     return ()
 
 

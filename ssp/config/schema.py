@@ -397,6 +397,21 @@ class Config:
         """Who plays and learns, in the order of their steps."""
         return self.spec.roles
 
+    @property
+    def answering(self) -> RoleConfig:
+        """The block of the role that answers questions, which an evaluation measures."""
+        return self.block(self.spec.answerer)
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody writes questions; else they are given."""
+        return self.spec.asking is not None
+
+    @property
+    def asking(self) -> RoleConfig:
+        """The block of the role that writes questions; the defaults where nobody does."""
+        return self.block(self.spec.asker) if self.asks else self.defaults
+
     def block(self, role: str) -> RoleConfig:
         """The block of one role."""
         block: RoleConfig = getattr(self, role)

@@ -2,7 +2,6 @@
 
 from dataclasses import fields
 
-from ssp.base.episode import PROPOSER, ROLES
 from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY
 from ssp.config.role import EngineConfig
@@ -24,7 +23,7 @@ KEYS = {
 def keys_belong_to_the_kind(cfg: Config) -> None:
     """A key of another kind has its default: it would do nothing."""
     standard = EngineConfig()
-    for role in ROLES:
+    for role in cfg.spec.role_blocks:
         engine = cfg.block(role).engine
         for item in fields(EngineConfig):
             value, kinds = getattr(engine, item.name), KEYS.get(item.name, (engine.kind,))
@@ -58,8 +57,8 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
             f"set {role}.search.kind=retriever",
         )
         hold(not acted or block.search.kind == "retriever", rule, block.search.kind, step)
-    kinds = {cfg.proposer.engine.kind, cfg.solver.engine.kind}
-    if PROPOSER in cfg.roles and kinds.intersection(ACTED) and cfg.referee.verifier != "none":
+    kinds = {cfg.asking.engine.kind, cfg.answering.engine.kind}
+    if cfg.asks and kinds.intersection(ACTED) and cfg.referee.verifier != "none":
         rule = f"referee.verifier is none where a script plays (engine.kind={' or '.join(ACTED)})"
         raise InputError(
             rule, cfg.referee.verifier, "set referee.verifier=none referee.evidence=none"
@@ -68,7 +67,7 @@ def scripts_are_not_learned_from(cfg: Config) -> None:
 
 def engines_have_an_address(cfg: Config) -> None:
     """An engine behind HTTP is at an address."""
-    for role in ROLES:
+    for role in cfg.spec.role_blocks:
         engine, key = cfg.block(role).engine, f"{role}.engine.url"
         if engine.kind == "endpoint":
             step = f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"

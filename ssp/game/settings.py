@@ -4,7 +4,6 @@ long an episode is; what is checked, judged and paid."""
 from collections.abc import Iterator
 from pathlib import Path
 
-from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals, hold
 from ssp.base.services import JUDGE_KEY
 from ssp.config import own
@@ -41,8 +40,8 @@ def questions_fill_batches(cfg: Config) -> None:
         f"game.batch={cfg.game.batch}": cfg.game.batch != "dummy",
         f"game.proposals={cfg.game.proposals}": cfg.game.proposals > 1,
         f"schedule.max_staleness.proposer={bound}": bound > 0 and not cfg.schedule.preset,
-        f"proposer.warmup_steps={cfg.proposer.warmup_steps}": cfg.proposer.warmup_steps > 0,
-        f"solver.warmup_steps={cfg.solver.warmup_steps}": cfg.solver.warmup_steps > 0,
+        f"proposer.warmup_steps={cfg.asking.warmup_steps}": cfg.asking.warmup_steps > 0,
+        f"solver.warmup_steps={cfg.answering.warmup_steps}": cfg.answering.warmup_steps > 0,
     }
     idle = [setting for setting, there in without.items() if there]
     rule = f"game.questions={source} has one role, the solver, and every question is played"
@@ -50,8 +49,8 @@ def questions_fill_batches(cfg: Config) -> None:
     hold(asks or not idle, rule, ", ".join(idle), step)
     rule = "game.batch=resample trains on valid questions only, so a rejected one has no reward"
     priced, found = (
-        cfg.proposer.invalid_reward != 0,
-        f"proposer.invalid_reward={cfg.proposer.invalid_reward:g}",
+        cfg.asking.invalid_reward != 0,
+        f"proposer.invalid_reward={cfg.asking.invalid_reward:g}",
     )
     hold(
         cfg.game.batch != "resample" or not priced,
@@ -59,7 +58,7 @@ def questions_fill_batches(cfg: Config) -> None:
         found,
         "set it to 0, or use game.batch=dummy",
     )
-    batch, each = cfg.proposer.batch, cfg.game.proposals
+    batch, each = cfg.asking.batch, cfg.game.proposals
     found, step = (
         f"{batch} questions a round, {each} to a target",
         f"set proposer.batch={-(-batch // each) * each}",
@@ -69,7 +68,7 @@ def questions_fill_batches(cfg: Config) -> None:
 
 def refill_fills_groups(cfg: Config) -> None:
     """Refill counts groups that teach a solver something, and nothing else fills the same slots."""
-    refill, solver, batch = f"game.refill={cfg.game.refill}", cfg.solver, cfg.game.batch
+    refill, solver, batch = f"game.refill={cfg.game.refill}", cfg.answering, cfg.game.batch
     if cfg.game.refill == 1:
         return
     rule, found = f"{refill} fills a batch that the solver learns from", "solver.policy=frozen"
@@ -130,18 +129,20 @@ def agents_play(cfg: Config) -> None:
     messages."""
     step = "leave proposer.agent out; set solver.agent"
     hold(
-        not cfg.proposer.agent,
+        not cfg.asking.agent,
         "an agent plays the solver",
-        f"proposer.agent={cfg.proposer.agent}",
+        f"proposer.agent={cfg.asking.agent}",
         step,
     )
-    kind, place = cfg.solver.engine.kind, cfg.solver.search.kind
-    fits = not cfg.solver.agent or (kind in ("torch", "vllm", "endpoint") and place == "retriever")
+    kind, place = cfg.answering.engine.kind, cfg.answering.search.kind
+    fits = not cfg.answering.agent or (
+        kind in ("torch", "vllm", "endpoint") and place == "retriever"
+    )
     rule = "solver.agent plays with engine.kind torch, vllm or endpoint, and search.kind=retriever"
     hold(fits, rule, f"{kind}, {place}", "set these, or leave solver.agent out")
-    reward = cfg.solver.reward
+    reward = cfg.answering.reward
     reads = (
-        not cfg.solver.agent
+        not cfg.answering.agent
         or reward not in rewards.names()
         or takes(rewards.get(reward), "answer")
     )
@@ -251,7 +252,7 @@ def proposals_can_be_checked(cfg: Config) -> None:
     """The referee's settings matter where somebody proposes: its rules exist, each once; evidence
     has a verifier (law 6), and speaks its language; the searches that a question needs are
     allowed."""
-    if PROPOSER not in cfg.roles:
+    if not cfg.asks:
         return
     for rule in cfg.referee.rules:
         hold(
@@ -290,11 +291,11 @@ def proposals_can_be_checked(cfg: Config) -> None:
         rule = "the rule too_many_relations reads questions of the generated world"
         refused.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
     rule = "proposer.reward_options.guide=verifier is the likelihood that our own engine tells"
-    if cfg.proposer.guide == "verifier" and verifier not in ("frozen", "solver"):
+    if cfg.asking.guide == "verifier" and verifier not in ("frozen", "solver"):
         refused.append(InputError(rule, found, "set referee.verifier=frozen, or another guide"))
     if refused:
         raise Refusals(refused)
-    fewest, most = least_searches(cfg.referee), cfg.proposer.limits.searches
+    fewest, most = least_searches(cfg.referee), cfg.asking.limits.searches
     rule = f"proposer.limits.searches is at least {fewest}, as referee.rules ask for"
     hold(
         fewest <= most,
@@ -307,7 +308,7 @@ def proposals_can_be_checked(cfg: Config) -> None:
 def judge_can_answer(cfg: Config) -> None:
     """An endpoint that is asked has a model and an address without user and password, and knows how
     to reply."""
-    if cfg.judge.kind != "llm" and "judge" not in (cfg.referee.verifier, cfg.proposer.guide):
+    if cfg.judge.kind != "llm" and "judge" not in (cfg.referee.verifier, cfg.asking.guide):
         return
     form = cfg.judge.format
     there = not cfg.judge.scores or form == "score" or Path(form).is_file()
@@ -316,7 +317,7 @@ def judge_can_answer(cfg: Config) -> None:
     rule = "judge.model is the endpoint's name of its model"
     found = (
         f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier},"
-        f" guide={cfg.proposer.guide}"
+        f" guide={cfg.asking.guide}"
     )
     hold(cfg.judge.model, rule, f"{found}, and no judge.model", "set judge.model=...")
     step = (
@@ -328,26 +329,26 @@ def judge_can_answer(cfg: Config) -> None:
 
 def rewards_exist(cfg: Config) -> None:
     """Each a known name or an importable function, with options that it takes."""
-    if not own.sealed(cfg.solver.reward):
-        rewards.check(cfg.solver.reward, cfg.solver.reward_options)
-    if PROPOSER in cfg.roles and not own.sealed(cfg.proposer.reward):
-        proposer.check(cfg.proposer.reward, cfg.proposer.reward_options)
+    if not own.sealed(cfg.answering.reward):
+        rewards.check(cfg.answering.reward, cfg.answering.reward_options)
+    if cfg.asks and not own.sealed(cfg.asking.reward):
+        proposer.check(cfg.asking.reward, cfg.asking.reward_options)
 
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
     found = []
     if cfg.judge.kind != "exact" and not any(
-        takes(rewards.get(cfg.solver.reward), one) for one in ("judged", "score")
+        takes(rewards.get(cfg.answering.reward), one) for one in ("judged", "score")
     ):
         found.append(
-            f"solver.reward={cfg.solver.reward} does not hear the judge of"
+            f"solver.reward={cfg.answering.reward} does not hear the judge of"
             f" judge.kind={cfg.judge.kind}, which decides the win rate alone. solver.reward=ssp"
             " pays what the judge accepts."
         )
-    reward = cfg.solver.reward
+    reward = cfg.answering.reward
     if (
-        cfg.solver.agent
+        cfg.answering.agent
         and not reward.startswith("ssp.")
         and not takes(rewards.get(reward), "answer")
     ):
@@ -355,8 +356,8 @@ def warnings(cfg: Config) -> list[str]:
             f"solver.reward={reward} does not take the parameter answer, which is what an agent"
             " hands in: it reads a conversation in the model's chat template."
         )
-    penalty = cfg.proposer.invalid_reward
-    if PROPOSER in cfg.roles and penalty < 0:
+    penalty = cfg.asking.invalid_reward
+    if cfg.asks and penalty < 0:
         found.append(
             f"proposer.invalid_reward={penalty:g} punishes invalid questions. In SSP's paper"
             " (figure 5) a penalty of -0.1 collapsed training: nearly no question stayed valid."

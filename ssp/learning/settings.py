@@ -4,7 +4,6 @@ setting that another one only makes idle mostly passes."""
 from collections.abc import Iterator
 from dataclasses import fields
 
-from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals
 from ssp.config import own
 from ssp.config.role import LearnerConfig, RoleConfig
@@ -151,12 +150,12 @@ def _learner(role: str, block: RoleConfig) -> Checks:
 
 
 def _groups(cfg: Config) -> Checks:
-    asks, algorithm = cfg.proposer, cfg.solver.algorithm
-    learns = PROPOSER in cfg.roles and asks.policy != "frozen"
+    asks, algorithm = cfg.asking, cfg.answering.algorithm
+    learns = cfg.asks and asks.policy != "frozen"
     rule = f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
     kind = algorithms.kind(algorithm)
     alone = (
-        cfg.solver.policy != "frozen"
+        cfg.answering.policy != "frozen"
         and cfg.game.attempts < 2
         and kind is not None
         and kind.needs_group
@@ -185,8 +184,8 @@ def _shared(cfg: Config) -> Checks:
     pace."""
     shared, asks, answers = (
         [role for role in cfg.roles if cfg.block(role).policy == "shared"],
-        cfg.proposer,
-        cfg.solver,
+        cfg.asking,
+        cfg.answering,
     )
     if len(shared) < 2:
         found = " ".join(f"{role}.policy={cfg.block(role).policy}" for role in cfg.roles)

@@ -1,18 +1,20 @@
-"""The main loop: propose, verify, solve, grade, settle; train, publish.
+"""The main loop: play the stages of a game, settle, train, publish.
 
-`_round` is the game, `_train` a learner; a pace between them holds the staleness bounds, and with
-bounds of 0 the two alternate: there is no second code path for synchronous training. Promises that
-rounds are handed over and trained in order, and that every episode ends in one final ledger state.
-Who follows a run (league, replay pool, curriculum, junk watch, report, evaluation, checkpoints) is
-told of settled rounds and published updates; an alarm ends a run between rounds, nothing else that
-they find influences one. Refuses to know where workers run, what an algorithm is, or how a reward
-is made."""
+`_round` plays the game that `game.kind` declares, `_train` is a learner; a pace between them holds
+the staleness bounds, and with bounds of 0 the two alternate: there is no second code path for
+synchronous training. Promises that rounds are handed over and trained in order, and that every
+episode ends in one final ledger state. Who follows a run (league, replay pool, curriculum, junk
+watch, report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm
+ends a run between rounds, nothing else that they find influences one. Refuses to know where workers
+run, what an algorithm is, or how a reward is made."""
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
+from ssp.base.gamespec import Check, Grading, Keep, Play, Stage
 from ssp.base.played import Game
 from ssp.config.crews import bound, learners, learns, queue_budget
 from ssp.config.schema import Config
@@ -25,13 +27,15 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
-from ssp.selfplay.records import TrainBatch
+from ssp.selfplay.paying import spread
+from ssp.selfplay.records import Match, Published, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
-from ssp.selfplay.settle import TOO_FEW, Round, settle, spread
+from ssp.selfplay.settle import TOO_FEW, settle
+from ssp.selfplay.settled import Round
 from ssp.selfplay.stages import Stages
-from ssp.selfplay.targets import Batches, Targets
+from ssp.selfplay.targets import Batches, Targets, keep_best
 from ssp.selfplay.training import Trainer
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.activity import STEP
@@ -55,11 +59,12 @@ class SelfPlay:
     ):
         cast = seated(cfg, cast)
         self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
-        self._roles, self._learners, self._ledger = cfg.roles, learners(cfg), cast.ledger.first
+        self._spec, self._roles, self._learners = cfg.spec, cfg.roles, learners(cfg)
+        self._ledger = cast.ledger.first
         self._gate = VoidGate(cfg.void, report.say, cast.judges[0].answers)
         self._store = WeightStore(cfg, cast, report.say)
         self._stages = Stages(cfg, cast, self._gate, self._store)
-        self._batches = Batches(cfg.game, cfg.solver.batch, cfg.seed)
+        self._batches = Batches(cfg.game, cfg.block(self._spec.answerer).batch, cfg.seed)
         self.queues = {role: RolloutQueue(role, *queue_budget(cfg)) for role in cfg.roles}
         self._league = Matchmaker(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
@@ -179,14 +184,15 @@ class SelfPlay:
         """One round: the game, whole. False where it is given up."""
         STEP.set(number + 1)
         this = Round(number, Clock(self._report.span, f"round-{number % self._abreast}"))
-        await self._propose(this)
-        with self._report.waiting(this.clock.track, f"{self._roles[-1]}'s learner"):
-            await self._pace.admit(self._roles[-1], number)
+        await self._enter_weights(this, self._roles[0])
+        await self._ask(this)
+        await self._resample(this)
+        for role in self._roles[1:]:
+            if role not in this.weights:
+                await self._enter_weights(this, role)
         if self._pace.over:
             return False
-        this.solver = self._store.latest(self._roles[-1])
-        await self._verify(this)
-        await self._solve(this)
+        await self._try(this)
         await self._refill(this)
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for
         # this one.
@@ -202,57 +208,104 @@ class SelfPlay:
         await self._order.advance(ORDER)
         return True
 
-    async def _propose(self, this: Round, again: int = 0) -> None:
-        """Have a question written about each next target, by the newest proposer or a past one."""
+    async def _enter_weights(self, this: Round, role: str) -> None:
+        """Wait until the round may play `role`, and take its newest weights."""
+        with self._report.waiting(this.clock.track, f"{role}'s learner"):
+            await self._pace.admit(role, this.number)
+        this.weights[role] = self._store.latest(role)
+
+    async def _ask(self, this: Round, again: int = 0) -> None:
+        """Open games about the next rows, and play the stages up to the choice of what goes on."""
         games = self._targets.take(this.number, self._stages.incarnation)
         await self._enter(this, games)
         this.games += games
-        if len(self._roles) > 1:
-            this.proposer = this.proposer or self._store.latest(self._roles[0])
-            this.asked = self._league.askers(this.number, games, this.proposer)
-            for weights, mine in this.asked:
-                await self._stages.propose(this.number, mine, weights, this.clock, again)
+        for stage in self._spec.before:
+            await self._run(stage, this, games, again)
 
-    async def _verify(self, this: Round) -> None:
-        """Let the referee check what was written; ask about further targets, by the same weights,
-        while too few pass."""
-        if this.proposer is None:
+    async def _resample(self, this: Round) -> None:
+        """Ask about further rows, by the same weights, while too few questions pass."""
+        if self._spec.asking is None:
             return
-        await self._stages.verify(this.asked, this.solver, this.clock)
         for again in range(1, self._batches.extra + 1):
             if self._batches.enough(this.games):
                 break
             await self._gate.admit()
-            await self._propose(this, again)
-            await self._stages.verify(this.asked, this.solver, this.clock)
+            await self._ask(this, again)
 
-    async def _solve(self, this: Round) -> None:
-        """What is tried, by whom, and judged: by the newest solver, and past ones whose questions
-        it tries once more."""
+    async def _try(self, this: Round) -> None:
+        """Choose what goes on, and play the stages behind the choice. What a past version grades,
+        the newest tries once more."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
-        this.tried = self._league.graders(this.number, chosen, this.solver, this.asked_by)
+        newest = this.weights[self._spec.answerer]
+        this.tried = self._league.graders(this.number, chosen, newest, this.asked_by)
         further = [game for game in this.tried[0][1] if game.kind == TRIED]
         known = [*(game for game in chosen if game.kind == REPLAYED), *further]
         await self._enter(this, known)
         this.refills += known
-        for weights, games in this.tried:
-            await self._stages.solve(this.number, games, weights, this.clock, this.further)
-        await self._stages.grade(this.tried, this.clock)
+        going_on = [game for _, games in this.tried for game in games]
+        for stage in self._spec.after:
+            await self._run(stage, this, going_on, this.further)
+
+    async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
+        """Run one stage of `games`."""
+        if isinstance(stage, Play):
+            await self._play_stage(stage, this, games, again)
+        elif isinstance(stage, Check):
+            await self._stages.verify(games, await self._verifier(this), this.clock)
+        elif isinstance(stage, Grading):
+            await self._stages.grade(stage.of, games, this.clock)
+        elif isinstance(stage, Keep):
+            keep_best(self._cfg, stage, games)
+
+    async def _verifier(self, this: Round) -> Published | None:
+        """The weights that verify questions, where the answering policy does."""
+        if self._cfg.referee.verifier != "solver":
+            return None
+        if self._spec.answerer not in this.weights:
+            await self._enter_weights(this, self._spec.answerer)
+        return this.weights[self._spec.answerer]
+
+    async def _play_stage(
+        self, stage: Play, this: Round, games: Sequence[Game], again: int
+    ) -> None:
+        """Play a stage by its roles: by past versions too where it asks or answers."""
+        going_on = [game for game in games if stage.when is None or stage.when(game)]
+        for weights, mine in self._players(stage, this, going_on):
+            await self._stages.play(stage, this.number, mine, weights, this.clock, again)
+
+    def _players(self, stage: Play, this: Round, games: list[Game]) -> list[Match]:
+        """Who plays which games of a stage."""
+        if stage.name == self._spec.asks:
+            newest = this.weights[self._spec.asker]
+            this.asked_by = newest.version
+            this.asked = self._league.askers(this.number, games, newest)
+            return this.asked
+        if stage.name == self._spec.answers:
+            kept = {game.id for game in games}
+            return [
+                (weights, [game for game in mine if game.id in kept])
+                for weights, mine in this.tried
+            ]
+        return [
+            (this.weights[role], [game for game in games if stage.role_of(game) == role])
+            for role in stage.roles
+        ]
 
     async def _refill(self, this: Round) -> None:
-        """Play further batches by the same weights until a solver that learns has its groups with
-        spread. What is valid and was not tried is tried first (DAPO's dynamic sampling, arXiv
-        2503.14476, section 3.2)."""
-        batch, most = self._cfg.solver.batch, self._cfg.game.refill
-        for again in range(1, most if learns(self._cfg, self._roles[-1], this.step) else 1):
+        """Play further batches by the same weights until the answering role, where it learns, has
+        its groups with spread. What is valid and was not tried is tried first (DAPO's dynamic
+        sampling, arXiv 2503.14476, section 3.2)."""
+        answerer = self._spec.answerer
+        batch, most = self._cfg.block(answerer).batch, self._cfg.game.refill
+        for again in range(1, most if learns(self._cfg, answerer, this.step) else 1):
             if sum(spread(self._cfg, game, self._credits) for game in this.played) >= batch:
                 break
             await self._gate.admit()
             this.further = again
             if sum(game.valid and not game.chosen for game in this.games) < batch:
-                await self._propose(this, again)
-                await self._verify(this)
-            await self._solve(this)
+                await self._ask(this, again)
+                await self._resample(this)
+            await self._try(this)
 
     async def _settle(self, this: Round) -> None:
         """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of
@@ -266,7 +319,7 @@ class SelfPlay:
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
         asked = [game for game in this.played if game.number >= 0]
-        if this.proposer is not None and (alarm := self._junk.see(this.step, asked)):
+        if this.asked_by is not None and (alarm := self._junk.see(this.step, asked)):
             self.stop(alarm)
 
     async def _train(self, learner: str) -> None:
@@ -288,7 +341,7 @@ class SelfPlay:
                 await self.queues[role].done(number)
             step, versions = number + 1, self._versions(learner)
             self._recovery.examine(step, figures, self._stopping)
-            if self._roles[-1] in roles:
+            if self._spec.answerer in roles:
                 await self._evaluate(step)
             if self._report.learned(step, figures):
                 await self._ledger.check()
@@ -300,9 +353,9 @@ class SelfPlay:
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
-            started, solver = time.perf_counter(), self._store.latest(self._roles[-1])
+            started, newest = time.perf_counter(), self._store.latest(self._spec.answerer)
             if scores := await self._evaluator.run(
-                step, final, solver, self._trainer.anchor, self._stages
+                step, final, newest, self._trainer.anchor, self._stages
             ):
                 self._report.evaluated(step, scores, time.perf_counter() - started)
         except VoidLimit as limit:
@@ -316,7 +369,7 @@ class SelfPlay:
 
     @property
     def _end(self) -> int:
-        return self._pace.done[self._roles[-1]]
+        return self._pace.done[self._spec.answerer]
 
     def _versions(self, learner: str) -> dict[str, int]:
         return {role: self._store.latest(role).version for role in self._learners[learner]}

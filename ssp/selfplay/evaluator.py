@@ -1,4 +1,4 @@
-"""Held-out evaluation of the solver during a run, on the same crew and rollout code as training
+"""Held-out evaluation of the answering policy during a run, on the same crew and rollout code as training
 (law 8).
 
 Promises the same questions and draws at every evaluation of a run, each asked once."""
@@ -34,15 +34,15 @@ class Evaluator:
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
         self._cfg, self._sets = cfg, sets
         self._runs = 0
-        self._anchored = (
-            cfg.solver.policy != "frozen" and cfg.solver.kl.coef > 0 and cfg.solver.kl.ema_tau < 1
-        )
+        block = cfg.block(cfg.spec.answerer)
+        learns = block.policy != "frozen"
+        self._anchored = learns and block.kl.coef > 0 and block.kl.ema_tau < 1
 
     async def run(
         self,
         step: int,
         final: bool,
-        solver: Published,
+        newest: Published,
         anchor: Callable[[int], Awaitable[Published]],
         stages: Stages,
     ) -> dict[str, float]:
@@ -55,7 +55,7 @@ class Evaluator:
         if self._sets and (final or periodic):
             self._runs += 1
             for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
-                found = await self._scores(step, chosen, solver, stages, final)
+                found = await self._scores(step, chosen, newest, stages, final)
                 scores |= evaluation.metrics(found, chosen.name if index else "")
         if self._anchored and self._sets and step > 0 and final:
             self._runs += 1
@@ -64,7 +64,7 @@ class Evaluator:
         return scores
 
     async def _scores(
-        self, step: int, chosen: QuestionSet, solver: Published, stages: Stages, final: bool
+        self, step: int, chosen: QuestionSet, newest: Published, stages: Stages, final: bool
     ) -> dict[str, float]:
         per_hop = -(-self._cfg.eval.final_questions_per_hop // (1 if final else 2))
         asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
@@ -72,10 +72,14 @@ class Evaluator:
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
         made = evaluation.make_tasks(
-            questions, self._cfg.seed, chosen.corpus, f"eval/{chosen.name}"
+            questions,
+            self._cfg.seed,
+            chosen.corpus,
+            f"eval/{chosen.name}",
+            stage=self._cfg.spec.answering,
         )
         tasks = [replace(task, id=f"{task.id}@{mark}", attempt=self._runs) for task in made]
-        briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, solver, Clock())
+        briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, newest, Clock())
         asked_and_played = zip(questions, briefs, strict=True)
         rights = [
             None if b.outcome is Outcome.VOID else same(b.final or "", q.answers)

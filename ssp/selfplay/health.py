@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import SspError
-from ssp.base.played import Game
+from ssp.base.played import ANSWERS, ASKS, Game
 from ssp.config.schema import Config, HealthConfig
 
 REMEMBERED = 50
@@ -57,10 +56,12 @@ Finding = tuple[str, bool, str, str]
 
 
 class HealthWatch:
-    """Sees the figures of each role's updates, in order."""
+    """Sees the figures of each role's updates, in order. `answerer`: the role whose reward says how
+    good it is; the last one, if not named."""
 
-    def __init__(self, cfg: HealthConfig, roles: Sequence[str]) -> None:
+    def __init__(self, cfg: HealthConfig, roles: Sequence[str], answerer: str = "") -> None:
         self._cfg = cfg
+        self._answerer = answerer or roles[-1]
         self._roles = {role: Memory() for role in roles}
 
     def see(self, role: str, step: int, figures: Mapping[str, float]) -> list[Alarm]:
@@ -131,7 +132,7 @@ class HealthWatch:
             )
             yield "drift", not fmean(recent) >= -cfg.drift, says, step
         for cause, name in SIGNS.items():
-            if name in figures and (name != REWARD or role == SOLVER):
+            if name in figures and (name != REWARD or role == self._answerer):
                 yield self._sign(cause, name, memory, figures[name], figures.get(VOIDED, 0.0))
 
     def _sign(self, cause: str, name: str, memory: Memory, value: float, voided: float) -> Finding:
@@ -189,11 +190,9 @@ class JunkWatch:
         that of past ones that graded them."""
         known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
         rates = [rate for by, rate in known if not by] or [
-            rate for by, rate in known if by == SOLVER
+            rate for by, rate in known if by == ANSWERS
         ]
-        asked = [
-            game.valid for game in games if game.proposal is not None and game.frozen != PROPOSER
-        ]
+        asked = [game.valid for game in games if game.proposal is not None and game.frozen != ASKS]
         if not rates or not asked:
             return None
         win, valid = sum(rates) / len(rates), sum(asked) / len(asked)

@@ -25,7 +25,7 @@ from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.health import Collapse, HealthWatch
 from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import Round
+from ssp.selfplay.settled import Round
 from ssp.selfplay.targets import Batches, Targets
 
 SAVE_BYTES = 50_000_000
@@ -51,7 +51,7 @@ class Recovery:
         # Of today's code, which the players have: a file that is written anew while they play
         # changes nothing of it.
         self._spoken = {**protocols.get(cfg.protocol).mark, **own.mark(cfg)}
-        self._health = HealthWatch(cfg.health, cfg.roles)
+        self._health = HealthWatch(cfg.health, cfg.roles, cfg.spec.answerer)
         self._watched = cfg.health.on_collapse != "warn"
         self._half: dict[int, State] = {}
         self._kept: dict[int, dict[str, Any]] = {}

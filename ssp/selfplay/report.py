@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from ssp.base.episode import PROPOSER, SOLVER, Outcome
-from ssp.base.played import Brief, Game
+from ssp.base.episode import Outcome
+from ssp.base.gamespec import GameSpec
+from ssp.base.played import ANSWERS, ASKS, Brief, Game
 from ssp.game.world.files import Oracle
-from ssp.selfplay.settle import Round, all_played
+from ssp.selfplay.settled import Round
 from ssp.telemetry.clock import Clock
 
 WAIT = 0.001
@@ -35,8 +36,9 @@ class Report:
     """Collects a step's figures from round and learners. `oracle`: the world, which knows the
     truth."""
 
-    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, roles: Sequence[str]):
-        self._sink, self._oracle, self._workers, self._roles = sink, oracle, workers, roles
+    def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, spec: GameSpec):
+        self._sink, self._oracle, self._workers = sink, oracle, workers
+        self._roles, self._sides = spec.roles, {ASKS: spec.asker, ANSWERS: spec.answerer}
         self.say, self.span = sink.event, sink.span
         self._rounds: dict[int, tuple[dict[str, float], dict[str, dict[str, float]], Clock]] = {}
         self._learned = defaultdict[int, list[Mapping[str, dict[str, float]]]](list)
@@ -62,7 +64,7 @@ class Report:
     def round(self, this: Round, voids: Mapping[str, int]) -> None:
         """A round is settled. `voids`: by cause, since the last round's report."""
         values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
-        played = list(all_played(this.played))
+        played = [episode for game in this.played for episode in game.episodes]
         values |= {
             "game/groups": float(this.settled.counts["groups"]),
             "game/refills": float(this.further),
@@ -83,8 +85,8 @@ class Report:
         }
         rows: dict[str, dict[str, float]] = {}
         for role in self._roles:
-            newest = [game for game in this.played if game.frozen != role]
-            if mine := [p for p in all_played(newest) if p.role == role]:
+            mine = _newest(this.played, role, self._sides)
+            if mine:
                 values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
             tokens = sum(p.tokens for p in played if p.role == role)
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
@@ -140,23 +142,27 @@ class Report:
         self._last += seconds
 
 
+def _newest(games: Sequence[Game], role: str, sides: Mapping[str, str]) -> list[Brief]:
+    """The episodes that the newest policy of `role` played. `sides`: who asks and who answers."""
+    newest = [game for game in games if sides.get(game.frozen) != role]
+    return [episode for game in newest for episode in game.episodes if episode.role == role]
+
+
 def game_figures(
     games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None
 ) -> dict[str, float]:
     """Figures of one round; those of proposals only where somebody proposed. Rates over proposals
     leave voids out; hops and junk are over accepted questions. The work of past versions counts in
     `game/played` only."""
-    chosen = [*(game for game in games if game.chosen and game.frozen != SOLVER), *refills]
-    rates = [
-        game.win_rate for game in chosen if game.win_rate is not None and game.frozen != PROPOSER
-    ]
+    chosen = [*(game for game in games if game.chosen and game.frozen != ANSWERS), *refills]
+    rates = [game.win_rate for game in chosen if game.win_rate is not None and game.frozen != ASKS]
     values = {"game/played": float(len(chosen))}
     if rates:
         values["game/win_rate"] = sum(rates) / len(rates)
         values["game/no_signal_rate"] = sum(rate in (0.0, 1.0) for rate in rates) / len(rates)
     if not any(game.proposal for game in games):
         return values
-    games = [game for game in games if game.frozen != PROPOSER]
+    games = [game for game in games if game.frozen != ASKS]
     judged = [game for game in games if not game.void_cause]
     valid = [game for game in judged if game.valid]
     values |= {

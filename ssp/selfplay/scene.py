@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssp.base import models
-from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, hold
 from ssp.base.files import digest
+from ssp.base.gamespec import QUESTIONS, TARGETS
 from ssp.base.text import normalise
 from ssp.config import own
 from ssp.config.schema import Config
@@ -29,7 +29,7 @@ from ssp.selfplay.workers import build
 @dataclass(frozen=True)
 class Scene:
     """`cfg` names every data file by its absolute path: workers may have another working folder.
-    `oracle`: the world that a proposer asks about, in that world's words. `beside`: see
+    `oracle`: the world that questions are asked about, in that world's words. `beside`: see
     `Targets`."""
 
     cfg: Config
@@ -40,9 +40,10 @@ class Scene:
     beside: dict[str, str]
 
     def targets(self) -> Targets:
-        """The rows in the run's order, a batch at a time: of the proposer, or of the solver where
+        """The rows in the run's order, a batch at a time: of who asks, or of who answers where
         questions are given."""
-        block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
+        spec = self.cfg.spec
+        block = self.cfg.block(spec.asker or spec.answerer)
         mark = hashlib.sha256(
             repr((self.items, protocols.get(self.cfg.protocol))).encode()
         ).hexdigest()
@@ -77,7 +78,11 @@ def read_scene(cfg: Config) -> Scene:
             )
     for lack in build.missing(cfg):
         raise lack
-    oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol)) if PROPOSER in cfg.roles else None
+    oracle = (
+        files.oracle(cfg.data.corpus, natural(cfg.protocol))
+        if cfg.spec.asking is not None
+        else None
+    )
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
@@ -114,7 +119,7 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
 def read_items(cfg: Config) -> list[Item]:
     """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank
     without a question."""
-    if cfg.game.questions != "proposer":
+    if cfg.spec.rows == QUESTIONS:
         return [
             Item(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric) for q in given(cfg)
         ]
@@ -143,7 +148,7 @@ def concrete(cfg: Config) -> Config:
     if cfg.protocol.endswith((".yaml", ".yml")):
         cfg.protocol = str(Path(cfg.protocol).expanduser().absolute())
     cfg.data.corpus = _file(cfg, "corpus", cfg.data.corpus)
-    if PROPOSER in cfg.roles:
+    if cfg.spec.rows == TARGETS:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
     else:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)

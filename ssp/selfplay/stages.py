@@ -1,4 +1,4 @@
-"""The stages of one round: propose, verify, solve, grade, each fanned out over a crew.
+"""The stages of one round, each fanned out over a crew: play, verify, grade.
 
 Promises that a worker's fault makes exactly its block's episodes void, which are issued again as
 new ones (bounded; by the round's weights), that what is lost once played is void, that results come
@@ -13,13 +13,9 @@ from typing import Any, TypeVar
 
 from ssp.base.crew import split
 from ssp.base.episode import (
-    ATTEMPT,
     EVAL,
     EVALUATION,
     GREEDY,
-    PROPOSAL,
-    PROPOSER,
-    SOLVER,
     Grade,
     Outcome,
     State,
@@ -27,6 +23,7 @@ from ssp.base.episode import (
     Verdict,
 )
 from ssp.base.errors import Fault, SspError
+from ssp.base.gamespec import Play
 from ssp.base.played import Block, Brief, Game
 from ssp.base.seeds import derive
 from ssp.config import crews
@@ -36,7 +33,7 @@ from ssp.learning import algorithms
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
-from ssp.selfplay.records import Match, PlayOrder, Published
+from ssp.selfplay.records import PlayOrder, Published
 from ssp.selfplay.versions import LOST, WeightStore
 from ssp.telemetry.clock import Clock
 
@@ -56,28 +53,77 @@ class Stages:
     def __init__(self, cfg: Config, cast: Cast, gate: VoidGate, store: WeightStore) -> None:
         self._cfg, self._cast, self._gate, self._store = cfg, cast, gate, store
         self._ledger = cast.ledger.first
-        self._greedy = algorithms.get(cfg.solver.algorithm).needs_greedy
+        self._spec = cfg.spec
+        answering = cfg.block(self._spec.answerer)
+        self._greedy = algorithms.get(answering.algorithm).needs_greedy
         self.incarnation = self.redraws = 0
 
-    async def propose(
-        self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0
+    async def play(
+        self,
+        stage: Play,
+        round_: int,
+        games: Sequence[Game],
+        weights: Published,
+        clock: Clock,
+        again: int = 0,
     ) -> None:
-        """Let the proposer write a question for each game's target: sets `proposal`. `again`: n-th
-        extra batch."""
-        tasks = [self._task(f"p{game.id[1:]}", game, PROPOSER, 0, game.number, 0) for game in games]
-        stem = f"{PROPOSER}-{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}{weights.past}"
-        order = PlayOrder(self._cfg.proposer.sampling.temperature, stem, round_ + 1)
-        played = await self._play(PROPOSAL, tasks, order, weights, clock, self._cfg.game.proposals)
-        for game, proposal in zip(games, played, strict=True):
-            game.proposal = proposal
-        places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
-        await self._ledger.advance(places, {"state": State.GRADING.value})
+        """Let a policy play its episodes of `stage` in each of `games`, which one role plays. A
+        game's episodes stay in one block, and so do questions about one row. `again`: n-th further
+        batch of the round."""
+        if not games:
+            return
+        role = stage.role_of(games[0])
+        asks, times = stage.name == self._spec.asks, stage.episodes(self._cfg)
+        tasks = [
+            self._task(stage, role, round_, game, number)
+            for game in games
+            for number in range(times)
+        ]
+        named = role if self._is_main(stage) else f"{role}-{stage.name}"
+        stem = self._stem(named, round_, again)
+        temperature = self._cfg.block(role).sampling.temperature
+        order = PlayOrder(temperature, f"{stem}{weights.past}", round_ + 1)
+        together = self._cfg.game.proposals if asks else times
+        played = await self._play(role, stage.name, tasks, order, weights, clock, together)
+        for place, game in enumerate(games):
+            self._keep(stage, game, played[place * times : (place + 1) * times], weights)
+        if asks:
+            places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
+            await self._ledger.advance(places, {"state": State.GRADING.value})
+        if stage.name == self._spec.answers and self._greedy and not weights.past:
+            await self._play_baselines(stage, role, round_, games, weights, clock, again)
 
-    async def verify(self, asked: Sequence[Match], solver: Published, clock: Clock) -> None:
-        """Let the referee check each proposal; sets `valid`, `rule`, `void_cause` and
-        `question`."""
-        proposed = [(game.proposal, game) for _, games in asked for game in games if game.proposal]
-        live = solver if self._cfg.referee.verifier == "solver" else None
+    async def _play_baselines(
+        self,
+        stage: Play,
+        role: str,
+        round_: int,
+        games: Sequence[Game],
+        weights: Published,
+        clock: Clock,
+        again: int,
+    ) -> None:
+        """One attempt more at temperature 0, where the estimator compares with it."""
+        number = stage.episodes(self._cfg)
+        tasks = [self._task(stage, role, round_, game, number, GREEDY) for game in games]
+        order = PlayOrder(0.0, self._stem(f"{role}greedy", round_, again), round_ + 1)
+        played = await self._play(role, GREEDY, tasks, order, weights, clock)
+        for game, greedy in zip(games, played, strict=True):
+            game.greedy = greedy
+
+    def _keep(self, stage: Play, game: Game, episodes: list[Brief], weights: Published) -> None:
+        """Put the episodes of a game where its later stages find them."""
+        if stage.name == self._spec.asks:
+            (game.proposal,) = episodes
+        elif stage.name == self._spec.answers:
+            game.attempts, game.tried_by = episodes, weights.version
+        else:
+            game.others[stage.name] = episodes
+
+    async def verify(self, games: Sequence[Game], live: Published | None, clock: Clock) -> None:
+        """Let the referee check what each game asks; sets `valid`, `rule`, `void_cause`, `question`
+        and `guide`. `live`: the weights that verify, None for a verifier of its own."""
+        proposed = [(game.proposal, game) for game in games if game.proposal is not None]
 
         async def ask(
             judge: Judges, owned: Owned, live: Published | None
@@ -86,55 +132,20 @@ class Stages:
             asked = [(game.target, int(game.hints.get("searches") or 0)) for _, game in owned]
             return await judge.verify(owned[0][0].block.ref, asked, *weights)
 
-        for proposal, game, verdict in await self._judged(
-            VERIFY, proposed, ask, Verdict(False), clock, live
-        ):
+        lost = Verdict(False)
+        for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, lost, clock, live):
             game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
             game.question, game.guide = proposal.final or "", verdict.guide
 
-    async def solve(
-        self, round_: int, games: Sequence[Game], weights: Published, clock: Clock, again: int = 0
-    ) -> None:
-        """Let the solver try each question n times; sets `attempts`. A game's attempts stay in one
-        block. Where the estimator compares with a greedy answer, one attempt more; sets `greedy`.
-        `again`: n-th further batch."""
-        n, stem = (
-            self._cfg.game.attempts,
-            f"{round_:06d}{f'x{again}' if again else ''}-i{self.incarnation}",
-        )
-        tasks = [
-            self._attempt(f"a{attempt}", round_, game, attempt)
-            for game in games
-            for attempt in range(n)
-        ]
-        order = PlayOrder(
-            self._cfg.solver.sampling.temperature, f"{SOLVER}-{stem}{weights.past}", round_ + 1
-        )
-        played = await self._play(ATTEMPT, tasks, order, weights, clock, n)
-        for place, game in enumerate(games):
-            game.attempts, game.solver_version = (
-                played[place * n : (place + 1) * n],
-                weights.version,
-            )
-        if self._greedy and not weights.past:
-            tasks = [self._attempt("greedy", round_, game, n) for game in games]
-            order = PlayOrder(0.0, f"{SOLVER}greedy-{stem}", round_ + 1)
-            for game, greedy in zip(
-                games, await self._play(GREEDY, tasks, order, weights, clock), strict=True
-            ):
-                game.greedy = greedy
-
-    async def grade(self, tried: Sequence[Match], clock: Clock) -> None:
-        """Let the judge decide each attempt that was played to its end; sets `grades`. Voids stay
-        without a grade."""
-        played = [
-            (one, game)
-            for _, games in tried
-            for game in games
-            for one in (*game.attempts, game.greedy)
-            if one
-        ]
-        ended = [(one, game) for one, game in played if one.outcome is not Outcome.VOID]
+    async def grade(self, stage: str, games: Sequence[Game], clock: Clock) -> None:
+        """Let the judge decide each episode of `stage` that was played to its end; sets `grades`.
+        Voids stay without a grade."""
+        ended: Owned = []
+        for game in games:
+            episodes = [*self._spec.episodes(game, stage)]
+            if stage == self._spec.answers and game.greedy is not None:
+                episodes.append(game.greedy)
+            ended += [(one, game) for one in episodes if one.outcome is not Outcome.VOID]
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
             items = [
@@ -151,13 +162,14 @@ class Stages:
     ) -> list[Brief]:
         """Play evaluation tasks within the limits of update `step`; one brief a task, in order.
         They end kept, or voided."""
+        answerer = self._spec.answerer
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
-        briefs, size = list[Brief](), crews.evaluated(self._cfg) * self._cast.players[SOLVER].size
+        briefs, size = list[Brief](), crews.evaluated(self._cfg) * self._cast.players[answerer].size
         # vLLM lets those wait that its cache has no room for
-        bounded = self._cfg.solver.engine.kind == "torch"
+        bounded = self._cfg.block(answerer).engine.kind == "torch"
         for part in split(tasks, -(-len(tasks) // size) if bounded else 1):
             told = replace(order, stem=f"{stem}.{len(briefs)}") if briefs else order
-            briefs += await self._play(EVALUATION, part, told, weights, clock)
+            briefs += await self._play(answerer, EVALUATION, part, told, weights, clock)
         rows = []
         for brief in briefs:
             end = (
@@ -174,22 +186,43 @@ class Stages:
         await self._ledger.advance(rows)
         return briefs
 
-    def _attempt(self, name: str, round_: int, game: Game, attempt: int) -> Task:
-        id_ = f"s{game.id[1:]}{name}-i{self.incarnation}"
-        return self._task(id_, game, SOLVER, attempt, round_, game.number, attempt)
+    def _is_main(self, stage: Play) -> bool:
+        """Whether it is the stage that asks, or the one that answers."""
+        return stage.name in (self._spec.asks, self._spec.answers)
 
-    def _task(self, id_: str, game: Game, role: str, attempt: int, *draw: int) -> Task:
-        """One episode; `draw` names its draws."""
-        fields = (
-            {"target": game.target, **game.hints}
-            if role == PROPOSER
-            else {"question": game.question}
+    def _stem(self, named: str, round_: int, again: int) -> str:
+        """What the files of a round's episodes are called."""
+        further = f"x{again}" if again else ""
+        return f"{named}-{round_:06d}{further}-i{self.incarnation}"
+
+    def _task(
+        self, stage: Play, role: str, round_: int, game: Game, number: int, kind: str = ""
+    ) -> Task:
+        """The n-th episode of a game at `stage`. Its draws depend on the prompt and not on the name
+        of the role; a question's on its row alone."""
+        if stage.name == self._spec.asks:
+            id_ = f"p{game.id[1:]}"
+            draw: tuple[str | int, ...] = (stage.prompt, game.number, 0)
+        elif stage.name == self._spec.answers:
+            id_ = f"s{game.id[1:]}{kind or f'a{number}'}-i{self.incarnation}"
+            draw = (stage.prompt, round_, game.number, number)
+        else:
+            id_ = f"{stage.name}-{game.id[1:]}a{number}-i{self.incarnation}"
+            draw = (stage.name, round_, game.number, number)
+        again = [self.redraws] if self.redraws else []
+        return Task(
+            id=id_,
+            game=game.id,
+            role=role,
+            attempt=number,
+            seed=derive(self._cfg.seed, *draw, *again),
+            fields=dict(stage.fields(game, number)),
+            prompt=stage.prompt,
         )
-        seed = derive(self._cfg.seed, role, *draw, *([self.redraws] if self.redraws else []))
-        return Task(id=id_, game=game.id, role=role, attempt=attempt, seed=seed, fields=fields)
 
     async def _play(
         self,
+        role: str,
         kind: str,
         tasks: Sequence[Task],
         order: PlayOrder,
@@ -199,22 +232,25 @@ class Stages:
     ) -> list[Brief]:
         """Play over the crew, in contiguous blocks that keep `together` tasks in a row in one; one
         brief a task."""
-        started, crew = (
-            time.perf_counter(),
-            self._cast.players[PROPOSER if kind == PROPOSAL else SOLVER],
-        )
+        started = time.perf_counter()
+        crew = self._cast.players[role]
         groups = [tasks[i : i + together] for i in range(0, len(tasks), together)]
         blocks = [[task for group in share for task in group] for share in split(groups, crew.size)]
         results = await _together(
-            [self._block(kind, i, block, order, weights) for i, block in enumerate(blocks)]
+            [self._block(role, kind, i, block, order, weights) for i, block in enumerate(blocks)]
         )
         clock.stage(crew.name, "play", started, [seconds for _, seconds in results])
         return [played for block, _ in results for played in block]
 
     async def _block(
-        self, kind: str, worker: int, tasks: list[Task], order: PlayOrder, weights: Published
+        self,
+        policy: str,
+        kind: str,
+        worker: int,
+        tasks: list[Task],
+        order: PlayOrder,
+        weights: Published,
     ) -> tuple[list[Brief], dict[str, float]]:
-        policy = PROPOSER if kind == PROPOSAL else SOLVER
         crew, told = self._cast.players[policy], kind != EVALUATION
         running = {
             "role": policy if told else EVAL,
@@ -286,7 +322,7 @@ class Stages:
                     cause = fault.cause
                     await self._gate.admit()
                     if weights is not None and cause in LOST:
-                        weights = await self._store.mend(SOLVER, weights, str(fault))
+                        weights = await self._store.mend(self._spec.answerer, weights, str(fault))
             else:
                 if cause != GONE:
                     raise SspError(

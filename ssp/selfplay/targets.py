@@ -10,15 +10,17 @@ is the same gradient without the compute). `resample`: the round asks about furt
 has `enough`. `replay`: empty slots are refilled from earlier questions. `replay_reset`: the same,
 and the pool is emptied every ten rounds."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ssp.base.episode import GIVEN, REPLAYED, SOLVER
+from ssp.base.episode import GIVEN, REPLAYED
 from ssp.base.errors import InvariantError, hold
-from ssp.base.played import Game
+from ssp.base.gamespec import Keep
+from ssp.base.played import ANSWERS, Game
 from ssp.base.seeds import generator
-from ssp.config.schema import GameConfig
+from ssp.config.schema import Config, GameConfig
 
 RESAMPLED = ("resample", "resample_all")
 """Values of `game.batch` that ask about further targets."""
@@ -160,7 +162,8 @@ class Batches:
     def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
         """Up to `size` games that were not chosen yet, in id order: the valid ones, then refills.
         Marks the chosen ones."""
-        chosen = [game for game in games if game.valid and not game.chosen][: self._size]
+        open_ = [game for game in games if game.valid and not (game.chosen or game.passed_over)]
+        chosen = open_[: self._size]
         for game in chosen:
             game.chosen = True
         if self._cfg.batch in REPLAY:
@@ -176,7 +179,7 @@ class Batches:
             return
         for game in games:
             key = (game.question, game.target)
-            if game.win_rate is None or game.frozen == SOLVER:
+            if game.win_rate is None or game.frozen == ANSWERS:
                 continue
             if game.number >= 0:
                 asked_by = game.asked_by if game.proposal is None else game.proposal.version_max
@@ -216,3 +219,15 @@ class Batches:
             )
             games.append(replace(known, valid=True, chosen=True))
         return games
+
+
+def keep_best(cfg: Config, stage: Keep, games: Sequence[Game]) -> None:
+    """Of the games about one row keep the first with the highest score; the others are passed
+    over."""
+    rows: dict[int, list[Game]] = defaultdict(list)
+    for game in games:
+        rows[game.number // cfg.game.proposals].append(game)
+    for about in rows.values():
+        best = max(about, key=lambda game: stage.best(cfg, game))
+        for game in about:
+            game.passed_over = game is not best

@@ -32,8 +32,10 @@ class Trainer:
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
 
     async def anchor(self, step: int) -> Published:
-        """The policy that the solver is held to after `step`, with a version that no policy has."""
-        weights, _ = await self._cast.learner(self._cfg.roles[-1]).anchor_weights()
+        """The policy that the answering one is held to after `step`, with a version that no policy
+        has."""
+        answerer = self._cfg.spec.answerer
+        weights, _ = await self._cast.learner(answerer).anchor_weights()
         number = await self._cast.ledger.first.next_version("anchor", self.incarnation, step)
         return Published(ANCHORS + number, weights, -1)
 

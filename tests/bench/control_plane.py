@@ -176,10 +176,9 @@ def _wired(args: argparse.Namespace) -> list[Meter]:
         def play(self, tasks: Any, order: Any, *given: Any) -> Any:
             return super().play(tasks, replace(order, stem="") if "transcripts" in off else order, *given)
 
-    for role, name in (("proposer", "ProposerActor"), ("solver", "SolverActor")):
-        bench = type(f"Bench{role}", (Player,), {})
-        restarts.POLICIES[bench.__name__] = restarts.POLICIES[name]
-        workers.PLAYERS[role] = ray.remote(concurrency_groups={"transfer": 1})(bench)  # type: ignore[call-overload]
+    bench = type("BenchPlayer", (Player,), {})
+    restarts.POLICIES[bench.__name__] = restarts.POLICIES["PlayerActor"]
+    program.PlayerActor = ray.remote(concurrency_groups={"transfer": 1})(bench)  # type: ignore
 
     if "figures" in off:
         runlog.RunLog.write = timeline.Timeline.span = lambda *given, **more: None  # type: ignore

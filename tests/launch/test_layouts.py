@@ -92,7 +92,7 @@ def test_one_engine_plays_both_roles_with_an_adapter_each(claims: Cluster, tmp_p
                 whole = sum(file.get_tensor(name).nbytes for name in file.keys())  # noqa: SIM118
     assert max(sizes) < whole / 4, "adapters travel"
     # Both say where they are, then the engine sleeps at the start, wakes to play and sleeps to learn in each step.
-    assert calls["PairActor.as_role"] >= 2 + 2 + 2 * 2 and not calls["SolverActor.play"], calls
+    assert calls["PairActor.as_role"] >= 2 + 2 + 2 * 2 and not calls["PlayerActor.play"], calls
 
 
 @pytest.mark.parametrize(

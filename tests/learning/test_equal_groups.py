@@ -14,7 +14,8 @@ from solo import SoloLearner, gradients
 from ssp.base.episode import PROPOSER, SOLVER, Grade
 from ssp.config.role import RoleConfig
 from ssp.learning.batch import collate
-from ssp.selfplay.settle import Settled, settle
+from ssp.selfplay.settle import settle
+from ssp.selfplay.settled import Settled
 from tests.selfplay.fakes import brief, config, game
 
 T, F = True, False

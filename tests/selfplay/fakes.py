@@ -297,7 +297,7 @@ class Stage:
     def game(self) -> SelfPlay:
         questions = [Question(f"q{i}", q.text, [q.answer], q.hops) for i, q in enumerate(world().questions(1, 8, 3))]
         sets = [QuestionSet("one", questions, "train"), QuestionSet("dark", questions, "none")]
-        report = Report(self.sink, world(), workers=6, roles=self.cfg.roles)
+        report = Report(self.sink, world(), workers=6, spec=self.cfg.spec)
         return SelfPlay(self.cfg, self.cast, self.folder, self.targets(), report, Evaluator(self.cfg, sets))
 
     def play(self) -> SelfPlay:
@@ -389,7 +389,7 @@ def game(id: str, right: list[bool | None] | None = None, **changes: Any) -> Gam
         made.attempts.append(void(name) if verdict is None else brief(name))
         if verdict is not None:
             made.grades[name] = Grade(verdict, float(verdict))
-    made.chosen, made.solver_version = right is not None, 3
+    made.chosen, made.tried_by = right is not None, 3
     for key, value in changes.items():
         setattr(made, key, value)
     return made

@@ -192,7 +192,7 @@ class Run(Stage):
 
     def game(self) -> SelfPlay:
         targets = Targets(self.items(), self.cfg.proposer.batch, self.cfg.seed)
-        report = Report(self.sink, world(), workers=6, roles=self.cfg.roles)
+        report = Report(self.sink, world(), workers=6, spec=self.cfg.spec)
         return SelfPlay(self.cfg, self.cast, self.folder, targets, report, Evaluator(self.cfg, []))
 
     async def live(self) -> bool:

@@ -16,6 +16,7 @@ from fakes import FakeLearner, Stage, config, game, room_for
 from ninelives import die_at
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.played import ASKS
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.health import Collapse
@@ -215,7 +216,7 @@ def one_pair_a_game(made: Stage) -> None:
 def test_a_past_proposal_is_no_company_in_a_group() -> None:
     """Of a group of two, one asked by a past version, nothing can be compared."""
     cfg = config(proposer__algorithm="grpo", game__proposals=2)
-    for frozen, state in (("", "queued"), (PROPOSER, "dropped")):
+    for frozen, state in (("", "queued"), (ASKS, "dropped")):
         games = [game("g2", [True] * 4), game("g3", [False] * 4, frozen=frozen)]
         rows = {row["id"]: row["state"] for row in settle(cfg, games, 7, 1).rows}
         assert rows["pg2"] == state and rows["pg3"] == ("kept" if frozen else "queued")
@@ -224,11 +225,11 @@ def test_a_past_proposal_is_no_company_in_a_group() -> None:
 def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() -> None:
     """Else it is kept, whatever came of it."""
     asked = [
-        game("g1", [None] * 4, frozen=PROPOSER),
-        game("g2", [True] * 4, frozen=PROPOSER),
-        game("g3", frozen=PROPOSER),
-        game("g4", frozen=PROPOSER, valid=False, rule="leakage"),
-        game("g5", frozen=PROPOSER, valid=False, void_cause="engine_died"),
+        game("g1", [None] * 4, frozen=ASKS),
+        game("g2", [True] * 4, frozen=ASKS),
+        game("g3", frozen=ASKS),
+        game("g4", frozen=ASKS, valid=False, rule="leakage"),
+        game("g5", frozen=ASKS, valid=False, void_cause="engine_died"),
     ]
     rows = {row["id"]: row for row in settle(config(), asked, 7, 1).rows if row["id"].startswith("p")}
     assert [rows[f"pg{i}"]["state"] for i in range(1, 6)] == ["voided", "kept", "kept", "kept", "voided"]

@@ -17,9 +17,10 @@ from fakes import FakeLearner, Sink, Stage, brief, config, game
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
-from ssp.base.played import Game
+from ssp.base.played import ANSWERS, ASKS, Game
 from ssp.config.schema import LeagueConfig
 from ssp.engines import ScriptedEngine
+from ssp.game.games.duel import GAME as DUEL
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
@@ -27,7 +28,7 @@ from ssp.selfplay.league.matchmaker import _again
 from ssp.selfplay.league.payoff import PayoffTable, count
 from ssp.selfplay.league.settings import RULES
 from ssp.selfplay.report import Report
-from ssp.selfplay.settle import Round
+from ssp.selfplay.settled import Round
 from ssp.selfplay.targets import Batches
 from ssp.selfplay.transfer import loader
 from ssp.telemetry.clock import Clock
@@ -266,7 +267,7 @@ def test_a_past_graders_rate_is_not_remembered(rate: float | None) -> None:
     """The question is known by what the newest made of it in its further game; when all of that is void, not at all."""
     cfg = config(game__batch="replay")
     pool, never = (Batches(cfg.game, 4, 0) for _ in range(2))
-    graded, own = game("g1", win_rate=1.0, frozen=SOLVER), game("g2", win_rate=0.5)
+    graded, own = game("g1", win_rate=1.0, frozen=ANSWERS), game("g2", win_rate=0.5)
     further = _again(graded, asked_by=7)
     further.win_rate = rate
     pool.remember(0, [graded, own, further])
@@ -290,8 +291,8 @@ def searched(id: str, proposer: int, solver: int, **changes: Any) -> Game:
 
 def test_searches_of_a_role_are_its_newest_versions() -> None:
     sink = Sink()
-    report = Report(sink, fakes.world(), workers=1, roles=ROLES)
-    games = [searched("g1", 2, 3), searched("g2", 5, 9, frozen=SOLVER), searched("g3", 11, 1, frozen=PROPOSER)]
+    report = Report(sink, fakes.world(), 1, DUEL)
+    games = [searched("g1", 2, 3), searched("g2", 5, 9, frozen=ANSWERS), searched("g3", 11, 1, frozen=ASKS)]
     further = replace(_again(games[1], 1), attempts=[brief("s", searches=5)])
     report.round(Round(0, Clock(), games, [further]), {})
     for role in ROLES:

@@ -27,7 +27,7 @@ from ssp.selfplay.records import TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
-from ssp.selfplay.settle import Round
+from ssp.selfplay.settled import Round
 from ssp.selfplay.training import Trainer
 from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore

@@ -12,18 +12,21 @@ from fakes import Sink, Stage, brief, config, game
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER, Episode, Outcome
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome
 from ssp.base.errors import Fault, InvariantError
 from ssp.base.played import Brief, Game
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
+from ssp.game.games.duel import GAME as DUEL
+from ssp.game.games.given import GAME as GIVEN
 from ssp.learning.samples import Sample
 from ssp.selfplay import health
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.records import Published
 from ssp.selfplay.report import PATIENCE, Report, role_figures
-from ssp.selfplay.settle import Round, settle
+from ssp.selfplay.settle import settle
+from ssp.selfplay.settled import Round
 from ssp.selfplay.workers.learner import Learner
 from ssp.telemetry.clock import KINDS, Clock
 
@@ -136,7 +139,7 @@ def test_evaluation_sets_and_sizes(final: bool, step: int, asked: list[int]) -> 
 
 def test_a_step_is_written_once_both_learners_are_done() -> None:
     sink = Sink()
-    report = Report(sink, None, workers=2, roles=ROLES)
+    report = Report(sink, None, 2, DUEL)
     games = [game("g1", [True, False, None, False]), game("g2", valid=False, rule="leakage")]
     games[1].proposal = brief("pg2", PROPOSER, searches=5, cuts=2)
     settled = settle(config(), games, 1)
@@ -161,7 +164,7 @@ def test_a_step_is_written_once_both_learners_are_done() -> None:
 
 def test_the_first_void_of_a_cause_is_told_with_what_it_said() -> None:
     sink = Sink()
-    report = Report(sink, None, 1, ROLES)
+    report = Report(sink, None, 1, DUEL)
     lost = brief("pg1", PROPOSER, outcome=Outcome.VOID, cause="agent_failed", detail="KeyError: 'x'")
     this = game("g1", valid=False, rule="leakage")
     this.proposal = lost
@@ -223,7 +226,7 @@ FLAT = {"ended/final": 1.0, "groups/flat": 1.0}
 )
 def test_it_is_said_once_after_three_steps_in_a_row(rows: list[dict[str, float]], said: str) -> None:
     sink = fakes.Sink()
-    report = Report(sink, None, 1, [SOLVER])
+    report = Report(sink, None, 1, GIVEN)
     for at, row in enumerate(rows, start=1):
         report._watch(SOLVER, row)
         assert len(sink.events) == bool(said and at >= PATIENCE)

@@ -22,7 +22,9 @@ from ssp.learning import settings as learning_rules
 from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.credit import Credits
-from ssp.selfplay.settle import Settled, all_played, settle, spread
+from ssp.selfplay.paying import spread
+from ssp.selfplay.settle import settle
+from ssp.selfplay.settled import Settled
 from ssp.selfplay.targets import Item, Targets
 from ssp.selfplay.workers import learner as learner_worker
 from tests import local
@@ -223,7 +225,7 @@ def test_every_episode_has_one_row_and_groups_are_games(plan: list[tuple[str, li
         else:
             made.append(game(id, valid=kind == "surplus", rule="" if kind == "surplus" else "empty"))
     settled = settle(config(), made, 7)
-    ids = [brief.id for brief in all_played(made)]
+    ids = [brief.id for one in made for brief in one.episodes]
     assert sorted(r["id"] for r in settled.rows) == sorted(ids) and len(set(ids)) == len(ids)
     trained = {item.id for samples in settled.samples.values() for item in samples}
     assert trained == {r["id"] for r in settled.rows if r["state"] == "queued"}

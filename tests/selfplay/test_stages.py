@@ -113,7 +113,7 @@ def test_a_fault_voids_one_block_which_is_played_again(tmp_path: Path, victim: i
     table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
     for game in games:
         assert [p.attempt for p in game.attempts] == [0, 1, 2, 3]
-        assert all(p.game == game.id for p in game.attempts) and game.solver_version == 3
+        assert all(p.game == game.id for p in game.attempts) and game.tried_by == 3
         assert len({p.block.id for p in game.attempts}) == 1
         for p in game.attempts:
             assert p.block.ref[p.row].id == p.id

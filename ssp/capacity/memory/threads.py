@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
 from ssp.config.schema import Config
@@ -20,23 +19,24 @@ def use(count: int) -> None:
     torch.set_num_threads(count)
 
 
-def alone(cfg: Config, role: str = SOLVER, at_once: int = 1) -> int:
-    """Of a process that computes with the model of `role`: one below `SMALL` parameters, else this
+def alone(cfg: Config, role: str = "", at_once: int = 1) -> int:
+    """Of a process that computes with the model of `role` (default: who answers): one below `SMALL` parameters, else this
     machine's cores, divided by the processes that compute `at_once`. Another number rounds
     differently."""
+    role = role or cfg.spec.answerer
     return 1 if find(cfg.block(role).model).parameters < SMALL else max(1, cores() // at_once)
 
 
 def player(cfg: Config, role: str, count: int = 0) -> int:
     """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its
     own."""
-    count = count or (cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers)
+    count = count or crews.players(cfg, role)
     return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else 1
 
 
 def judge(cfg: Config) -> int:
-    """Of a judge, whose engines are of the solver's kind."""
-    return player(cfg, SOLVER, cfg.placement.judges)
+    """Of a judge, whose engines are of the kind of who answers."""
+    return player(cfg, cfg.spec.answerer, cfg.placement.judges)
 
 
 def learner(cfg: Config, role: str) -> int:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, fields
 from statistics import NormalDist
 from typing import Any
 
-from ssp.base.episode import PROPOSER
 from ssp.base.errors import hold
 from ssp.capacity.memory.shapes import find
-from ssp.config.crews import learners, players
+from ssp.config.crews import learners, played, players
 from ssp.config.schema import Config
 from ssp.config.tables import ACTED
 from ssp.engines.simulated import Pace
@@ -82,7 +81,7 @@ class Costs:
 
 def judge_seconds(cfg: Config, costs: Costs) -> float:
     """Seconds that one block takes at a judge."""
-    reads = cfg.judge.kind != "exact" or (PROPOSER in cfg.roles and cfg.referee.verifier != "none")
+    reads = cfg.judge.kind != "exact" or (cfg.asks and cfg.referee.verifier != "none")
     return (READS if reads else COMPARES) if costs.judge_s is None else costs.judge_s
 
 
@@ -176,27 +175,27 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
     """GPU seconds a round: of each role's engines at full occupancy, and of each learner."""
     play: dict[str, float] = {}
     trained: dict[str, float] = {}
-    batch = cfg.solver.batch
-    fed = max(
-        1e-9, min(batch, cfg.proposer.batch * costs.valid if PROPOSER in cfg.roles else batch)
-    )
+    batch = cfg.answering.batch
+    fed = max(1e-9, min(batch, cfg.asking.batch * costs.valid if cfg.asks else batch))
     # Refill plays as many batches as give a whole one of questions with spread.
     batches = min(
         cfg.game.refill, max(1, math.ceil(batch / (fed * max(costs.spread, 1e-9)) - 1e-9))
     )
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
-        episodes = batches * (
-            cfg.proposer.batch if role == PROPOSER else round(fed * cfg.game.attempts)
-        )
+        share = 1.0 if role == cfg.spec.asker else fed / batch
+        episodes = batches * round(share * played(cfg, role))
         turns = 1 + sum(cost.searches) / 2
         tokens = episodes * turns * capped(cost.tokens, cost.sigma, cost.cap)
         # Past versions play too; only the newest one's episodes are trained.
         play[role] = (
-            tokens * cost.pace.full * cost.gpus * (1 if role == PROPOSER else 1 + cfg.league.twice)
+            tokens
+            * cost.pace.full
+            * cost.gpus
+            * (1 if role == cfg.spec.asker else 1 + cfg.league.twice)
         )
         trained[role] = tokens * (
-            cfg.league.asked if role == PROPOSER else min(costs.spread, batch / batches / fed)
+            cfg.league.asked if role == cfg.spec.asker else min(costs.spread, batch / batches / fed)
         )
     learn = [
         (name, roles) for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"

@@ -4,7 +4,6 @@ measured."""
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from ssp.base.episode import PROPOSER
 from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, Split, choose, judge_seconds, own, role_costs, work
 from ssp.capacity.plan.simulate import Measured, simulate
@@ -110,9 +109,7 @@ def _inputs(cfg: Config, costs: Costs) -> list[str]:
             f" {cost.sigma:g}, at most {cost.cap}; {least} to {most} searches ({how})"
         )
     values = replace(costs, judge_s=judge_seconds(cfg, costs))
-    shown = {"search_s", "judge_s", "sync_s", "spread"} | (
-        {"valid"} if PROPOSER in cfg.roles else set()
-    )
+    shown = {"search_s", "judge_s", "sync_s", "spread"} | ({"valid"} if cfg.asks else set())
     for item in fields(Costs):
         if item.name in shown:
             source = "an assumption" if getattr(costs, item.name) == item.default else "typed"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.crew import LocalCrew
-from ssp.base.episode import PROPOSER, Grade, State, Task, Verdict
+from ssp.base.episode import Grade, State, Task, Verdict
 from ssp.base.played import Brief
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
@@ -118,14 +118,14 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
         ledger=LocalCrew(LedgerWriter, "ledger", lambda i: books),
     )
     folder.checkpoints.mkdir(parents=True)
-    block = cfg.proposer if PROPOSER in cfg.roles else cfg.solver
-    question = "" if PROPOSER in cfg.roles else "what ?"
+    block = cfg.asking if cfg.asks else cfg.answering
+    question = "" if cfg.asks else "what ?"
     targets = Targets(
         [Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals
     )
     rows = _Rows(players, taught)  # type: ignore[abstract]  # nobody listens to the rest
     await SelfPlay(
-        cfg, cast, folder, targets, Report(rows, None, 1, cfg.roles), Evaluator(cfg, [])
+        cfg, cast, folder, targets, Report(rows, None, 1, cfg.spec), Evaluator(cfg, [])
     ).run()
     found = rows.measured(edge, cfg.steps - edge)
     found.dropped = dict(books.dropped)

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ssp.base.episode import SOLVER, Episode, Outcome, Task
+from ssp.base.episode import Episode, Outcome, Task
 from ssp.base.errors import InvariantError, hold, holding
 from ssp.base.files import whole
+from ssp.base.gamespec import Play as PlayStage
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
 from ssp.base.words import count, says
 from ssp.data.readers import Question
+from ssp.game.games.given import GAME as GIVEN
 from ssp.game.rewards import match
 
 
@@ -121,17 +123,31 @@ def select(questions: Sequence[Question], per_hop: int) -> list[Question]:
 
 
 def make_tasks(
-    questions: Sequence[Question], seed: int, corpus: str, prefix: str, samples: int = 1
+    questions: Sequence[Question],
+    seed: int,
+    corpus: str,
+    prefix: str,
+    samples: int = 1,
+    stage: PlayStage = GIVEN.answering,
 ) -> list[Task]:
-    """`samples` solver tasks a question, side by side, searched in `corpus`. Ids are
-    `<prefix>/<question id>`, with `#<sample>` from the second sample on."""
+    """`samples` tasks a question, side by side, searched in `corpus`, as the role of `stage` plays
+    them. Ids are `<prefix>/<question id>`, with `#<sample>` from the second sample on."""
     tasks = []
     for asked, sample in itertools.product(questions, range(samples)):
         id = f"{prefix}/{asked.id}" + (f"#{sample}" if sample else "")
         drawn = derive(seed, "eval", prefix, asked.id, *([sample] if sample else []))
-        tasks.append(
-            Task(id, prefix, SOLVER, sample, drawn, {"question": asked.question}, corpus, asked.id)
+        task = Task(
+            id=id,
+            game=prefix,
+            role=stage.roles[0],
+            attempt=sample,
+            seed=drawn,
+            fields={"question": asked.question},
+            corpus=corpus,
+            item=asked.id,
+            prompt=stage.prompt,
         )
+        tasks.append(task)
     return tasks
 
 

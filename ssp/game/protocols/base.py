@@ -7,10 +7,10 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ssp.base.episode import Document, ToolResult
+from ssp.base.episode import SOLVER, Document, ToolResult
 from ssp.base.errors import InputError, hold
 from ssp.game.protocols import calls
 from ssp.game.protocols.calls import TOOL, Call, Offer
@@ -129,6 +129,15 @@ class Protocol:
     retry: str = ""
     end: str = ""
     offers: tuple[Offer, ...] = ()
+
+    def asking(self, prompts: Mapping[str, str]) -> Protocol:
+        """This protocol with further prompts, by name. Each is a user's message, and its result
+        stands in the tag of an answer."""
+        if not prompts:
+            return self
+        answer = self.role(SOLVER)
+        asked = {name: replace(answer, user=text, system="") for name, text in prompts.items()}
+        return replace(self, roles={**self.roles, **asked})
 
     def offering(self, offers: Sequence[Offer]) -> Protocol:
         """This protocol with these tools beside the search: where calls are not JSON, with a tag

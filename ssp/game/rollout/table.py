@@ -66,16 +66,16 @@ class Table:
         settings: Settings,
     ) -> None:
         self.engine, self._renderer, self._search = engine, renderer, search
-        self._protocol, self._role = renderer.protocol, tasks[0].role
+        self._protocol, self._prompt = renderer.protocol, tasks[0].asked_as
         self._settings, self._limits = settings, settings.limits
         self._ends = [[end] for end in renderer.ends]
         self._stops = {
-            searching: renderer.stops(self._role, searching) for searching in (True, False)
+            searching: renderer.stops(self._prompt, searching) for searching in (True, False)
         }
         # With them what the answers tell: seconds of their stages, under STAGE.
         self.seconds = {"generate": 0.0, "search": 0.0}
         self._adding = threading.Lock()
-        prompts = renderer.encode([renderer.prompt(task.role, task.fields) for task in tasks])
+        prompts = renderer.encode([renderer.prompt(task.asked_as, task.fields) for task in tasks])
         slots = engine.open([task.seed for task in tasks])
         self.seats = []
         for task, slot, ids, shown in zip(
@@ -131,7 +131,7 @@ class Table:
         if not generation.stopped:
             episode.stopped, episode.cut = "tokens", True
             return
-        action = self._protocol.action(self._role, turn)
+        action = self._protocol.action(self._prompt, turn)
         searches = any(call.tool == TOOL for call in action.calls)
         if action.final is not None:
             episode.final, episode.stopped = action.final, "final"
@@ -156,7 +156,7 @@ class Table:
             seat.episode.stopped = "turns"
         else:
             seat.turns += 1
-            self._show(seat, self._shown([], self._renderer.retry(self._role), seat.ended))
+            self._show(seat, self._shown([], self._renderer.retry(self._prompt), seat.ended))
 
     def find(self, seats: Sequence[Seat]) -> Found:
         """Answer what `seats` ask: one search a corpus, and all calls of other tools at once. Safe

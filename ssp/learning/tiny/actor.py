@@ -22,7 +22,7 @@ WORDS = (*SCHEMA, *RELATIONS)
 def least_searches(cfg: Config, role: str) -> int:
     """Fewest searches of an episode: what the referee asks for, else one where there may be one."""
     return max(
-        rules.least_searches(cfg.referee) if role == PROPOSER else 0,
+        rules.least_searches(cfg.referee) if role == cfg.spec.asker else 0,
         min(1, cfg.block(role).limits.searches),
     )
 
@@ -43,10 +43,11 @@ def turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap
 
 
 class Actor:
-    """The script (`ssp.engines.Script`) of one role."""
+    """The script (`ssp.engines.Script`) of one role, in the words of its first prompt."""
 
     def __init__(self, cfg: Config, role: str, renderer: Renderer) -> None:
-        self._renderer, self._role = renderer, role
+        self._renderer = renderer
+        self._role = cfg.spec.prompts_of(role)[0]  # which decides what is handed in, and how
         block = cfg.block(role)
         self._lengths, self._cap = block.engine.simulated, block.limits.turn_tokens
         self._searches = (least_searches(cfg, role), block.limits.searches)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ssp.base.crew import Around, Call, Crew
-from ssp.base.episode import PROPOSER
+from ssp.base.episode import Task
 from ssp.config.crews import at_once
 from ssp.config.schema import Config
 from ssp.selfplay.crews.cast import Cast
@@ -39,8 +39,7 @@ class Watched(Around[W]):
         shown = _step() | ({"episodes": len(args[0]), "version": args[2]} if order else {})
         work = call.work
         if order:  # only evaluations name the question that they ask
-            asked = args[0] and args[0][0].item
-            work = "evaluate" if asked else "propose" if self.name == PROPOSER else "solve"
+            work = _work(args[0][0]) if args[0] else "solve"
         with self._activity.call(actor, work, shown, self._at_once) as more:
             answer = await self.inner.perform(worker, call, *args)
             if order:  # searching is done elsewhere while the player waits
@@ -66,6 +65,13 @@ def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
         judges=Watched(cast.judges, activity),
         learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
     )
+
+
+def _work(task: Task) -> str:
+    """What a block of tasks is shown as."""
+    if task.item:
+        return "evaluate"
+    return "solve" if "question" in task.fields else "propose"
 
 
 def _step() -> dict[str, float]:

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ssp.base.episode import ATTEMPT, PROPOSAL, PROPOSED, PROPOSER
-from ssp.base.played import Game
+from ssp.base.episode import PROPOSED
+from ssp.base.played import ASKS, Game
 from ssp.config.schema import Config
 from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import RunReader
@@ -40,7 +40,7 @@ def live(games: Iterable[Game]) -> list[Asked]:
     """The records of a settled round's games."""
     found = []
     for game in sorted(games, key=lambda game: game.id):
-        if game.valid and not game.void_cause and game.frozen != PROPOSER:
+        if game.valid and not game.void_cause and game.frozen != ASKS:
             searches = None if game.proposal is None else game.proposal.searches
             tried = _mean([played.searches for played in game.attempts])
             new = (None, None) if game.frozen else (game.win_rate, tried)
@@ -76,6 +76,7 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
 def _round(
     reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[EpisodeRow]]
 ) -> list[Asked]:
+    spec = reader.cfg.spec
     issued: dict[str, list[EpisodeRow]] = {}
     for game in games:  # of each episode the last issue
         ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
@@ -90,13 +91,13 @@ def _round(
         entries = issued[game["id"]]
         searches = {
             kind: [len(texts[entry["id"]]["queries"]) for entry in entries if entry["kind"] == kind]
-            for kind in (PROPOSAL, ATTEMPT)
+            for kind in (spec.asks, spec.answers)
         }
         past = {entry["role"] for entry in entries if entry["past"]}
-        if PROPOSER not in past:
+        if spec.asker not in past:
             said = game["id"], game["question"] or "", game["target"] or "", game["kind"]
-            new = (None, None) if past else (game["win_rate"], _mean(searches[ATTEMPT]))
-            found.append(Asked(*said, next(iter(searches[PROPOSAL]), None), *new))
+            new = (None, None) if past else (game["win_rate"], _mean(searches[spec.answers]))
+            found.append(Asked(*said, next(iter(searches[spec.asks]), None), *new))
     return found
 
 
@@ -115,7 +116,7 @@ LATEST, LEAST, SIGMAS = 3, 0.2, 5.0
 """Rounds that an alarm looks at; the least change that makes one, and in standard errors."""
 
 NEXT = (
-    "read the newest questions (ssp board RUN, Questions); more entropy or KL for the proposer,"
+    "read the newest questions (ssp board RUN, Questions); more entropy or KL for who asks,"
     " several proposals a target, or rules for near-duplicates"
 )
 
@@ -203,7 +204,7 @@ class Watch:
     """What the coordinator tells of each settled round, in order. `say`: a line for the user."""
 
     def __init__(self, cfg: Config, run: RunFolder, say: Callable[[str], None]) -> None:
-        self._proposed, self._run, self._say = PROPOSER in cfg.roles, run, say
+        self._proposed, self._run, self._say = cfg.spec.asking is not None, run, say
         self.restart(0)
 
     def restart(self, step: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ssp.base.episode import REPLAYED, SOLVER, Outcome, Task
+from ssp.base.episode import REPLAYED, Outcome, Task
 from ssp.base.errors import hold, holding
 from ssp.base.files import whole
 from ssp.base.intervals import Estimate, of_shares
@@ -85,19 +85,20 @@ def asker(cfg: Config, folder: Path) -> Ask:
     from ssp.game import corpora
     from ssp.selfplay.workers import build
 
-    play = build.player(
-        cfg, SOLVER, folder, corpora.search(cfg, [corpora.TRAIN]), cfg.solver.sampling.temperature
-    )
+    stage, role = cfg.spec.answering, cfg.spec.answerer
+    search = corpora.search(cfg, [corpora.TRAIN])
+    play = build.player(cfg, role, folder, search, cfg.block(role).sampling.temperature)
     judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
 
     def task(q: Question, i: int) -> Task:
         return Task(
             f"{q.id}a{i}",
             q.id,
-            SOLVER,
+            role,
             i,
             derive(cfg.seed, "yardstick", q.id, i),
             {"question": q.question},
+            prompt=stage.prompt,
         )
 
     def ask(questions: Sequence[Question]) -> list[float | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.played import ANSWERS, ASKS
 from ssp.base.seeds import generator
 from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league.payoff import PayoffTable, Result
@@ -57,7 +57,6 @@ def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
     return found / found.sum()
 
 
-OTHER = {PROPOSER: SOLVER, SOLVER: PROPOSER}
 DECAY = 0.95
 """Weight of a version's games for the chance of the next one."""
 DOUBT = 4.0
@@ -67,11 +66,15 @@ RECENT = 64
 
 
 class League:
-    """Both roles' pools. A solver's opponent is a proposer's version, and the other way round."""
+    """Both roles' pools: of who asks, and of who answers. The opponent of one is a version of the
+    other."""
 
-    def __init__(self, cfg: LeagueConfig, seed: int) -> None:
+    def __init__(self, cfg: LeagueConfig, seed: int, asker: str, answerer: str) -> None:
         self._past, self._power, self._seed = cfg.past, cfg.power, seed
-        self._pools = {role: Pool(cfg.every, cfg.size) for role in ROLES}
+        self._asker, self._answerer = asker, answerer
+        self.other = {asker: answerer, answerer: asker}
+        self._side = {asker: ASKS, answerer: ANSWERS}
+        self._pools = {role: Pool(cfg.every, cfg.size) for role in self.other}
         self._newest: dict[str, int] = {}
         self._playing: dict[tuple[str, int, int], int | None] = {}
         self._fit: Ratings | None = None
@@ -105,13 +108,13 @@ class League:
             again = [self.redraws] if self.redraws else []
             odds = self.odds(role)
             drawn = generator(self._seed, "league", *key, *again).choice(len(odds), p=odds)
-            self._playing[key] = [None, *self.members(OTHER[role])][drawn]
+            self._playing[key] = [None, *self.members(self.other[role])][drawn]
         return self._playing[key]
 
     def odds(self, role: str) -> np.ndarray:
         """Probabilities that `role` meets the newest version (first), and each member, of the other
         role."""
-        if not self.members(OTHER[role]):
+        if not self.members(self.other[role]):
             return np.ones(1)
         return np.array([1 - self._past, *self._past * pfsp(self.chances(role), self._power)])
 
@@ -119,20 +122,20 @@ class League:
         """How likely the newest version of `role` beats each member of the other role: its own and
         its predecessors' games against that member, the older the less, and `DOUBT` attempts of
         what the ratings expect."""
-        newest, other = self._newest[role], OTHER[role]
+        newest, other = self._newest[role], self.other[role]
         found = {member: [0.0, 0.0] for member in self.members(other)}
         for pair in self.table.pairs():
-            mine, theirs = pair if role == SOLVER else pair[::-1]
+            mine, theirs = pair if role == self._answerer else pair[::-1]
             if theirs in found and mine <= newest:
                 _, graded, right = self.table.count(*pair)
                 weight = DECAY ** (newest - mine)
-                found[theirs][0] += weight * (right if role == SOLVER else graded - right)
+                found[theirs][0] += weight * (right if role == self._answerer else graded - right)
                 found[theirs][1] += weight * graded
         effect, ratings, chances = self.table.design_effect(), self.ratings(), []
         for member, (won, n) in found.items():
             expected = (
                 ratings.chance(newest, member)
-                if role == SOLVER
+                if role == self._answerer
                 else 1 - ratings.chance(member, newest)
             )
             chances.append((won / effect + DOUBT * expected) / (n / effect + DOUBT))
@@ -142,10 +145,10 @@ class League:
         """Count the games of a settled round."""
         self.table.add(results)
         keep = {
-            role: {*self._pools[role].members, *self.table.versions(role)[-RECENT:]}
-            for role in ROLES
+            role: {*self._pools[role].members, *self.table.versions(self._side[role])[-RECENT:]}
+            for role in self.other
         }
-        self.table.keep(keep[SOLVER], keep[PROPOSER])
+        self.table.keep(keep[self._answerer], keep[self._asker])
         self._fit = None
 
     def done(self, round_: int) -> dict[str, list[int]]:
@@ -155,20 +158,24 @@ class League:
         self._fit = None
         return {role: pool.trim(self._held(role)) for role, pool in self._pools.items()}
 
+    def gain(self, role: str, newer: int, older: int) -> tuple[float, float]:
+        """(difference, standard error) in Elo of two versions of `role`."""
+        return self.ratings().gain(self._side[role], newer, older)
+
     def ratings(self) -> Ratings:
         """Of every version that is known here."""
         if self._fit is None:
-            newest = {role: [version] for role, version in self._newest.items()}
-            also = {
-                role: [*pool.members, *newest.get(role, ())] for role, pool in self._pools.items()
-            }
+            also = {}
+            for role, pool in self._pools.items():
+                newest = [self._newest[role]] if role in self._newest else []
+                also[self._side[role]] = [*pool.members, *newest]
             self._fit = fit(self.table, walk=WALK, also=also)
         return self._fit
 
     def state(self) -> dict[str, Any]:
         """The league as plain data; rounds being played are not part of it, since going back plays
         them again."""
-        pools = {role: self.members(role) for role in ROLES}
+        pools = {role: self.members(role) for role in self.other}
         return {"table": self.table.state(), "pools": pools, "newest": dict(self._newest)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -182,5 +189,7 @@ class League:
     def _held(self, role: str) -> set[int]:
         """Members of `role` that somebody is playing against."""
         return {
-            v for (mine, _, _), v in self._playing.items() if v is not None and OTHER[mine] == role
+            v
+            for (mine, _, _), v in self._playing.items()
+            if v is not None and self.other[mine] == role
         }

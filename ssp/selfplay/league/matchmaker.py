@@ -14,19 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
+from ssp.base.episode import TRIED
 from ssp.base.errors import InputError, hold
-from ssp.base.played import Game
+from ssp.base.played import ANSWERS, ASKS, Game
 from ssp.config.crews import learns
 from ssp.config.schema import Config
 from ssp.learning import algorithms
 from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.league.league import OTHER, League
+from ssp.selfplay.league.league import League
 from ssp.selfplay.league.payoff import Result
 from ssp.selfplay.records import Match, Published
-from ssp.selfplay.settle import Round, right
+from ssp.selfplay.settled import Round
 from ssp.selfplay.transfer.parcel import FOLDER, Parcel
 from ssp.selfplay.versions import WeightStore
 
@@ -71,8 +71,11 @@ class Matchmaker:
         self._cfg, self._cast, self._folder = cfg, cast, folder
         self._on = cfg.league.match != "self"
         # Where each group has a baseline of its own, groups may have graders of their own.
-        self._apart = algorithms.get(cfg.proposer.algorithm).baseline == "group"
-        self._league = League(cfg.league, cfg.seed)
+        self._asker, self._answerer = cfg.spec.asker, cfg.spec.answerer
+        self._sides = {self._asker: ASKS, self._answerer: ANSWERS}
+        asks = cfg.block(self._asker or self._answerer)
+        self._apart = algorithms.get(asks.algorithm).baseline == "group"
+        self._league = self._new()
         self._steps = store.made
         # role → (update, version) of the newest weights
         self._newest: dict[str, tuple[int, int]] = {}
@@ -83,6 +86,9 @@ class Matchmaker:
         # role → updates whose weights are kept, members from the next round on
         self._ready: dict[str, list[int]] = {}
         self._figures: dict[str, dict[str, float]] = {}
+
+    def _new(self) -> League:
+        return League(self._cfg.league, self._cfg.seed, self._asker, self._answerer)
 
     async def begin(
         self,
@@ -95,11 +101,11 @@ class Matchmaker:
         the start). `newest`: the numbers under which the same weights have just been published."""
         if not self._on:
             return
-        self._league = League(self._cfg.league, self._cfg.seed)
+        self._league = self._new()
         self._league.redraws = redraws
         if versions:
             known = await self._cast.ledger.first.versions()
-            for role in ROLES:
+            for role in self._sides:
                 self._steps[role] |= _made(known[role])
         self._newest = {
             role: (self._steps[role][number], number)
@@ -109,9 +115,9 @@ class Matchmaker:
         kept = state.get("kept", {})
         self._kept = {
             role: {int(made): version for made, version in kept.get(role, {}).items()}
-            for role in ROLES
+            for role in self._sides
         }
-        self._ready, self._figures = {role: [] for role in ROLES}, {}
+        self._ready, self._figures = {role: [] for role in self._sides}, {}
         if state:
             self._league.restore(state["league"])
         else:
@@ -143,7 +149,11 @@ class Matchmaker:
         """Who writes the questions of which games, the newest first; says in the others' games that
         it is a past version."""
         return self._dealt(
-            SOLVER, round_, games, newest, games if self._meets(SOLVER, round_) else ()
+            self._answerer,
+            round_,
+            games,
+            newest,
+            games if self._meets(self._answerer, round_) else (),
         )
 
     def graders(
@@ -154,10 +164,12 @@ class Matchmaker:
         it."""
         paid = [game for game in chosen if game.proposal is not None and not game.frozen]
         matches = self._dealt(
-            PROPOSER, round_, chosen, newest, paid if self._meets(PROPOSER, round_) else ()
+            self._asker, round_, chosen, newest, paid if self._meets(self._asker, round_) else ()
         )
-        if self._meets(SOLVER, round_):
-            matches[0][1].extend(_again(game, asked_by) for game in chosen if game.frozen == SOLVER)
+        if self._meets(self._answerer, round_):
+            matches[0][1].extend(
+                _again(game, asked_by) for game in chosen if game.frozen == ANSWERS
+            )
         return matches
 
     def _meets(self, role: str, round_: int) -> bool:
@@ -169,7 +181,7 @@ class Matchmaker:
     ) -> list[Match]:
         """`games` by who plays the role that `role` meets; `some` of them may have a past version
         there."""
-        other = OTHER[role]
+        other = self._league.other[role]
         matches: dict[int, list[Game]] = defaultdict(list)
         targets = Counter(game.number // self._cfg.game.proposals for game in some)
         # In turn by how many questions they are asked for: of one that is owed to a learner there
@@ -178,18 +190,20 @@ class Matchmaker:
         for game in some:
             part = (
                 part_of[game.number // self._cfg.game.proposals]
-                if role == SOLVER or self._apart
+                if role == self._answerer or self._apart
                 else 0
             )
             made = (
-                self._league.opponent(role, round_, part) if role == PROPOSER or part % 2 else None
+                self._league.opponent(role, round_, part)
+                if role == self._asker or part % 2
+                else None
             )
             if made is not None and made != self._steps[other][newest.version]:
                 matches[made].append(game)
-                game.frozen = other
-                if other == PROPOSER:
+                game.frozen = self._sides[other]
+                if other == self._asker:
                     game.asked_by = self._kept[other][made]
-        found = [(newest, [game for game in games if game.frozen != other])]
+        found = [(newest, [game for game in games if game.frozen != self._sides[other]])]
         for made in sorted(matches):
             version = self._kept[other][made]
             parcel = Parcel(FOLDER, -1, 0, path=str(member(self._folder, other, version)))
@@ -200,9 +214,12 @@ class Matchmaker:
         """A round is settled, in the order of rounds."""
         if not self._on or this.asked_by is None:
             return
-        games, versions = this.played, {PROPOSER: this.asked_by, SOLVER: this.solver.version}
+        games, versions = (
+            this.played,
+            {self._asker: this.asked_by, self._answerer: this.weights[self._answerer].version},
+        )
         gone = []
-        for role in ROLES:
+        for role in self._sides:
             self._league.newest(role, self._newest[role][0])
             gone += [
                 (role, left)
@@ -218,7 +235,7 @@ class Matchmaker:
         ]
         for role, made in gone:
             del self._kept[role][made]
-        self._figures = {role: self._told(role, games, versions) for role in ROLES}
+        self._figures = {role: self._told(role, games, versions) for role in self._sides}
 
     def figures(self, role: str) -> dict[str, float]:
         """What is known of `role` after the last round; for its row of the metrics."""
@@ -230,13 +247,13 @@ class Matchmaker:
             return {}
         kept = {
             role: {str(made): self._kept[role][made] for made in self._league.members(role)}
-            for role in ROLES
+            for role in self._sides
         }
         return {"league": self._league.state(), "kept": kept}
 
     def tidy(self, states: Iterable[Mapping[str, Any]]) -> None:
         """Remove the weights of past versions that are no members, neither now nor in `states`."""
-        for role in ROLES if self._on else ():
+        for role in self._sides if self._on else ():
             kept = [self._kept[role], *(state.get("kept", {}).get(role, {}) for state in states)]
             named = {version for members in kept for version in members.values()}
             for path in (self._folder.path / "members" / role).glob("v*"):
@@ -253,10 +270,10 @@ class Matchmaker:
         them."""
         found = []
         for game in games:
-            asked = self._steps[PROPOSER].get(_asked_by(game, versions))
-            solver = self._steps[SOLVER].get(game.solver_version)
+            asked = self._steps[self._asker].get(_asked_by(game, versions[self._asker]))
+            solver = self._steps[self._answerer].get(game.tried_by)
             graded = [
-                (one, p.version_min) for p in game.attempts if (one := right(game, p)) is not None
+                (one, p.version_min) for p in game.attempts if (one := game.right(p)) is not None
             ]
             wrote = game.win_rate is not None and any(version >= 0 for _, version in graded)
             if asked is not None and solver is not None and wrote:
@@ -266,21 +283,25 @@ class Matchmaker:
     def _told(
         self, role: str, games: Sequence[Game], versions: Mapping[str, int]
     ) -> dict[str, float]:
-        other = OTHER[role]
+        other = self._league.other[role]
         # What was asked or tried by a past version of the role is not its newest's; replayed
         # questions nobody was drawn for.
-        mine = [game for game in games if game.chosen and game.number >= 0 and game.frozen != role]
-        mine = [game for game in mine if role == SOLVER or game.proposal is not None]
+        mine = [
+            game
+            for game in games
+            if game.chosen and game.number >= 0 and game.frozen != self._sides[role]
+        ]
+        mine = [game for game in mine if role == self._answerer or game.proposal is not None]
         now, ages = self._steps[other][versions[other]], []
         for game in mine:
-            met = _asked_by(game, versions) if other == PROPOSER else game.solver_version
+            met = _asked_by(game, versions[self._asker]) if other == self._asker else game.tried_by
             ages.append(now - self._steps[other].get(met, now))
         found = {"league/pool": float(len(self._league.members(role)))}
         if ages:
-            past = sum(game.frozen == other for game in mine)
+            past = sum(game.frozen == self._sides[other] for game in mine)
             found |= {"league/past": past / len(mine), "league/opponent_age": sum(ages) / len(ages)}
         if members := self._league.members(role):
-            gain, error = self._league.ratings().gain(role, self._newest[role][0], members[0])
+            gain, error = self._league.gain(role, self._newest[role][0], members[0])
             found |= {"league/rating": gain, "league/rating_error": error}
         return found
 
@@ -310,8 +331,8 @@ def _again(game: Game, asked_by: int | None) -> Game:
     return replace(made, rubric=game.rubric, valid=True, chosen=True, asked_by=asked_by)
 
 
-def _asked_by(game: Game, versions: Mapping[str, int]) -> int:
-    asked = (
-        game.asked_by if game.proposal is None or game.frozen == PROPOSER else versions[PROPOSER]
-    )
+def _asked_by(game: Game, newest: int) -> int:
+    """The version that wrote a game's question; `newest` wrote what no past one did."""
+    past = game.proposal is None or game.frozen == ASKS
+    asked = game.asked_by if past else newest
     return -1 if asked is None else asked

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER, Outcome
+from ssp.base.episode import ATTEMPT, Outcome
+from ssp.base.played import ANSWERS, ASKS
 
 FIELDS = 6
 """A cell: questions, attempts n, right k, and over questions the sums of n², nk and k²."""
@@ -20,11 +21,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Result:
-    """One valid question: `solver` was right in `right` of `graded` attempts at what `proposer`
-    asked (versions)."""
+    """One valid question: version `answering` was right in `right` of `graded` attempts at what
+    version `asking` asked."""
 
-    solver: int
-    proposer: int
+    answering: int
+    asking: int
     right: int
     graded: int
 
@@ -40,21 +41,21 @@ class PayoffTable:
         """Count further games, of one graded attempt or more each."""
         for game in results:
             n, k = game.graded, game.right
-            cell = self._cells.setdefault((game.solver, game.proposer), [0] * FIELDS)
+            cell = self._cells.setdefault((game.answering, game.asking), [0] * FIELDS)
             for place, value in enumerate((1, n, k, n * n, n * k, k * k)):
                 cell[place] += value
 
-    def versions(self, role: str) -> list[int]:
-        """Versions of `role` that met anybody, ascending."""
-        return sorted({pair[(SOLVER, PROPOSER).index(role)] for pair in self._cells})
+    def versions(self, side: str) -> list[int]:
+        """Versions of who asks or answers that met anybody, ascending."""
+        return sorted({pair[(ANSWERS, ASKS).index(side)] for pair in self._cells})
 
     def pairs(self) -> list[Pair]:
         """The pairs that met, ascending."""
         return sorted(self._cells)
 
-    def count(self, solver: int, proposer: int) -> tuple[int, int, int]:
+    def count(self, answering: int, asking: int) -> tuple[int, int, int]:
         """(questions, graded attempts, right ones) of a pair; zeros for one that never met."""
-        games, graded, right, *_ = self._cells.get((solver, proposer), [0] * FIELDS)
+        games, graded, right, *_ = self._cells.get((answering, asking), [0] * FIELDS)
         return games, graded, right
 
     def design_effect(self) -> float:
@@ -76,12 +77,10 @@ class PayoffTable:
         worst = squares / attempts if attempts else 1.0
         return min(max(1.0, between / binomial), worst) if binomial else worst
 
-    def keep(self, solvers: Collection[int], proposers: Collection[int]) -> None:
+    def keep(self, answering: Collection[int], asking: Collection[int]) -> None:
         """Forget every pair of which a version is not named."""
         self._cells = {
-            pair: c
-            for pair, c in self._cells.items()
-            if pair[0] in solvers and pair[1] in proposers
+            pair: c for pair, c in self._cells.items() if pair[0] in answering and pair[1] in asking
         }
 
     def state(self) -> list[list[int]]:
@@ -90,7 +89,7 @@ class PayoffTable:
 
     def restore(self, state: Iterable[list[int]]) -> None:
         """The inverse of `state`."""
-        self._cells = {(solver, proposer): list(cell) for solver, proposer, *cell in state}
+        self._cells = {(answering, asking): list(cell) for answering, asking, *cell in state}
 
 
 def count(
@@ -104,7 +103,7 @@ def count(
     for row in episodes:
         # ReMax's greedy answer is no attempt, and questions of a data set have no proposer: neither
         # names an opponent.
-        known = row["role"] == SOLVER and row["opponent_version_min"] is not None
+        known = row["kind"] == ATTEMPT and row["opponent_version_min"] is not None
         if (
             known
             and row["game_id"] in rates
@@ -113,12 +112,12 @@ def count(
             played.setdefault(row["game_id"], []).append(row)
     mixed = 0
     for game, rows in played.items():
-        solvers = {row[f"policy_version_{end}"] for row in rows for end in ("min", "max")} - {-1}
-        proposers = {row[f"opponent_version_{end}"] for row in rows for end in ("min", "max")}
-        if len(solvers) > 1 or len(proposers) > 1:
+        answering = {row[f"policy_version_{end}"] for row in rows for end in ("min", "max")} - {-1}
+        asking = {row[f"opponent_version_{end}"] for row in rows for end in ("min", "max")}
+        if len(answering) > 1 or len(asking) > 1:
             mixed += 1
-        elif solvers:  # else nobody wrote a token: the question leaves no room for an attempt
+        elif answering:  # else nobody wrote a token: the question leaves no room for an attempt
             table.add(
-                [Result(solvers.pop(), proposers.pop(), round(rates[game] * len(rows)), len(rows))]
+                [Result(answering.pop(), asking.pop(), round(rates[game] * len(rows)), len(rows))]
             )
     return mixed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.played import ANSWERS, ASKS
 from ssp.selfplay.league.payoff import PayoffTable
 
 ELO = 400 / math.log(10)
@@ -26,7 +26,7 @@ STEPS, CLOSE = 100, 1e-9
 
 @dataclass(frozen=True)
 class Ratings:
-    """Strengths in logits, proposers after solvers; the mean over all versions is 0, since only
+    """Strengths in logits, who asks after who answers; the mean over all versions is 0, since only
     differences are seen."""
 
     players: Mapping[tuple[str, int], int]
@@ -45,10 +45,10 @@ class Ratings:
         spread = self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other]
         return ELO * float(self.mean[one] - self.mean[other]), ELO * math.sqrt(max(0.0, spread))
 
-    def chance(self, solver: int, proposer: int) -> float:
-        """P(solver right), drawn towards 1/2 by what is not known (MacKay's approximation of the
+    def chance(self, answering: int, asking: int) -> float:
+        """P(right), drawn towards 1/2 by what is not known (MacKay's approximation of the
         mean over the Gaussian)."""
-        one, other = self.players[SOLVER, solver], self.players[PROPOSER, proposer]
+        one, other = self.players[ANSWERS, answering], self.players[ASKS, asking]
         spread = max(0.0, self.cov[one, one] + self.cov[other, other] - 2 * self.cov[one, other])
         return float(
             _sigma((self.mean[one] - self.mean[other]) / math.sqrt(1 + math.pi * spread / 8))
@@ -70,15 +70,15 @@ def fit(
     more = also or {}
     names = [
         (role, v)
-        for role in (SOLVER, PROPOSER)
+        for role in (ANSWERS, ASKS)
         for v in sorted({*table.versions(role), *more.get(role, ())})
     ]
     players = {name: at for at, name in enumerate(names)}
     if not names:
         return Ratings({}, np.zeros(0), np.zeros((0, 0)))
     pairs = table.pairs()
-    one = np.array([players[SOLVER, solver] for solver, _ in pairs], dtype=int)
-    other = np.array([players[PROPOSER, proposer] for _, proposer in pairs], dtype=int)
+    one = np.array([players[ANSWERS, answering] for answering, _ in pairs], dtype=int)
+    other = np.array([players[ASKS, asking] for _, asking in pairs], dtype=int)
     counts = np.array([table.count(*pair)[1:] for pair in pairs], dtype=float).reshape(-1, 2)
     n, k = (counts / table.design_effect()).T
     precision = _precision(names, prior, walk)

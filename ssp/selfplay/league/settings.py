@@ -24,8 +24,8 @@ def a_league_can_be_played(cfg: Config) -> None:
     match = f"league.match={cfg.league.match}"
     least = 2 * cfg.game.proposals  # the newest asks about every other target
     rule = f"{match} shares a round's targets between proposers, so there are two at least"
-    found = f"proposer.batch={cfg.proposer.batch} with game.proposals={cfg.game.proposals}"
-    hold(cfg.proposer.batch >= least, rule, found, f"set proposer.batch={least}")
+    found = f"proposer.batch={cfg.asking.batch} with game.proposals={cfg.game.proposals}"
+    hold(cfg.asking.batch >= least, rule, found, f"set proposer.batch={least}")
     # A player that takes newer weights in the middle of a turn never goes back; an adapter's folder
     # is no model.
     rule = f"{match} has players change between newest and past weights"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, SOLVER, TRIED, Outcome, called
+from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, TRIED, Outcome, called
 from ssp.base.errors import InputError, hold
 from ssp.config.schema import Config
 from ssp.game.judge import same
@@ -264,7 +264,9 @@ class _Reader:
         """Another judge's words are not on record: where the win rate leaves one reading of them,
         they are that."""
         attempts = [
-            self._attempt(game, entry, golds) for entry in entries if entry["role"] == SOLVER
+            self._attempt(game, entry, golds)
+            for entry in entries
+            if entry["kind"] == self._cfg.spec.answers
         ]
         scored = [attempt for attempt in attempts if _scored(attempt)]
         unsure = [attempt for attempt in scored if attempt.right is None]

@@ -30,7 +30,7 @@ def warnings(cfg: Config) -> list[str]:
         " solver.search.kind=retriever answers in its place: set solver.search.kind=self (or"
         " first_1, entropy), or protocol=search-r1 for real searches"
     )
-    asks = cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever"
+    asks = cfg.protocol == "ssrl" and cfg.answering.search.kind == "retriever"
     return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
 
 

@@ -1,8 +1,7 @@
 """Which settings of placement may stand together."""
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
-from ssp.config.crews import bound
+from ssp.config.crews import bound, players
 from ssp.config.nodes import parse
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
@@ -75,7 +74,7 @@ def one_base_serves_both(cfg: Config) -> None:
     apart = "placement.layout=separate"
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
     hold(
-        PROPOSER in cfg.roles,
+        cfg.asks,
         f"{rule}, so both play",
         f"game.questions={cfg.game.questions}",
         f"set {apart}",
@@ -91,25 +90,26 @@ def one_base_serves_both(cfg: Config) -> None:
     )
     step = f"set referee.verifier=judge, or {apart}"
     hold(
-        cfg.referee.verifier != SOLVER,
+        cfg.referee.verifier != "solver",
         f"{rule}: a judge's engine takes none",
         "referee.verifier=solver",
         step,
     )
-    models, place = (cfg.proposer.model, cfg.solver.model), cfg.placement
+    models = (cfg.asking.model, cfg.answering.model)
     hold(
         models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own"
     )
-    alike = cfg.proposer.engine == cfg.solver.engine
+    alike = cfg.asking.engine == cfg.answering.engine
     hold(
         alike,
         f"{rule}, and one engine block",
         "they differ",
         "set defaults.engine.*, and no role's own",
     )
-    found = f"placement.proposers={place.proposers}, solvers={place.solvers}"
-    rule = f"{rule}: each engine has a player of both"
-    hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
+    counts = [players(cfg, role) for role in cfg.roles]
+    found = ", ".join(f"placement.{role}s={players(cfg, role)}" for role in cfg.roles)
+    rule = f"{rule}: each engine has a player of each role"
+    hold(len(set(counts)) == 1, rule, found, "set both to the number of engines")
 
 
 def _has_an_adapter(cfg: Config, role: str, rule: str) -> None:

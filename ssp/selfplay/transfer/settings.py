@@ -1,6 +1,5 @@
 """Which settings of weight transfer may stand together."""
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
 from ssp.config.crews import takes_turns
 from ssp.config.schema import Config
@@ -29,10 +28,10 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     moves = (
         cfg.schedule.in_flight
         and cfg.schedule.max_staleness.solver > 0
-        and cfg.solver.policy != "frozen"
+        and cfg.answering.policy != "frozen"
     )
-    block = cfg.proposer
-    if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
+    block = cfg.asking
+    if not moves or not cfg.asks or block.policy == "frozen":
         return
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1
     alone = alone or block.algorithm in ("rae", "reinforce_running", "reinforce_none")
@@ -53,7 +52,7 @@ def broadcasts_reach_awake_players_only(cfg: Config) -> None:
     takes none."""
     if cfg.transfer.kind != "broadcast":
         return
-    live = PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER
+    live = cfg.asks and cfg.referee.verifier == "solver"
     rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
     hold(
         not live,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ssp import engines
 from ssp.base import cache, models
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
 from ssp.config import own
@@ -91,12 +90,12 @@ def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str,
     """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`.
     `sleeps` as in `engine`."""
     adapters = {role: cfg.block(role).learner.lora for role in cfg.roles}
-    return engines.faces(cfg.solver.engine, _sound(model_dir), adapters, sleeps)
+    return engines.faces(cfg.answering.engine, _sound(model_dir), adapters, sleeps)
 
 
 def check_engines(cfg: Config) -> None:
     """InputError when the software that an engine needs is not installed."""
-    if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, SOLVER}):
+    if any(cfg.block(role).engine.kind == "vllm" for role in {*cfg.roles, cfg.spec.answerer}):
         setup.require()
 
 
@@ -124,10 +123,10 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     embedded policy that is not as it was shipped."""
     block = cfg.block(role)
     if run is not None and cfg.warmup.data and role in warmed(cfg):
-        split = role == PROPOSER and run.proposer_start.exists()
+        split = role == cfg.spec.asker and run.proposer_start.exists()
         rule, found = (
             "a proposer",
-            f"policy={cfg.proposer.policy}, layout={cfg.placement.layout}, {run.proposer_start}",
+            f"policy={cfg.asking.policy}, layout={cfg.placement.layout}, {run.proposer_start}",
         )
         rule += " that learned from traces of its own has weights of its own"
         hold(
@@ -167,7 +166,7 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
     longer = "or take a model with a longer context"
     step = f"set it to {context} or less (with fewer searches, or shorter turns), {longer}"
     hold(not context or played <= context, rule, f"{played} against {context} in {folder}", step)
-    verifier = cfg.referee.verifier if in_run and role == SOLVER and PROPOSER in cfg.roles else ""
+    verifier = cfg.referee.verifier if in_run and role == cfg.spec.answerer and cfg.asks else ""
     proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
     fits = not context or verifier not in OWN_VERIFIERS or proof <= context
     rule = (
@@ -190,7 +189,9 @@ def check_policy(cfg: Config, role: str, folder: Path) -> None:
     check_model(cfg, role, folder, in_run=True)
     if block.model == COLDSTART and block.tools == [TOOL]:
         return
-    renderer(cfg, role, folder).stops(role)
+    spoken = renderer(cfg, role, folder)
+    for prompt in cfg.spec.prompts_of(role):
+        spoken.stops(prompt)
     # which takes gigabytes and a GPU: the actors say whether it loads
     if block.engine.kind == "vllm":
         _sound(folder)
@@ -221,9 +222,10 @@ def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
             )
 
 
-def policy_dir(cfg: Config, given: Path | str | None, role: str = SOLVER) -> Path:
+def policy_dir(cfg: Config, given: Path | str | None, role: str = "") -> Path:
     """The policy to look at: the folder `given` (of a run, the role's checkpoint), else the one
-    that `role` starts from."""
+    that `role` starts from; by default the role that answers."""
+    role = role or cfg.spec.answerer
     if given is None:
         return model_dir(cfg, role)
     folder = _folder(given)
@@ -305,7 +307,8 @@ def agent(named: str, seconds: float) -> agents.Agent:
 def protocol(cfg: Config, role: str) -> Protocol:
     """The configured protocol with the tools of `role`. InputError as `called`, and for a name that
     is taken."""
-    return protocols.get(cfg.protocol).offering(_called(cfg, role).offers)
+    spoken = protocols.get(cfg.protocol).asking(cfg.spec.prompts)
+    return spoken.offering(_called(cfg, role).offers)
 
 
 def renderer(cfg: Config, role: str, folder: Path | str, plays: bool = True) -> Renderer:
@@ -344,7 +347,7 @@ def judge(cfg: Config, seconds: float = math.inf) -> AnswerJudge:
 def guide(cfg: Config, seconds: float = math.inf) -> Guide | str:
     """Who scores valid questions: "" for nobody. InputError for code of the user's own that is
     none."""
-    named = cfg.proposer.guide
+    named = cfg.asking.guide
     if named == guides.JUDGE:
         return guides.judged(endpoint(cfg, seconds))
     return guides.own(named) if own.is_own(named) else named
@@ -355,8 +358,8 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
     InputError if in vain."""
     judge(cfg, seconds).check()
     if (
-        PROPOSER in cfg.roles
-        and guides.JUDGE in (cfg.referee.verifier, cfg.proposer.guide)
+        cfg.asks
+        and guides.JUDGE in (cfg.referee.verifier, cfg.asking.guide)
         and cfg.judge.kind != "llm"
     ):
         question = "Which planet do people live on? Reply with its name."

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Verdict
+from ssp.base.episode import Episode, Grade, Verdict
 from ssp.base.errors import InputError, InvariantError
+from ssp.config.crews import players
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.judge import Item
@@ -27,7 +28,7 @@ class Judge:
         self._judge = build.judge(cfg, judge_seconds(cfg))
         self._referee: Referee | None = None
         self._loader: Loader | None = None
-        if PROPOSER in cfg.roles:
+        if cfg.asks:
             verifier = self._verifier(model_dir)
             guide = build.guide(cfg, judge_seconds(cfg))
             self._referee = Referee(
@@ -79,12 +80,13 @@ class Judge:
         cfg = self._cfg
         if cfg.referee.verifier == "none":
             return None
-        renderer = build.renderer(cfg, SOLVER, model_dir, plays=False)
+        answerer = cfg.spec.answerer
+        renderer = build.renderer(cfg, answerer, model_dir, plays=False)
         if cfg.referee.verifier == "judge":
             return EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
-        engine = build.engine(cfg.solver, model_dir)
+        engine = build.engine(cfg.answering, model_dir)
         if cfg.referee.verifier == "solver":
-            self._loader = Loader(cfg, SOLVER, engine, plays=False)
+            self._loader = Loader(cfg, answerer, engine, plays=False)
         return EngineVerifier(engine, renderer, cfg.referee)
 
 
@@ -92,5 +94,5 @@ def judge_seconds(cfg: Config) -> float:
     """What asking the endpoint may take at once. A call asks twice at most, with it as guide
     thrice; blocks may wait."""
     place = cfg.placement
-    waiting = -(-max(place.proposers, place.solvers) // place.judges)
-    return 0.8 / (3 if cfg.proposer.guide == "judge" else 2) * place.call_timeout / waiting
+    waiting = -(-max(players(cfg, role) for role in cfg.roles) // place.judges)
+    return 0.8 / (3 if cfg.asking.guide == "judge" else 2) * place.call_timeout / waiting

@@ -6,8 +6,8 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.intervals import wilson
+from ssp.base.played import ANSWERS, ASKS
 from ssp.selfplay.league import ratings
 from ssp.selfplay.league.payoff import PayoffTable
 
@@ -81,27 +81,28 @@ def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
     high]; ratings: role → [version, Elo, standard error]; groups: of versions that games compare,
     with as many of them as pairs where each version met one opponent only; mixed: games left out;
     left: versions left out}."""
-    both = {role: table.versions(role) for role in (SOLVER, PROPOSER)}
+    both = {role: table.versions(role) for role in (ANSWERS, ASKS)}
     kept = {role: versions[-VERSIONS:] for role, versions in both.items()}
     small = PayoffTable()
     small.restore(table.state())
-    small.keep(set(kept[SOLVER]), set(kept[PROPOSER]))
+    small.keep(set(kept[ANSWERS]), set(kept[ASKS]))
     effect, fitted = small.design_effect(), ratings.fit(small, walk=ratings.WALK)
     cells, groups = [], list[set[tuple[str, int]]]()
     for pair in small.pairs():
         questions, graded, right = small.count(*pair)
         low, high = wilson(right / graded, graded / effect)
         cells.append([*pair, questions, graded, right, short(low), short(high)])
-        met = {(SOLVER, pair[0]), (PROPOSER, pair[1])}
+        met = {(ANSWERS, pair[0]), (ASKS, pair[1])}
         linked = [group for group in groups if group & met]
         groups = [group for group in groups if not group & met] + [met.union(*linked)]
     rated = {
-        role: [[v, *map(short, fitted.elo(role, v))] for v in small.versions(role)] for role in both
+        name: [[v, *map(short, fitted.elo(side, v))] for v in small.versions(side)]
+        for side, name in ((ANSWERS, "solver"), (ASKS, "proposer"))
     }
     left = sum(len(both[role]) - len(kept[role]) for role in both)
     told = {
-        "solvers": small.versions(SOLVER),
-        "proposers": small.versions(PROPOSER),
+        "solvers": small.versions(ANSWERS),
+        "proposers": small.versions(ASKS),
         "cells": cells,
         "ratings": rated,
     }

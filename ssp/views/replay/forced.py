@@ -250,7 +250,7 @@ class Verdicts:
         cfg = self._cfg
         if cfg.judge.kind != "exact" or cfg.referee.verifier == "judge":
             return None, "the rest was an endpoint's or another model's word"
-        if len(cfg.proposer.tools) > 1 and cfg.referee.verifier != "none":
+        if len(cfg.asking.tools) > 1 and cfg.referee.verifier != "none":
             return None, "what tools gave, which the verifier read, is not on record"
         if corpora.elsewhere(cfg, corpora.TRAIN) and cfg.referee.verifier != "none":
             return None, "the documents that the verifier read are at a server"
@@ -263,9 +263,7 @@ class Verdicts:
             return None, "which solver verified it is not on record, or its weights are gone"
         if folder not in self._judges:  # without a guide, which changes no verdict
             self._judges = {
-                folder: Judge(
-                    replace(cfg, proposer=replace(cfg.proposer, reward_options={})), folder
-                )
+                folder: Judge(replace(cfg, proposer=replace(cfg.asking, reward_options={})), folder)
             }
         return self._judges[folder], ""
 

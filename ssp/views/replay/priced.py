@@ -58,7 +58,11 @@ def _row(
     if not settled or not (game or entry["role"] == EVAL):
         why = "its game is not in the ledger" if settled else f"it is {state.value} still"
         return [untold(what, why) for what in ("outcome", "versions", "reward")]
-    good = game.get("verdict") == "valid" if episode.role == PROPOSER else episode.final is not None
+    good = (
+        game.get("verdict") == "valid"
+        if episode.role == cfg.spec.asker
+        else episode.final is not None
+    )
     outcome = Outcome.SCORED if good else Outcome.REJECTED
     if episode.outcome is Outcome.VOID or state is State.VOIDED:
         outcome = Outcome.VOID
@@ -68,7 +72,7 @@ def _row(
         versions = untold("versions", f"it was void before they were noted: {entry['cause']}")
     reward, kind = (
         entry["reward"],
-        cfg.block(PROPOSER if episode.role == PROPOSER else SOLVER).reward,
+        cfg.block(PROPOSER if episode.role == cfg.spec.asker else SOLVER).reward,
     )
     if not _due(state, cfg, entry, game):
         priced = compared("reward", reward, None)
@@ -85,9 +89,12 @@ def _row(
 
 def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
     """What the reward was made of that no record has; "" for nothing."""
-    if episode.role == PROPOSER:
-        return "the guide's score" if cfg.proposer.guide and game["verdict"] == "valid" else ""
-    function, scored = known.get(cfg.solver.reward), cfg.judge.kind != "exact" and cfg.judge.scores
+    if episode.role == cfg.spec.asker:
+        return "the guide's score" if cfg.asking.guide and game["verdict"] == "valid" else ""
+    function, scored = (
+        known.get(cfg.answering.reward),
+        cfg.judge.kind != "exact" and cfg.judge.scores,
+    )
     if takes(function, "turns"):
         return "the documents' texts"
     if cfg.game.questions == "dataset" and (game["question"], game["target"]) not in _known(cfg):
@@ -140,9 +147,9 @@ def golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
 def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
     """What the episode earns now; two values when that depends on a judge's word that is not on
     record."""
-    if episode.role == PROPOSER:
+    if episode.role == cfg.spec.asker:
         if game["verdict"] == "rejected":
-            return [cfg.proposer.invalid_reward]
+            return [cfg.asking.invalid_reward]
         if game["win_rate"] is None:  # no reward follows from what is on record
             return []
         facts = {
@@ -150,12 +157,12 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
             "target": game["target"],
             "searches": len(episode.queries),
         }
-        return [proposer_rewards.reward(cfg.proposer.reward, game["win_rate"], cfg.proposer, facts)]
+        return [proposer_rewards.reward(cfg.asking.reward, game["win_rate"], cfg.asking, facts)]
     if episode.final is None:
-        return [cfg.solver.invalid_reward]
+        return [cfg.answering.invalid_reward]
     right = same(episode.final, golds(cfg, game))
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
-    asked = cfg.solver.reward, cfg.solver.reward_options, episode, golds(cfg, game)
+    asked = cfg.answering.reward, cfg.answering.reward_options, episode, golds(cfg, game)
     observed = (protocols.get(cfg.protocol).observation_form.tag,)
     return [score(*asked, Grade(word), observed)[0] for word in words]
 
@@ -166,7 +173,7 @@ def _parsed(
     """The last turn's result, and what the turns asked for, from their own ids; less what nobody
     was to search: what a policy asks itself, and the last turn's queries where an episode ends with
     them."""
-    role = PROPOSER if episode.role == PROPOSER else SOLVER
+    role = PROPOSER if episode.role == cfg.spec.asker else SOLVER
     protocol = build.protocol(cfg, role)
     written = (int(Kind.MODEL), int(Kind.RECALLED))
     final, last, at = None, 0, 0

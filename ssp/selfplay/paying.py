@@ -1,0 +1,239 @@
+"""What the episodes of one stage earned, and which of them are trained."""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from ssp.base.episode import Outcome, State
+from ssp.base.gamespec import BATCH, ROW, SLOT, GameSpec, Payer, Payment, Play
+from ssp.base.played import ANSWERS, ASKS, Brief, Game
+from ssp.config.schema import Config
+from ssp.game.games.pay import TOO_FEW as TOO_FEW
+from ssp.learning.scored import Scored
+from ssp.selfplay.credit import Credits
+from ssp.selfplay.settled import Settled
+
+
+def spread(cfg: Config, game: Game, credits: Credits) -> bool:
+    """Whether two of the newest policy's attempts at a question, graded, earned differently."""
+    answering = cfg.spec.answering
+    if game.frozen == ANSWERS:
+        return False
+    paying = Paying(cfg, answering, credits, Settled())
+    scored = [one.scored for one in paying.priced([game]) if one.scored is not None]
+    return credits.differ(answering.role_of(game), scored)
+
+
+@dataclass
+class Priced:
+    """An episode of a stage, what it earned, and what its estimator is told of it: None for what
+    has no reward, and for a past version's. `frozen`: nobody learns from it."""
+
+    game: Game
+    brief: Brief
+    paid: Payment
+    frozen: bool
+    group: int = -1
+    scored: Scored | None = None
+
+
+class Paying:
+    """Settles the episodes of one stage."""
+
+    def __init__(self, cfg: Config, play: Play, credits: Credits, settled: Settled) -> None:
+        self._cfg = cfg
+        self._spec = cfg.spec
+        self._play = play
+        self._credits = credits
+        self._settled = settled
+        self._pays: Payer = self._spec.payer(play.name) or _unpaid
+        self._asks = play.name == self._spec.asks
+        self._answers = play.name == self._spec.answers
+
+    def settle(self, games: Sequence[Game], asked_by: int | None) -> None:
+        """A row for each episode, and what the learner of its role gets."""
+        if self._answers:
+            self._settle_baselines(games)
+        episodes = self.priced(games)
+        left = self._left(episodes)
+        for one in episodes:
+            state, paid = self._end(one, left.get(one.group, ""))
+            self._count(one)
+            versions = self._opponents(one.game, asked_by)
+            self._settled.add(one.brief, state, paid, one.scored, versions)
+
+    def priced(self, games: Sequence[Game]) -> list[Priced]:
+        """The episodes of the stage, in the order of their games."""
+        episodes = []
+        for game in games:
+            frozen = game.frozen != "" and game.frozen == self._spec.side(self._play.name)
+            for brief in self._spec.episodes(game, self._play.name):
+                episodes.append(Priced(game, brief, self._pays(self._cfg, game, brief), frozen))
+        self._score([one for one in episodes if not one.frozen])
+        return episodes
+
+    def _score(self, episodes: Sequence[Priced]) -> None:
+        """Put episodes into groups, and tell what an estimator may compare them by. What is not
+        valid was graded by nobody: it is compared with what the newest policy graded."""
+        newest = max((one.game.tried_by for one in episodes), default=-1)
+        kinds = []
+        for one in episodes:
+            grader = newest if one.game.tried_by < 0 else one.game.tried_by
+            kinds.append((one.game.hints.get("searches", ""), grader))
+        peers = Counter(kinds)
+        numbers: dict[Hashable, int] = {}
+        for one, (asked, grader) in zip(episodes, kinds, strict=True):
+            one.group = numbers.setdefault(self._group_of(one.game), len(numbers))
+            if one.paid.reward is None:
+                continue
+            turns, tokens = _turns(one.game, one.brief, one.paid.outcome)
+            one.scored = Scored(
+                reward=one.paid.reward,
+                group=one.group,
+                expected=self._expected(len(episodes)),
+                turns=turns,
+                tokens=tokens,
+                baseline=self._baseline(one.game),
+                question=one.game.question,
+                asked=asked,
+                peers=peers[asked, grader],
+                grader=grader,
+            )
+
+    def _group_of(self, game: Game) -> Hashable:
+        if self._play.group == SLOT:
+            return game.id
+        if self._play.group == ROW:
+            return game.number // self._cfg.game.proposals
+        return BATCH
+
+    def _expected(self, in_all: int) -> int:
+        """How many episodes a group was to have."""
+        times = self._play.episodes(self._cfg)
+        if self._play.group == SLOT:
+            return times
+        if self._play.group == ROW:
+            return times * self._cfg.game.proposals
+        return in_all
+
+    def _settle_baselines(self, games: Sequence[Game]) -> None:
+        for game in games:
+            if game.greedy is not None:
+                paid = self._pays(self._cfg, game, game.greedy)
+                state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
+                self._settled.add(game.greedy, state, paid, None, {})
+
+    def _baseline(self, game: Game) -> float | None:
+        """What the greedy attempt earned. A void has no number, but the estimator must hear that
+        there is no baseline."""
+        if not self._answers or game.greedy is None:
+            return None
+        reward = self._pays(self._cfg, game, game.greedy).reward
+        return math.nan if reward is None else reward
+
+    def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:
+        """Group → why it is not trained; groups without such a reason are not in it."""
+        groups: dict[int, list[Scored]] = {}
+        roles: dict[int, str] = {}
+        for one in episodes:
+            if one.frozen:
+                continue
+            known = groups.setdefault(one.group, [])
+            roles[one.group] = one.brief.role
+            if one.scored is not None and not one.paid.spare:
+                known.append(one.scored)
+        left = {}
+        for group, known in groups.items():
+            why = self._why_left(roles[group], known)
+            if why:
+                left[group] = why
+        return left
+
+    def _why_left(self, role: str, known: Sequence[Scored]) -> str:
+        taught = bool(known) and self._credits.teaches(role, known)
+        why = "" if taught else "no_signal"
+        if not self._answers:
+            return why
+        counts = self._settled.counts
+        full = counts["groups"] >= self._cfg.block(role).batch
+        if self._cfg.game.refill > 1 and taught and full:
+            why = "surplus"
+        counts["groups"] += self._credits.differ(role, known)
+        if why:
+            counts[f"left/{why}"] += 1
+        return why
+
+    def _end(self, one: Priced, left: str) -> tuple[State, Payment]:
+        """Where an episode ends, and what its row says that it earned."""
+        paid = one.paid
+        if paid.outcome is Outcome.VOID:
+            return State.VOIDED, paid
+        if one.frozen or self._spec.payer(self._play.name) is None:
+            # A past version's spare episode has no reward of its own.
+            return State.KEPT, replace(paid, reward=None) if paid.spare else paid
+        if paid.spare:
+            return State.DROPPED, replace(paid, cause="surplus")
+        if left:
+            return State.DROPPED, replace(paid, cause=left)
+        return State.QUEUED, paid
+
+    def _count(self, one: Priced) -> None:
+        """Count rejected episodes by what was wrong with them."""
+        if one.frozen or one.paid.outcome is not Outcome.REJECTED:
+            return
+        whose = "" if self._asks else f"{one.brief.role}_"
+        self._settled.counts[f"reject/{whose}{one.paid.cause}"] += 1
+
+    def _opponents(self, game: Game, asked_by: int | None) -> dict[str, int | None]:
+        """Lowest and highest version of who was played against: who tried a question that was
+        asked, who asked a question that was tried."""
+        if self._asks:
+            if not game.attempts:
+                return {}
+            return _versions(self._cfg, game.attempts, game.tried_by)
+        asking = [] if game.proposal is None else [game.proposal]
+        return _versions(self._cfg, asking, author(self._spec, game, asked_by))
+
+
+def _unpaid(cfg: Config, game: Game, brief: Brief) -> Payment:
+    """How an episode ended for which nobody is paid."""
+    if brief.outcome is Outcome.VOID:
+        return Payment.void(brief.cause)
+    if brief.final is None:
+        return Payment(Outcome.REJECTED, brief.stopped)
+    return Payment(Outcome.SCORED)
+
+
+def author(spec: GameSpec, game: Game, asked_by: int | None) -> int | None:
+    """Who wrote the question: a past version is known, the newest asked in this round."""
+    newest = game.proposal is not None and game.frozen != ASKS
+    return asked_by if newest else game.asked_by
+
+
+def _turns(
+    game: Game, played: Brief, outcome: Outcome
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """What each trained turn of an attempt earned, () where only the sum is known; and its tokens.
+
+    What a turn without trained tokens earned counts with the last one that has some. Of an attempt
+    in several contexts only the sum is known: it has one credit."""
+    grade = game.grades.get(played.id)
+    earned = grade.turns if grade is not None and outcome is Outcome.SCORED else ()
+    trained = [turn for turn, count in enumerate(played.turn_tokens) if count]
+    if not earned or played.contexts > 1 or not trained:
+        return (), (played.tokens,)
+    kept = dict.fromkeys(trained, 0.0)
+    for turn, reward in enumerate(earned):
+        kept[turn if turn in kept else trained[-1]] += reward
+    return tuple(kept.values()), tuple(played.turn_tokens[turn] for turn in trained)
+
+
+def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:
+    """Lowest and highest version of the other role: the one that was given, in flight those of its
+    episodes' tokens."""
+    written = [brief for brief in opponents if cfg.schedule.in_flight and brief.version_min >= 0]
+    return {
+        "opponent_version_min": min((brief.version_min for brief in written), default=given),
+        "opponent_version_max": max((brief.version_max for brief in written), default=given),
+    }
