@@ -7,7 +7,7 @@ says all of that as data; `ssp.selfplay` runs it. `game.kind` names one: `duel`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -93,20 +93,31 @@ class Play:
 
 @dataclass(frozen=True)
 class Check:
-    """A referee reads what a stage handed in: the question is valid, rejected by a rule, or
-    void."""
+    """Somebody reads what a stage handed in: the question is valid, rejected by a rule, or void.
+    `by`: the referee of `referee.*`, or another check that the game names."""
 
     name: str
     of: str
+    by: str = "referee"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A number for each game, of all games of a batch: `by` gives it by the game's id, and later
+    stages and payers find it in `Game.rates` under `name`."""
+
+    name: str
+    by: Callable[[Any, Sequence[Game]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class Keep:
     """Of the games about one row the best stays: the first with the highest `best`; the others are
-    not tried."""
+    not tried. `among`: which games compete, None for all."""
 
     name: str
     best: Callable[[Any, Game], float]
+    among: Callable[[Any, Game], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,13 +130,15 @@ class Choose:
 
 @dataclass(frozen=True)
 class Grading:
-    """A judge decides which episodes of a stage handed in a right answer."""
+    """Somebody decides which episodes of a stage handed in a right answer. `by`: the judge of
+    `judge.*`, or another way that the game names."""
 
     name: str
     of: str
+    by: str = "judge"
 
 
-Stage = Play | Check | Keep | Choose | Grading
+Stage = Play | Check | Rate | Keep | Choose | Grading
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ class Brief:
     coordinator has it, and its transcript row `row` of `file`. `tokens` counts model tokens,
     `length` all, `prompt` and `observed` those of the prompt and of what searches showed with its
     frame; `cuts`: searches that did not show all that was found. `contexts`: in how many it was
-    sampled; `turn_tokens`: model tokens of each of its turns."""
+    sampled; `turn_tokens`: model tokens of each of its turns. `opens`: how often
+    it read a document."""
 
     id: str
     game: str
@@ -70,6 +71,7 @@ class Brief:
     detail: str = ""
     contexts: int = 1
     turn_tokens: tuple[int, ...] = ()
+    opens: int = 0
     block: Block = Block("", None)
 
     @staticmethod
@@ -91,6 +93,7 @@ class Brief:
             observed=log.count(Kind.OBSERVATION) + log.count(Kind.TEMPLATE),
             contexts=log.contexts,
             turn_tokens=log.turn_tokens(),
+            opens=episode.tools.count("read"),
         )
 
     def entry(self, state: State, outcome: Outcome, cause: str, **more: Any) -> dict[str, Any]:
@@ -107,10 +110,11 @@ class Game:
     `number` counts the rows of a run; it is negative for a replayed question, which nobody wrote in
     this round. `hints`: what the asking prompt may tell beside the target. `golds`: all right
     answers of a given question, `rubric` its own rule. `guide`: see `Verdict`. `greedy`: the
-    attempt that is only a baseline. `others`: the episodes of further stages, by stage. `grades`:
-    by episode id. `tried_by`: the version of the policy that tried it. `asked_by`: the version that
-    wrote it, also of a past one. `frozen`: the side that a past version plays, from which nobody
-    learns. `passed_over`: another game about the same row was kept."""
+    attempt that is only a baseline. `others`: the episodes of further stages, by stage. `rates`:
+    numbers that stages gave the game, by stage. `grades`: by episode id. `tried_by`: the version of
+    the policy that tried it. `asked_by`: the version that wrote it, also of a past one. `frozen`:
+    the side that a past version plays, from which nobody learns. `passed_over`: another game about
+    the same row was kept."""
 
     id: str
     number: int
@@ -134,6 +138,7 @@ class Game:
     frozen: str = ""
     kind: str = PROPOSED
     others: dict[str, list[Brief]] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
     passed_over: bool = False
 
     def right(self, episode: Brief) -> bool | None:

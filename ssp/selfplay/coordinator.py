@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ssp.base.episode import REPLAYED, TRIED
 from ssp.base.errors import SspError, VoidLimit
-from ssp.base.gamespec import Check, Grading, Keep, Play, Stage
+from ssp.base.gamespec import Check, Grading, Keep, Play, Rate, Stage
 from ssp.base.played import Game
 from ssp.config.crews import bound, learners, learns, queue_budget
 from ssp.config.schema import Config
@@ -254,6 +254,10 @@ class SelfPlay:
             await self._stages.verify(games, await self._verifier(this), this.clock)
         elif isinstance(stage, Grading):
             await self._stages.grade(stage.of, games, this.clock)
+        elif isinstance(stage, Rate):
+            rates = stage.by(self._cfg, games)
+            for game in games:
+                game.rates[stage.name] = rates[game.id]
         elif isinstance(stage, Keep):
             keep_best(self._cfg, stage, games)
 

@@ -228,6 +228,7 @@ def keep_best(cfg: Config, stage: Keep, games: Sequence[Game]) -> None:
     for game in games:
         rows[game.number // cfg.game.proposals].append(game)
     for about in rows.values():
-        best = max(about, key=lambda game: stage.best(cfg, game))
-        for game in about:
+        competing = [game for game in about if stage.among is None or stage.among(cfg, game)]
+        best = max(competing, key=lambda game: stage.best(cfg, game), default=None)
+        for game in competing:
             game.passed_over = game is not best

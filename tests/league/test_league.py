@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.played import ANSWERS, ASKS
 from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league import league as rules
 from ssp.selfplay.league.league import DOUBT, League, Pool, pfsp
@@ -48,7 +49,7 @@ def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch)
     """Plain data through JSON, in the middle: the same opponents, members, odds and ratings, bit for bit (law 7)."""
     monkeypatch.setattr(rules, "RECENT", 6)
     settings = made(LeagueConfig, match="mix", every=3, size=4)
-    whole, half, again = (League(settings, seed=5) for _ in range(3))
+    whole, half, again = (League(settings, 5, PROPOSER, SOLVER) for _ in range(3))
     log = rounds(whole, 0, 40)
     rounds(half, 0, 20)
     again.restore(json.loads(json.dumps(half.state())))
@@ -56,24 +57,24 @@ def test_a_resumed_run_goes_on_as_it_would_have(monkeypatch: pytest.MonkeyPatch)
     assert json.dumps(again.state()) == json.dumps(whole.state())
     assert [again.odds(role).tolist() for role in ROLES] == [whole.odds(role).tolist() for role in ROLES]
     assert {match for role in (0, 1) for entry in log for match in entry[role]} > {None}
-    assert rounds(League(settings, seed=6), 0, 40) != log
+    assert rounds(League(settings, 6, PROPOSER, SOLVER), 0, 40) != log
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "RECENT", 8)
-    league = League(made(LeagueConfig, match="mix", every=2, size=5), seed=0)
+    league = League(made(LeagueConfig, match="mix", every=2, size=5), 0, PROPOSER, SOLVER)
     sizes = []
     for first in range(0, 160, 40):
         rounds(league, first, first + 40)
         sizes.append(len(league.table.pairs()))
         for role in ROLES:
             assert len(league.members(role)) <= 5 and league.members(role)[0] == 0
-            assert len(league.table.versions(role)) <= 5 + 8 + 2
+            assert len(league.table.versions({PROPOSER: ASKS, SOLVER: ANSWERS}[role])) <= 5 + 8 + 2
     assert sizes[3] < 2 * sizes[0]  # it would be four times as many
 
 
 def test_an_opponent_stays_until_its_round_is_done() -> None:
-    league = League(made(LeagueConfig, match="prioritised", every=1, size=3), seed=0)
+    league = League(made(LeagueConfig, match="prioritised", every=1, size=3), 0, PROPOSER, SOLVER)
     for version in range(3):
         assert [published(league, role, version) for role in ROLES] == [[], []]
     met, also = (next(r for r in range(20) if league.opponent(PROPOSER, r) == version) for version in (1, 2))
@@ -90,7 +91,7 @@ def test_an_opponent_stays_until_its_round_is_done() -> None:
 
 
 def test_after_a_collapse_the_draws_are_others() -> None:
-    league = League(made(LeagueConfig, match="prioritised", every=1, size=8), seed=0)
+    league = League(made(LeagueConfig, match="prioritised", every=1, size=8), 0, PROPOSER, SOLVER)
     for version in range(8):
         published(league, SOLVER, version)
     published(league, PROPOSER, 0)
@@ -105,7 +106,7 @@ def test_after_a_collapse_the_draws_are_others() -> None:
 def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest solver has not played; its predecessor won 3 of 4 against member 1, and nobody met member 2."""
     monkeypatch.setattr(rules, "DECAY", 0.5)
-    league = League(made(LeagueConfig, match="mix", every=1), seed=0)
+    league = League(made(LeagueConfig, match="mix", every=1), 0, PROPOSER, SOLVER)
     for version in (1, 2):
         published(league, PROPOSER, version)
     published(league, SOLVER, 1)
@@ -163,7 +164,7 @@ def test_a_sharper_choice_stays_a_choice(power: float) -> None:
 
 @pytest.mark.parametrize(("match", "past"), [("self", 0.0), ("mix", 0.5), ("prioritised", 1.0)])
 def test_how_often_past_versions_are_met(match: str, past: float) -> None:
-    league = League(made(LeagueConfig, match=match, every=1), seed=0)
+    league = League(made(LeagueConfig, match=match, every=1), 0, PROPOSER, SOLVER)
     published(league, SOLVER, 0)
     published(league, PROPOSER, 0)
     league._pools[PROPOSER].members.clear()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ssp.base.episode import PROPOSER, SOLVER, Outcome, State
+from ssp.base.episode import SOLVER, Outcome, State
 from ssp.base.intervals import wilson
+from ssp.base.played import ANSWERS, ASKS
 from ssp.record.ledger import Ledger
 from ssp.selfplay.league.payoff import PayoffTable, Result, count
 
@@ -18,7 +19,7 @@ def test_counts_add_up_and_a_stranger_has_none() -> None:
     table = PayoffTable()
     table.add([Result(3, 7, 2, 4), Result(3, 7, 4, 4), Result(5, 7, 0, 3)])
     assert (table.count(3, 7), table.count(5, 7), table.count(5, 9)) == ((2, 8, 6), (1, 3, 0), (0, 0, 0))
-    assert (table.versions(SOLVER), table.versions(PROPOSER), table.pairs()) == ([3, 5], [7], [(3, 7), (5, 7)])
+    assert (table.versions(ANSWERS), table.versions(ASKS), table.pairs()) == ([3, 5], [7], [(3, 7), (5, 7)])
 
 
 def test_wilson_is_the_published_interval() -> None:
@@ -77,6 +78,6 @@ def test_a_ledger_gives_back_who_met_whom(tmp_path: Path) -> None:
     game(book, "g8", 0.0, [(-1, -1)] * 2)  # too long a question for a single token of an answer: of no version
     game(book, "g9", 0.0, [(5, 5), (-1, -1)])
     table = PayoffTable()
-    mixed = count(table, *book.settled())
+    mixed = count(table, *book.settled(), SOLVER)
     assert table.state() == [[2, 4, 2, 7, 4, 25, 14, 8], [3, 1, 1, 2, 2, 4, 4, 4], [5, 4, 1, 2, 0, 4, 0, 0]]
     assert mixed == 2

@@ -234,7 +234,7 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
     """What the league has seen is what is read from the files of the run: here a version is its update and 1."""
     stage = league(tmp_path / "run", jitter=1, league__match="prioritised", **changes)
     table, seen = PayoffTable(), PayoffTable()
-    mixed = count(table, *stage.ledger.settled())
+    mixed = count(table, *stage.ledger.settled(), SOLVER)
     seen.restore([[row[0] + 1, row[1] + 1, *row[2:]] for row in stage.state()["league"]["league"]["table"]])
     assert mixed == 0 and seen.state() == table.state()
     assert len({solver - proposer for solver, proposer in table.pairs()}) > 3

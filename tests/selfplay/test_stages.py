@@ -16,6 +16,7 @@ from ssp.base.errors import Fault, SspError, VoidLimit
 from ssp.base.played import Game
 from ssp.config.schema import Config
 from ssp.game import judge
+from ssp.game.games.duel import GAME as DUEL
 from ssp.record.ledger import Ledger
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.admission import VoidGate
@@ -83,13 +84,14 @@ class Table:
         return self.book.get([id])[0]
 
 
+PROPOSAL, ATTEMPT = DUEL.plays["proposal"], DUEL.plays["attempt"]
 WEIGHTS = Published(3, "weights")
 
 
 def test_propose_sets_each_game_its_own_proposal(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games()
-    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
     for game in games:
         assert game.proposal is not None and game.proposal.game == game.id
         row = table.row(game.proposal.id)
@@ -110,7 +112,7 @@ def test_a_fault_voids_one_block_which_is_played_again(tmp_path: Path, victim: i
         return ""
 
     table.solvers.fails = fails
-    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.play(ATTEMPT, 1, games, WEIGHTS, Clock()))
     for game in games:
         assert [p.attempt for p in game.attempts] == [0, 1, 2, 3]
         assert all(p.game == game.id for p in game.attempts) and game.tried_by == 3
@@ -134,7 +136,7 @@ def test_six_failures_end_the_run(tmp_path: Path) -> None:
     table = Table(tmp_path)
     table.solvers.fails = lambda worker, method, count, args: "solver_died" if worker == 1 else ""
     with pytest.raises(SspError, match="solver-1 failed 6 times"):
-        table.run(table.stages.solve(1, table.games(), WEIGHTS, Clock()))
+        table.run(table.stages.play(ATTEMPT, 1, table.games(), WEIGHTS, Clock()))
     assert table.book.outcomes()["void/solver_died"] == 6 * 4  # its one game of five
     assert not isinstance(SspError(""), Fault)
 
@@ -156,7 +158,7 @@ def test_a_stage_that_gave_up_leaves_nothing_running(tmp_path: Path) -> None:
     async def give_up() -> None:
         before = asyncio.all_tasks()
         with pytest.raises(VoidLimit):
-            await table.stages.solve(1, table.games(), WEIGHTS, Clock())
+            await table.stages.play(ATTEMPT, 1, table.games(), WEIGHTS, Clock())
         assert asyncio.all_tasks() == before
 
     table.run(give_up())
@@ -167,11 +169,11 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     table = Table(tmp_path)
     table.judges.fails = on_calls(method, 1, cause="judge_died")
     games = table.games()
-    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
+    table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(games, None, Clock()))
     assert all(game.valid and game.question.endswith("?") for game in games)
-    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
+    table.run(table.stages.play(ATTEMPT, 1, games, WEIGHTS, Clock()))
+    table.run(table.stages.grade("attempt", games, Clock()))
     assert all(set(game.grades) == {p.id for p in game.attempts} for game in games)
     asked = [worker for worker, name, _ in table.judges.calls if name == method]
     # One call a block, spread over the judges: two blocks of proposals, three of attempts; the first one twice.
@@ -181,20 +183,20 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
 def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games()
-    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
     table.judges.fails = lambda *args: "judge_died"
     with pytest.raises(SspError, match="the judges failed 6 times"):
-        table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
+        table.run(table.stages.verify(games, None, Clock()))
 
 
 def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_twice(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games()
-    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
     assert games[0].proposal is not None
     object.__setattr__(games[0].proposal, "outcome", Outcome.VOID)
     table.judge.cause = "engine_died"
-    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
+    table.run(table.stages.verify(games, None, Clock()))
     assert [game.void_cause for game in games] == ["engine_died"] * 5
     assert table.gate.causes == {"engine_died": 4}
 
@@ -202,21 +204,21 @@ def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_t
 def test_voids_are_not_graded(tmp_path: Path) -> None:
     table = Table(tmp_path)
     games = table.games(2)
-    table.run(table.stages.solve(1, games, WEIGHTS, Clock()))
+    table.run(table.stages.play(ATTEMPT, 1, games, WEIGHTS, Clock()))
     gone = games[0].attempts[1]
     object.__setattr__(gone, "outcome", Outcome.VOID)
-    table.run(table.stages.grade([(WEIGHTS, games)], Clock()))
+    table.run(table.stages.grade("attempt", games, Clock()))
     assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4
 
 
-@pytest.mark.parametrize("verifier", ["frozen", "solver"])
-def test_only_a_live_verifier_gets_weights(tmp_path: Path, verifier: str) -> None:
-    table = Table(tmp_path, config(referee__verifier=verifier))
+@pytest.mark.parametrize("live_weights", [None, WEIGHTS])
+def test_only_a_live_verifier_gets_weights(tmp_path: Path, live_weights: Published | None) -> None:
+    table = Table(tmp_path)
     games = table.games()
-    table.run(table.stages.propose(1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify([(WEIGHTS, games)], WEIGHTS, Clock()))
+    table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
+    table.run(table.stages.verify(games, live_weights, Clock()))
     live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
-    assert live == [(3, "weights") if verifier == "solver" else ()] * 2
+    assert live == [(3, "weights") if live_weights else ()] * 2
 
 
 def test_evaluation_is_kept_in_its_own_role(tmp_path: Path) -> None:

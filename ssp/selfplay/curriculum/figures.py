@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ssp.base.episode import PROPOSED
+from ssp.base.gamespec import GameSpec
 from ssp.base.played import ASKS, Game
 from ssp.config.schema import Config
 from ssp.record.ledger.rows import EpisodeRow, GameRow
@@ -48,8 +49,11 @@ def live(games: Iterable[Game]) -> list[Asked]:
     return found
 
 
-def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[Asked]]]:
+def read(
+    run: RunFolder, last: int | None = None, spec: GameSpec | None = None
+) -> Iterator[tuple[int, list[Asked]]]:
     """(step, its records) of each settled round of a run's files, in order; up to step `last`.
+    `spec`: the game that it played, None to read it from the run's configuration.
     InputError for a file that is no ledger, and for a missing or foreign episodes file."""
     reader = RunReader(run)
     games, entries = reader.settled()
@@ -62,6 +66,7 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
     )
     for game in games:
         rounds[game["round"]][game["incarnation"]].append(game)
+    spec = spec or reader.cfg.spec
     start = 0
     for step in sorted(step for step in rounds if last is None or step <= last):
         if max(rounds[step]) < start:
@@ -69,14 +74,18 @@ def read(run: RunFolder, last: int | None = None) -> Iterator[tuple[int, list[As
         start = max(rounds[step])
         yield (
             step,
-            _round(reader, [game for game in rounds[step][start] if game["verdict"] == VALID], of),
+            _round(
+                reader, [game for game in rounds[step][start] if game["verdict"] == VALID], of, spec
+            ),
         )
 
 
 def _round(
-    reader: RunReader, games: Sequence[GameRow], of: Mapping[str, list[EpisodeRow]]
+    reader: RunReader,
+    games: Sequence[GameRow],
+    of: Mapping[str, list[EpisodeRow]],
+    spec: GameSpec,
 ) -> list[Asked]:
-    spec = reader.cfg.spec
     issued: dict[str, list[EpisodeRow]] = {}
     for game in games:  # of each episode the last issue
         ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
@@ -204,14 +213,15 @@ class Watch:
     """What the coordinator tells of each settled round, in order. `say`: a line for the user."""
 
     def __init__(self, cfg: Config, run: RunFolder, say: Callable[[str], None]) -> None:
-        self._proposed, self._run, self._say = cfg.spec.asking is not None, run, say
+        self._spec, self._run, self._say = cfg.spec, run, say
+        self._proposed = cfg.asks
         self.restart(0)
 
     def restart(self, step: int) -> None:
         """The run (re)starts after `step`: earlier rounds are read from its files."""
         self._curriculum = Curriculum(WINDOW, self._proposed)
         try:
-            for number, asked in read(self._run, step) if step > 0 else ():
+            for number, asked in read(self._run, step, self._spec) if step > 0 else ():
                 self._curriculum.round(number, asked)
         except Exception as error:
             # figures are no reason for a run not to go on, whatever is wrong with its files

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.base.episode import ATTEMPT, Outcome
+from ssp.base.episode import Outcome
 from ssp.base.played import ANSWERS, ASKS
 
 FIELDS = 6
@@ -93,17 +93,21 @@ class PayoffTable:
 
 
 def count(
-    table: PayoffTable, games: Iterable[Mapping[str, Any]], episodes: Iterable[Mapping[str, Any]]
+    table: PayoffTable,
+    games: Iterable[Mapping[str, Any]],
+    episodes: Iterable[Mapping[str, Any]],
+    answerer: str,
 ) -> int:
-    """Add settled games, given the ledger's rows of them and of all their episodes
-    (`Ledger.settled`); returns how many it leaves out, because weights changed within them. Games
-    rolled back later count: their versions played as they were."""
+    """Add settled games, of which the role `answerer` tries the questions, given the ledger's rows
+    of them and of all their episodes (`Ledger.settled`); returns how many it leaves out, because
+    weights changed within them. Games rolled back later count: their versions played as they
+    were."""
     rates = {game["id"]: game["win_rate"] for game in games if game["win_rate"] is not None}
     played: dict[str, list[Mapping[str, Any]]] = {}
     for row in episodes:
         # ReMax's greedy answer is no attempt, and questions of a data set have no proposer: neither
         # names an opponent.
-        known = row["kind"] == ATTEMPT and row["opponent_version_min"] is not None
+        known = row["role"] == answerer and row["opponent_version_min"] is not None
         if (
             known
             and row["game_id"] in rates

@@ -189,7 +189,7 @@ class Board:
             self._round(game["round"], game, of[game["id"]])
             if game["question"] is not None:
                 self._ask(game, of[game["id"]])
-        self._mixed += payoff.count(self._payoff, games, episodes)
+        self._mixed += payoff.count(self._payoff, games, episodes, self.cfg.spec.answerer)
         self._known.update(game["id"] for game in games)
         self._set("duels", "", list(self._duels))
         if games:

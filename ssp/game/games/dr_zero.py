@@ -1,0 +1,108 @@
+"""Dr. Zero (arXiv 2601.07055): a proposer reads a passage, chooses an answer in it and asks for that
+over `h` hops; nobody verifies; a form score decides what is kept. As published the two learn in
+turns, 50 steps of the proposer and an epoch of the solver; `AT_ONCE` lets both learn always, which
+is ours.
+
+Of the games about a passage the first is the one that the proposer learns from, and which is only
+graded; of the others, the candidates, the best by form is kept for the solver."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ssp.base.episode import Outcome
+from ssp.base.gamespec import (
+    BATCH,
+    DOCUMENTS,
+    Check,
+    Choose,
+    GameSpec,
+    Grading,
+    Keep,
+    Pay,
+    Payment,
+    Phase,
+    Play,
+)
+from ssp.base.played import Brief, Game
+from ssp.config.schema import Config
+from ssp.game.games.pay import TOO_FEW, by_grade, question
+
+ASK = """Below stands a passage. Choose a short answer that stands in what you read, and write a \
+question that somebody can answer only by following {searches} facts, one after the other; search \
+for the facts that the passage does not have. Hand in the question, then a line "answer:" and the \
+answer.
+
+{document}"""
+
+
+def passage(game: Game, number: int) -> Mapping[str, str]:
+    """The passage, and how many hops its question takes."""
+    return {"document": game.target, "searches": game.hints["searches"]}
+
+
+def is_candidate(cfg: Config, game: Game) -> bool:
+    """Whether a game competes for the solver; the first about each passage does not."""
+    return game.number % cfg.game.proposals > 0
+
+
+def form(cfg: Config, game: Game) -> float:
+    """The form score of a proposal, from 0 to 1."""
+    return game.guide
+
+
+def difficulty(right: int, attempts: int) -> float:
+    """(n - k) / (n - 1) for 0 < k < n, else 0: hard, and solved."""
+    if 0 < right < attempts:
+        return (attempts - right) / (attempts - 1)
+    return 0.0
+
+
+def by_form_and_difficulty(cfg: Config, game: Game, episode: Brief) -> Payment:
+    """0.5 f + d(k), of the proposals that are learned from; d counts only where f > 0."""
+    if is_candidate(cfg, game):
+        return Payment(Outcome.SCORED, spare=True)
+    if game.void_cause:
+        return Payment.void(game.void_cause)
+    score = form(cfg, game)
+    if score == 0:
+        return Payment(Outcome.REJECTED, "form", 0.0)
+    if game.win_rate is None:
+        return Payment.void(TOO_FEW)
+    right = sum(game.right(attempt) is True for attempt in game.attempts)
+    return Payment(Outcome.SCORED, "", 0.5 * score + difficulty(right, len(game.attempts)))
+
+
+def of_kept(cfg: Config, game: Game, episode: Brief) -> Payment:
+    """The judge's grade, at a question that was kept for the solver."""
+    paid = by_grade(cfg, game, episode)
+    return paid if is_candidate(cfg, game) else replace(paid, spare=True)
+
+
+AT_ONCE = GameSpec(
+    roles=("proposer", "solver"),
+    stages=(
+        Play("proposal", by="proposer", prompt="passage", fields=passage, group=BATCH),
+        Check("form", of="proposal", by="form"),
+        Keep("kept", best=form, among=is_candidate),
+        Choose(),
+        Play("attempt", by="solver", prompt="solver", fields=question, times="game.attempts"),
+        Grading("grade", of="attempt"),
+    ),
+    pay={
+        "proposer": (Pay("proposal", by=by_form_and_difficulty),),
+        "solver": (Pay("attempt", by=of_kept),),
+    },
+    asks="proposal",
+    answers="attempt",
+    rows=DOCUMENTS,
+    prompts={"passage": ASK},
+    settings={
+        "proposer.algorithm": "hrpo",
+        "game.proposals": 6,
+        "game.attempts": 5,
+        "referee.verifier": "none",
+    },
+    played=False,
+)
+
+GAME = replace(AT_ONCE, phases=(Phase(("proposer",), 50), Phase(("solver",), 50)))
