@@ -1,0 +1,180 @@
+"""A game is a declaration: three of them play without a line of the package, and five more can be written down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FINAL, FakeLearner, Stage, proposer, scripted, solver, tokens, verifier
+
+from ssp.base.errors import InputError
+from ssp.base.gamespec import GameSpec
+from ssp.config import games
+from ssp.config.schema import Config
+from ssp.engines import ScriptedEngine
+from ssp.game.games import dr_zero, r_zero, searchmaster, similar, spice
+from ssp.selfplay.settings import load
+from ssp.selfplay.workers import build
+
+HERE = Path(__file__).parent / "games"
+SMALL = ["seed=5", "steps=3", "save.every=1", "eval.every=2", "eval.final_questions_per_hop=5", "void.limit=1"]
+
+
+def configured(game: str, **sizes: Any) -> Config:
+    """A small run of that game, of files beside this one."""
+    kind = f"game.kind={HERE / game}:GAME"
+    return load("quickstart", [kind, *SMALL, *(f"{key.replace('__', '.')}={value}" for key, value in sizes.items())])
+
+
+def script(ids: list[int], seed: int, turn: int) -> list[int]:
+    """Every role's policy, as the prompt asks it."""
+    text = tokens().decode(ids)
+    asked = re.search(r"<q> (.*?) </q>", text)
+    if asked and "good or bad" in text:
+        said = f"<answer> {'bad' if 'leak' in asked[1] or seed % 5 == 0 else 'good'} </answer>"
+    elif asked and "else :" in text:
+        other = text.split("else :")[1].split()[0]
+        said = f"<answer> {other} </answer>" if seed % 2 else solver(asked[1], "", seed + 1)
+    elif text.startswith("<information>") and asked:
+        said = verifier(asked[1], text)
+    elif asked:
+        said = solver(asked[1], text.split("</q>", 1)[1].strip(), seed)
+    else:
+        said = proposer(text.split()[1], text.split("</target>", 1)[1].strip(), seed)
+    return list(tokens().encode(f"{said} <eos>", add_special_tokens=False))
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch)
+    monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
+
+
+def test_a_guide_learns_beside_the_two_and_its_score_multiplies_what_a_question_earns(tmp_path: Path) -> None:
+    cfg = configured("guided.py", proposer__batch=8, solver__batch=6, game__attempts=4)
+    assert cfg.roles == ("proposer", "guide", "solver") and cfg.block("guide").algorithm == "reinforce"
+    stage = Stage(cfg, tmp_path / "run").whole()
+    rows = stage.rows()
+    said = {row["game_id"]: row for row in rows if row["kind"] == "score"}
+    verdicts = {row["id"]: row for row in stage.rows("SELECT * FROM games")}
+    assert {row["role"] for row in said.values()} == {"guide"} and {row["state"] for row in said.values()} == {
+        "trained"
+    }
+    assert {row["reward"] for row in said.values()} == {0.0, 1.0}
+    for row in rows:
+        game = verdicts.get(row["game_id"], {})
+        if row["kind"] != "proposal" or row["outcome"] != "scored" or row["reward"] is None:
+            continue
+        agreed = said[row["game_id"]]["reward"]  # the question is valid, so a guide that agrees likes it
+        assert row["reward"] == pytest.approx(agreed * (1 - game["win_rate"]))
+    assert {role for role, _, _ in FakeLearner.seen} == set(cfg.roles)
+    assert [row["role"] for row in stage.rows("SELECT DISTINCT role FROM commits ORDER BY role")] == [
+        "guide",
+        "proposer",
+        "solver",
+    ]
+
+
+def test_two_solvers_see_each_others_answer_once_and_both_learn(tmp_path: Path) -> None:
+    cfg = configured("twosolvers.py", right__batch=6, game__attempts=4, data__questions="world:train")
+    stage = Stage(cfg, tmp_path / "run").whole()
+    rows = stage.rows()
+    counts = {kind: sum(row["kind"] == kind for row in rows) for kind in ("first_left", "left_again", "right_again")}
+    assert counts == dict.fromkeys(counts, 3 * 6 * 4)
+    assert {row["state"] for row in rows if row["kind"].startswith("first")} == {"kept"}
+    trained = {(row["role"], row["kind"]) for row in rows if row["state"] == "trained"}
+    assert trained == {("left", "left_again"), ("right", "right_again")}
+    shown = _prompts(stage, "left_again")
+    finals = {text for text in _finals(stage, "first_right")}
+    assert shown and {text.split("else :")[1].split("<")[0].strip() for text in shown} <= finals | {"nothing"}
+
+
+def test_the_duel_under_other_names_is_the_duel(tmp_path: Path) -> None:
+    """Rows, draws, verdicts, rewards and what is trained are the same, but for the names."""
+    names = {"a": "proposer", "b": "solver", "c": "proposal"}
+    played = []
+    for folder, game, roles in (("duel", "", ("proposer", "solver")), ("renamed", "renamed.py", ("a", "b"))):
+        asks, answers = roles
+        sizes = {f"{asks}__batch": 8, f"{answers}__batch": 6, "game__attempts": 4}
+        kind = [f"game.kind={HERE / game}:GAME"] if game else []
+        typed = [f"{key.replace('__', '.')}={value}" for key, value in sizes.items()]
+        stage = Stage(load("quickstart", [*kind, *SMALL, *typed]), tmp_path / folder).whole()
+        played.append(_digest(stage, names if game else {}))
+    assert played[0] == played[1]
+
+
+@pytest.mark.parametrize("kind", games.DECLARED)
+def test_games_of_the_field_are_written_down(kind: str) -> None:
+    spec = games.find(kind)
+    assert isinstance(spec, GameSpec) and not spec.played
+    assert set(spec.pay) == set(spec.roles)
+    with pytest.raises(InputError, match="not played yet"):
+        load("quickstart", [f"game.kind={kind}"])
+
+
+def test_what_those_games_pay() -> None:
+    """The published formulas, by their values."""
+    assert [round(spice.variance_reward(k / 8), 6) for k in range(5)] == [0.043937, 0.372034, 0.822578, 0.987867, 1.0]
+    assert [searchmaster.depth_reward(1, 2, h) for h in (1, 2, 3, 10)] == pytest.approx([0.28, 0.36, 0.44, 1.0])
+    assert {searchmaster.depth_reward(k, 2, 5) for k in (0, 2)} == {0.2}
+    assert [searchmaster.opening_penalty(opens, 2) for opens in (3, 4, 5)] == [0.0, 0.25, 0.5]
+    assert [dr_zero.difficulty(k, 5) for k in range(6)] == [0.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    assert (dr_zero.difficulty(1, 8), dr_zero.difficulty(7, 8)) == (1.0, pytest.approx(1 / 7))
+    three = ["who won the big cup"] * 3
+    others = ["a b", "c d e f", "x y z", "q w e", "where is the moon now"]
+    assert similar.shares([*three, *others]) == [0.375] * 3 + [0.125] * 5
+    assert r_zero.LEAST < r_zero.MOST
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("GAME = 3", "a game is a GameSpec"),
+        ("GAME = replace(DUEL, answers='verdict')", "answers and asks name stages that are played"),
+        ("GAME = replace(DUEL, roles=('proposer', 'solver', 'judge'))", "each role of a game plays"),
+        ("GAME = replace(DUEL, roles=('proposer', 'a b'))", "each role of a game is a word"),
+        ("GAME = replace(DUEL, stages=DUEL.stages[:2] + DUEL.stages[3:])", "a game has one Choose"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages, DUEL.stages[0]))", "a name of its own"),
+        ("GAME = replace(DUEL, pay={'nobody': DUEL.pay['solver']})", "a game is paid by its stages"),
+    ],
+)
+def test_a_declaration_that_cannot_be_played_is_refused(tmp_path: Path, line: str, rule: str) -> None:
+    file = tmp_path / "broken.py"
+    head = "from dataclasses import replace\n\nfrom ssp.game.games.duel import GAME as DUEL\n\n"
+    file.write_text(head + line + "\n")
+    with pytest.raises(InputError, match=rule):
+        load("quickstart", [f"game.kind={file}:GAME"])
+
+
+def _prompts(stage: Stage, kind: str) -> list[str]:
+    from ssp.record.episodes import read
+
+    rows = [row for row in stage.rows() if row["kind"] == kind]
+    texts = []
+    for row in rows:
+        episode = read(stage.folder.episodes / row["file"])[row["row"]]
+        texts.append(episode.text[: episode.response_at])
+    return texts
+
+
+def _finals(stage: Stage, kind: str) -> set[str]:
+    from ssp.record.episodes import read
+
+    rows = [row for row in stage.rows() if row["kind"] == kind]
+    return {read(stage.folder.episodes / row["file"])[row["row"]].final or "nothing" for row in rows}
+
+
+def _digest(stage: Stage, names: Mapping[str, str]) -> str:
+    """Of all rows of the ledger without times and places, under the duel's names."""
+    rows = []
+    for sql in ("SELECT * FROM episodes ORDER BY id", "SELECT * FROM games ORDER BY id"):
+        for row in stage.rows(sql):
+            kept = {key: row[key] for key in row if key not in ("created", "finished", "file", "row")}
+            rows.append({key: names.get(str(value), value) for key, value in kept.items()})
+    assert all(row["state"] in FINAL for row in rows if "state" in row)
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
