@@ -8,7 +8,7 @@ from dataclasses import fields
 from launch import policy
 from launch.cli import Parser, parse, run, temperature
 from launch.shown import golds, transcript
-from ssp.base.episode import SOLVER, Episode, Outcome, Task
+from ssp.base.episode import Episode, Outcome, Task
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
@@ -38,11 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
     folder, protocol, console = (
         named.folder(cfg),
-        build.protocol(cfg, SOLVER),
+        build.protocol(cfg, cfg.spec.answerer),
         Terminal(soft_wrap=True),
     )
     tokenizer = build.tokenizer(folder)
-    play = build.player(cfg, SOLVER, folder, corpora.search(cfg, [corpus]), args.temperature)
+    play = build.player(
+        cfg, cfg.spec.answerer, folder, corpora.search(cfg, [corpus]), args.temperature
+    )
 
     def ask(question: str) -> Episode:
         hold(question.split(), "a question has at least one word", "none", "type one")
@@ -52,7 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             build.check_words(tokenizer, [question])
         seed = derive(cfg.seed, "ask", question)
-        (episode,) = play([Task("ask", "ask", SOLVER, 0, seed, {"question": question}, corpus)])
+        stage = cfg.spec.answering
+        task = Task(
+            id="ask",
+            game="ask",
+            role=cfg.spec.answerer,
+            attempt=0,
+            seed=seed,
+            fields={"question": question},
+            corpus=corpus,
+            prompt=stage.prompt,
+        )
+        (episode,) = play([task])
         for kind, start, end in episode.log.stretches():
             text = decode(tokenizer, episode.log.ids[start:end])
             console.print(transcript.piece(protocol, episode.role, kind, text))

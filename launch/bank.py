@@ -76,14 +76,13 @@ def _named(records: Sequence[Record], name: str) -> Record:
 
 def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
     """Ask what the solver started from, leave its file, show its table."""
-    from ssp.base.episode import SOLVER
     from ssp.capacity.memory import threads
     from ssp.selfplay.curriculum import yardstick
     from ssp.selfplay.workers import build
 
     cfg = RunReader(folder, args.trust_code).cfg
     threads.use(threads.alone(cfg))
-    start = build.model_dir(cfg, SOLVER, folder)
+    start = build.model_dir(cfg, cfg.spec.answerer, folder)
     found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick)
     rows = [
         (str(one.step), str(one.questions), _share(one.own), _share(one.yardstick)) for one in found

@@ -12,7 +12,6 @@ from launch import policy
 from launch.cli import Parsed, Parser, number, parse, run, temperature, whole, wholes
 from launch.shown import evaltable
 from ssp.base import devices
-from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
 from ssp.capacity.memory import MB, find, threads
@@ -104,16 +103,16 @@ def _play(
     console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
     asked = [question.question for found in questions.values() for question in found]
     if args.method == methods.AGENT:
-        play = build.player(cfg, SOLVER, folder, search, args.temperature)
+        play = build.player(cfg, cfg.spec.answerer, folder, search, args.temperature)
     else:
-        play = build.baseline(cfg, SOLVER, folder, search, args.temperature, args.method)
+        play = build.baseline(cfg, cfg.spec.answerer, folder, search, args.temperature, args.method)
     build.check_words(build.tokenizer(folder), asked)
     batch, rows = args.batch or _batch(cfg, folder), {}
     try:
         for item in sets:
             found = questions[item.name]
             tasks = evaluation.make_tasks(
-                found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples
+                found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples, cfg.spec.answering
             )
             with followed(item.name, len(tasks)) as moved:
                 rows[item.name] = kept.played(item.name, found, tasks, play, batch, moved)

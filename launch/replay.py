@@ -15,7 +15,7 @@ from launch import policy
 from launch.cli import Parser, number, run, whole
 from launch.inspect import find
 from launch.shown import transcript
-from ssp.base.episode import ROLES, SOLVER
+from ssp.base.episode import ROLES
 from ssp.base.errors import InputError, hold
 from ssp.base.models import existing
 from ssp.capacity.memory import threads
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     console, same = Terminal(soft_wrap=True), True
     for records, found in _meant(console, args):
-        threads.use(threads.player(records.cfg, SOLVER))
+        threads.use(threads.player(records.cfg, records.cfg.spec.answerer))
         checked = Forced(records, args.bound).check(found)
         _show(console, found, checked)
         same = same and all(result.same for results in checked for result in results)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
 from ssp.data.readers import Question, read_questions
@@ -42,7 +41,7 @@ def recorded(cfg: Config, found: Found) -> Golds:
             one for item in sets for one in _questions(item.file) if one.id == found.entry["item"]
         ]
         return rows[0].answers if rows else ()
-    if found.episode.role != SOLVER or not found.game:
+    if found.entry.get("kind") == cfg.spec.asks or not found.game:
         return ()
     from ssp.views.replay import priced  # what `ssp ask` does without
 

@@ -247,7 +247,9 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
         rows = [
             row
             for role in renderers
-            for row in ledger.earned(role, 0.0 if role == PROPOSER else LEAST_REWARD)
+            for row in ledger.earned(
+                role, 0.0 if role == PROPOSER else LEAST_REWARD, answered=role == PROPOSER
+            )
         ]
     good = {
         SOLVER: f"rewards >= {LEAST_REWARD:g}",

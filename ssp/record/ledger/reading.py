@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ssp.base.episode import PROPOSER, SOLVER, State
+from ssp.base.episode import EVAL, PROPOSAL, State
 from ssp.base.errors import InputError, InvariantError, hold
 from ssp.record.ledger.rows import SCHEMA, EpisodeRow, GameRow, Row, plain
 
@@ -118,15 +118,15 @@ class LedgerReader:
             )
             return plain(found), plain(episodes)
 
-    def earned(self, role: str, least: float) -> list[EpisodeRow]:
-        """Scored episodes of `role` with a transcript and such a reward, by id; of the proposer
-        those that were answered."""
+    def earned(self, role: str, least: float, answered: bool) -> list[EpisodeRow]:
+        """Scored episodes of `role` with a transcript and such a reward, by id; `answered`: of
+        games that an attempt answered alone."""
         sql = (
             "SELECT e.* FROM episodes e LEFT JOIN games g ON g.id = e.game_id WHERE e.role = ? AND"
-            " e.outcome = 'scored' AND e.reward >= ? AND e.file != '' AND (e.role != 'proposer' OR"
-            " g.win_rate > 0) ORDER BY e.id"
+            " e.outcome = 'scored' AND e.reward >= ? AND e.file != '' AND (NOT ? OR g.win_rate > 0)"
+            " ORDER BY e.id"
         )
-        return plain(self._select(sql, role, least))
+        return plain(self._select(sql, role, least, answered))
 
     def played(self, roles: Sequence[str]) -> list[EpisodeRow]:
         """Episodes of `roles` that have a transcript, by file and row."""
@@ -219,13 +219,13 @@ class LedgerReader:
                 raise InvariantError(f"{paid} void episodes have a reward")
         return states_of
 
-    def outcomes(self) -> dict[str, int]:
-        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of proposals) and
-        `reject/solver_<form>`. Of a dropped proposal the rule is its game's (`unnamed` without
+    def outcomes(self, asks: str = PROPOSAL) -> dict[str, int]:
+        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of episodes of the kind
+        `asks`) and `reject/<role>_<form>`. Of a dropped proposal the rule is its game's (`unnamed` without
         one), of a dropped attempt the form is on record no more (`solver_no_answer`). Of
         evaluations only voids count (law 2)."""
         rule = (
-            f"CASE WHEN e.role = '{SOLVER}' THEN 'solver_' || CASE e.state WHEN 'dropped' THEN"
+            "CASE WHEN e.kind IS NOT ? THEN e.role || '_' || CASE e.state WHEN 'dropped' THEN"
             " 'no_answer' ELSE e.cause END WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"
         )
         sql = (
@@ -233,12 +233,11 @@ class LedgerReader:
             " GROUP BY name UNION ALL SELECT 'drop/' || e.cause AS name, count(*) FROM episodes e"
             " WHERE e.state = 'dropped' GROUP BY name UNION ALL SELECT 'reject/' ||"
             f" coalesce({rule}, 'unnamed') AS name, count(*) FROM episodes e LEFT JOIN games g ON"
-            f" g.id = e.game_id WHERE e.outcome = 'rejected' AND e.role IN ('{PROPOSER}',"
-            f" '{SOLVER}') GROUP BY name"
+            f" g.id = e.game_id WHERE e.outcome = 'rejected' AND e.role != '{EVAL}' GROUP BY name"
         )
         return {
             str(name): int(number)
-            for name, number in sorted(tuple(row) for row in self._select(sql))
+            for name, number in sorted(tuple(row) for row in self._select(sql, asks))
         }
 
     def digest(self) -> str:

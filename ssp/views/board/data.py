@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ssp.base import causes
-from ssp.base.episode import ATTEMPT, PROPOSER, ROLES, SOLVER
+from ssp.base.episode import ATTEMPT, EVAL
 from ssp.base.models import called
 from ssp.config.heldout import held_out
 from ssp.game import protocols
@@ -170,12 +170,12 @@ class Board:
             [id for id in self._ledger.judged() if id not in self._known]
         )
         self._settle(games, episodes)
-        tally = {role: states for role, states in self._ledger.tally().items() if role in ROLES}
-        counts = self._ledger.outcomes()
+        tally = {role: states for role, states in self._ledger.tally().items() if role != EVAL}
+        counts = self._ledger.outcomes(self.cfg.spec.asks)
         known = {
             name[5:]: list(causes.find(name[5:])) for name in counts if name.startswith("void/")
         }
-        issued = {role: number for role, number in self._ledger.issued().items() if role in ROLES}
+        issued = {role: number for role, number in self._ledger.issued().items() if role != EVAL}
         self._set(
             "accounts", "", {"issued": issued, "states": tally, "outcomes": counts, "causes": known}
         )
@@ -196,14 +196,14 @@ class Board:
             self._set("league", "", parts.standing(self._payoff, self._mixed))
 
     def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
-        """[step, lowest and highest proposer version, the same of the solver, games, valid ones,
-        past proposers, past solvers]: of who played it for a learner, then whom these met. Who once
+        """[step, lowest and highest version of who asks, the same of who answers, games, valid
+        ones, past ones of either]: of who played it for a learner, then whom these met. Who once
         wrote a replayed question is neither."""
         _, old = self._rows.get(
             ("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []])
         )
         ends, past = list(old[1:5]), list(old[7:])
-        for at, role in enumerate((PROPOSER, SOLVER)):
+        for at, role in enumerate((self.cfg.spec.asker, self.cfg.spec.answerer)):
             seen = {False: {*ends[2 * at : 2 * at + 2]}, True: {*past[at]}}
             for row in (row for row in episodes if row["role"] == role and row["file"]):
                 seen[bool(row["past"])].update(
@@ -255,8 +255,9 @@ def details(
 ) -> dict[str, dict[str, Any]]:
     """Question → its record, the newest `games` about it with their attempts and transcripts (see
     `Piece`). Unknown questions are left out. InputError when an episodes file is missing."""
-    protocol = protocols.get(board.cfg.protocol)
+    protocol, spec = protocols.get(board.cfg.protocol), board.cfg.spec
     records = gathered(board.cfg, board.run, *board.games(questions))
+    asks = spec.plays[spec.asks].prompt if spec.asks else ""
     newest = {record.id: {play.game for play in _kept(record, games)} for record in records}
     files: dict[str, list[dict[str, Any]]] = {}
 
@@ -286,12 +287,14 @@ def details(
             },
             "games": len(record.plays),
             "plays": [
-                {**shown(PROPOSER, one), "number": number}
+                {**shown(asks, one), "number": number}
                 for number, one in enumerate(record.plays, 1)
                 if one.game in newest[record.id]
             ],
             "attempts": [
-                shown(SOLVER, one) for one in record.attempts if one.game in newest[record.id]
+                shown(spec.answering.prompt, one)
+                for one in record.attempts
+                if one.game in newest[record.id]
             ],
         }
         for record in records

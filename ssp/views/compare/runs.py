@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import EVAL, SOLVER
+from ssp.base.episode import EVAL
 from ssp.base.errors import InputError
 from ssp.base.intervals import Estimate, of_differences, of_numbers, of_shares, together
 from ssp.config.load import dotted
@@ -90,7 +90,7 @@ class Run:
             else f"stopped, {asked} asked"
         )
         with self.records.reader.ledger() as ledger:
-            counts = sorted(ledger.outcomes().items())
+            counts = sorted(ledger.outcomes(self.records.cfg.spec.asks).items())
         self.voids = {name[5:]: n for name, n in counts if name.startswith("void/") and n}
 
     def _point(self, step: int) -> Point:
@@ -141,7 +141,10 @@ class Run:
     @property
     def checkpoint(self) -> Path | None:
         """The solver's checkpoint of the best step, where it is there."""
-        there = {read_record(path).get("run_step"): path for path in self.folder.versions(SOLVER)}
+        there = {
+            read_record(path).get("run_step"): path
+            for path in self.folder.versions(self.records.cfg.spec.answerer)
+        }
         return there.get(self.best.step)
 
 

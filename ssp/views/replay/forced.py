@@ -3,6 +3,7 @@ tokens done again. What cannot be compared is said with its reason."""
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ssp.base.episode import ATTEMPT, PROPOSER, SOLVER, Document, Outcome, State, Verdict
+from ssp.base.episode import Document, Outcome, State, Verdict
 from ssp.base.errors import InputError, hold
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.data.readers import stream_corpus
@@ -85,7 +86,7 @@ class Forced:
         ]
 
     def _verdict(self, found: Found) -> list[Result]:
-        if found.policy != PROPOSER:
+        if found.policy != self._cfg.spec.asker:
             return []
         state, verdict = found.entry.get("state"), found.game.get("verdict")
         if (
@@ -256,15 +257,13 @@ class Verdicts:
             return None, "the documents that the verifier read are at a server"
         folder: Path | None = None
         if cfg.referee.verifier != "solver":
-            folder = build.model_dir(cfg, SOLVER, self._records.run)
+            folder = build.model_dir(cfg, cfg.spec.answerer, self._records.run)
         elif len(live := self._live[found.entry["round"], found.entry["incarnation"]]) == 1:
-            folder = self._weights.folder(SOLVER, *live)
+            folder = self._weights.folder(cfg.spec.answerer, *live)
         if folder is None:
             return None, "which solver verified it is not on record, or its weights are gone"
         if folder not in self._judges:  # without a guide, which changes no verdict
-            self._judges = {
-                folder: Judge(replace(cfg, proposer=replace(cfg.asking, reward_options={})), folder)
-            }
+            self._judges = {folder: Judge(_unguided(cfg), folder)}
         return self._judges[folder], ""
 
     @cached_property
@@ -273,9 +272,10 @@ class Verdicts:
         the one that verified. Past versions in a league did not, and in flight an answer may be of
         newer weights than the verdict."""
         found: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
-        for row in [] if self._cfg.schedule.in_flight else self._records.played(SOLVER):
+        answerer = self._cfg.spec.answerer
+        for row in [] if self._cfg.schedule.in_flight else self._records.played(answerer):
             if (
-                row["kind"] == ATTEMPT
+                row["kind"] == self._cfg.spec.answers
                 and not row["past"]
                 and (version := row["policy_version_max"] or -1) >= 0
             ):
@@ -312,3 +312,10 @@ class Verdicts:
             min(left, default=""),
             f"restore {path}",
         )
+
+
+def _unguided(cfg: Config) -> Config:
+    """The configuration without a guide."""
+    cfg = copy.deepcopy(cfg)
+    cfg.asking.reward_options = {}
+    return cfg

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ssp.base.episode import EVAL, PROPOSER, SOLVER, Episode, Grade, Outcome, State
+from ssp.base.episode import EVAL, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
 from ssp.config import own
 from ssp.config.schema import Config
@@ -72,7 +72,7 @@ def _row(
         versions = untold("versions", f"it was void before they were noted: {entry['cause']}")
     reward, kind = (
         entry["reward"],
-        cfg.block(PROPOSER if episode.role == cfg.spec.asker else SOLVER).reward,
+        cfg.block(episode.role).reward,
     )
     if not _due(state, cfg, entry, game):
         priced = compared("reward", reward, None)
@@ -106,7 +106,7 @@ def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any])
     """Whether an episode in this state has a reward (`ssp.selfplay.settle`)."""
     if state is State.VOIDED or entry["role"] == EVAL:
         return False
-    if entry["role"] != PROPOSER:
+    if entry["role"] != cfg.spec.asker:
         return True
     rejected = game["verdict"] == "rejected"
     if entry["cause"] == "surplus":
@@ -173,15 +173,15 @@ def _parsed(
     """The last turn's result, and what the turns asked for, from their own ids; less what nobody
     was to search: what a policy asks itself, and the last turn's queries where an episode ends with
     them."""
-    role = PROPOSER if episode.role == cfg.spec.asker else SOLVER
-    protocol = build.protocol(cfg, role)
+    protocol = build.protocol(cfg, episode.role)
+    prompt = cfg.spec.prompts_of(episode.role)[0]
     written = (int(Kind.MODEL), int(Kind.RECALLED))
     final, last, at = None, 0, 0
     asked: list[str] = []
     for ours, stretch in groupby(episode.log.kinds, lambda kind: kind in written):
         end = at + len(list(stretch))
         if ours:
-            action = protocol.action(role, decode(tokenizer, episode.log.ids[at:end]))
+            action = protocol.action(prompt, decode(tokenizer, episode.log.ids[at:end]))
             final, last = action.final, len(action.queries)
             asked += action.queries
         at = end

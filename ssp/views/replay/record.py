@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ssp.base.episode import EVAL, EVALUATION, GREEDY, PROPOSER, SOLVER, Episode, Task
+from ssp.base.episode import EVAL, EVALUATION, GREEDY, Episode, Task
 from ssp.base.errors import InputError, hold
 from ssp.base.models import called
 from ssp.base.text import normalise, plain
@@ -43,8 +43,8 @@ class Found:
 
     @property
     def policy(self) -> str:
-        """The role whose weights played: an evaluation is the solver's."""
-        return PROPOSER if self.episode.role == PROPOSER else SOLVER
+        """The role whose weights played, of an evaluation too."""
+        return self.episode.role
 
     @property
     def file(self) -> str:
@@ -95,7 +95,9 @@ class Records:
         self.run, self.reader = run, RunReader(run, trusted)
         self.cfg = concrete(self.reader.cfg)
         with self.reader.ledger() as ledger:
-            self._played = {row["id"]: row for row in ledger.played([PROPOSER, SOLVER, EVAL])}
+            self._played = {
+                row["id"]: row for row in ledger.played([*self.cfg.spec.role_blocks, EVAL])
+            }
             self.versions = ledger.versions()
             games = sorted(
                 {row["game_id"] for row in self._played.values() if row["kind"] != EVALUATION}
@@ -136,7 +138,7 @@ class Records:
             chosen = next(item for item in self.cfg.data.eval if f"eval/{item.name}" == e.game)
             asked = self.question(chosen.name, found.entry["item"] or "", e.text)
             fields, corpus = {"question": asked.question}, chosen.corpus
-        elif found.policy == SOLVER:
+        elif found.entry.get("kind") != self.cfg.spec.asks:
             fields = {"question": str(found.game["question"])}
         else:
             fields = {
@@ -173,7 +175,7 @@ class Records:
             raise InputError(rule, f"no {id} there", step)
         # as prompts have it
         shown = normalise(plain(protocols.get(self.cfg.protocol).uncontrolled(asked.question)))
-        there = not text or self.cfg.solver.agent or shown in normalise(plain(text))
+        there = not text or self.cfg.answering.agent or shown in normalise(plain(text))
         hold(there, rule, f"{id} asks something else there: {asked.question}", step)
         return asked
 
@@ -235,11 +237,12 @@ class Weights:
         """Of these rows of the ledger those of whose versions, from the oldest to the newest, all
         weights are there."""
         kept = {role: self.kept(role) for role in self._learner}
+        answerer = self._cfg.spec.answerer
 
         def there(row: EpisodeRow) -> bool:
             versions = range(row["policy_version_min"] or 0, (row["policy_version_max"] or 0) + 1)
             return all(
-                version in kept[PROPOSER if row["role"] == PROPOSER else SOLVER]
+                version in kept[answerer if row["role"] == EVAL else row["role"]]
                 for version in versions
             )
 
