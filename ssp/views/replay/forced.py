@@ -18,6 +18,7 @@ import torch
 from ssp.base.episode import Document, Outcome, State, Verdict
 from ssp.base.errors import InputError, hold
 from ssp.base.tokenlog import Kind, TokenLog
+from ssp.config.schema import Config
 from ssp.data.readers import stream_corpus
 from ssp.game import corpora, protocols
 from ssp.game.protocols.renderer import Renderer
