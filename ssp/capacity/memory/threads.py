@@ -20,7 +20,7 @@ def use(count: int) -> None:
 
 
 def alone(cfg: Config, role: str = "", at_once: int = 1) -> int:
-    """Of a process that computes with the model of `role` (default: who answers): one below `SMALL` parameters, else this
+    """Of a process that computes with the model of `role`: one below `SMALL` parameters, else this
     machine's cores, divided by the processes that compute `at_once`. Another number rounds
     differently."""
     role = role or cfg.spec.answerer
@@ -30,12 +30,12 @@ def alone(cfg: Config, role: str = "", at_once: int = 1) -> int:
 def player(cfg: Config, role: str, count: int = 0) -> int:
     """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its
     own."""
-    count = count or crews.players(cfg, role)
+    count = count or cfg.placement.players[role]
     return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else 1
 
 
 def judge(cfg: Config) -> int:
-    """Of a judge, whose engines are of the kind of who answers."""
+    """Of a judge, whose engines are of the solver's kind."""
     return player(cfg, cfg.spec.answerer, cfg.placement.judges)
 
 

@@ -3,6 +3,7 @@
 from ssp.base.errors import hold
 from ssp.config.crews import bound, players
 from ssp.config.nodes import parse
+from ssp.config.rules import each_role
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
 
@@ -52,19 +53,17 @@ def shares_fit_the_layout(cfg: Config) -> None:
         hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
-def turns_are_synchronous(cfg: Config) -> None:
+@each_role
+def turns_are_synchronous(cfg: Config, role: str) -> None:
     """Where an engine sleeps while its learner works, nothing is played meanwhile, and only vLLM
     can sleep."""
-    place = cfg.placement
-    for role in cfg.roles if place.layout != "separate" and place.engine_gpus != 1 else ():
-        kind, most = cfg.block(role).engine.kind, bound(cfg, role)
-        rule = (
-            f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and"
-            " wake"
-        )
-        hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
-        rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
-        hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
+    place, kind, most = cfg.placement, cfg.block(role).engine.kind, bound(cfg, role)
+    if place.layout == "separate" or place.engine_gpus == 1:
+        return
+    rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
+    hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
+    rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
+    hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
 
 
 def one_base_serves_both(cfg: Config) -> None:
@@ -74,7 +73,7 @@ def one_base_serves_both(cfg: Config) -> None:
     apart = "placement.layout=separate"
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
     hold(
-        cfg.asks,
+        len(cfg.roles) == 2,
         f"{rule}, so both play",
         f"game.questions={cfg.game.questions}",
         f"set {apart}",
@@ -95,21 +94,20 @@ def one_base_serves_both(cfg: Config) -> None:
         "referee.verifier=solver",
         step,
     )
-    models = (cfg.asking.model, cfg.answering.model)
-    hold(
-        models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own"
-    )
-    alike = cfg.asking.engine == cfg.answering.engine
+    one, other = (cfg.block(role) for role in cfg.roles)
+    found = f"{one.model} and {other.model}"
+    hold(one.model == other.model, rule, found, "set defaults.model, and no role's own")
+    alike = one.engine == other.engine
     hold(
         alike,
         f"{rule}, and one engine block",
         "they differ",
         "set defaults.engine.*, and no role's own",
     )
-    counts = [players(cfg, role) for role in cfg.roles]
-    found = ", ".join(f"placement.{role}s={players(cfg, role)}" for role in cfg.roles)
-    rule = f"{rule}: each engine has a player of each role"
-    hold(len(set(counts)) == 1, rule, found, "set both to the number of engines")
+    numbers = {role: players(cfg, role) for role in cfg.roles}
+    found = ", ".join(f"placement.{role}s={number}" for role, number in numbers.items())
+    rule = f"{rule}: each engine has a player of both"
+    hold(len(set(numbers.values())) == 1, rule, found, "set both to the number of engines")
 
 
 def _has_an_adapter(cfg: Config, role: str, rule: str) -> None:
