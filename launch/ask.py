@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             build.check_words(tokenizer, [question])
         seed = derive(cfg.seed, "ask", question)
-        stage = cfg.spec.answering
+        stage = cfg.spec.examining
         task = Task(
             id="ask",
             game="ask",

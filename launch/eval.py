@@ -112,7 +112,7 @@ def _play(
         for item in sets:
             found = questions[item.name]
             tasks = evaluation.make_tasks(
-                found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples, cfg.spec.answering
+                found, cfg.seed, item.corpus, f"eval/{item.name}", args.samples, cfg.spec.examining
             )
             with followed(item.name, len(tasks)) as moved:
                 rows[item.name] = kept.played(item.name, found, tasks, play, batch, moved)

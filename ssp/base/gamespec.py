@@ -161,17 +161,19 @@ class Phase:
 @dataclass(frozen=True)
 class GameSpec:
     """One game. `roles` come in the order of their steps. `answers` names the stage whose grades
-    decide how hard a question is, and which an evaluation measures; `asks` the stage that writes
-    the question, "" where questions are given. `rows`: what the games are about. `prompts`: texts
-    with `{field}` holes, by name; they ask for the answer between the protocol's answer tags.
-    `settings`: keys that lie under the user's own. `played` is False for a declaration that no run
-    can play yet."""
+    decide how hard a question is, and whose role an evaluation measures; `asks` the stage that
+    writes the question, "" where questions are given. `exam`: the stage whose prompt an evaluation
+    gives, where that of `answers` takes more than a question. `rows`: what the games are about.
+    `prompts`: texts with `{field}` holes, by name; they ask for the answer between the protocol's
+    answer tags. `settings`: keys that lie under the user's own. `played` is False for a declaration
+    that no run can play yet."""
 
     roles: tuple[str, ...]
     stages: tuple[Stage, ...]
     pay: Mapping[str, tuple[Pay, ...]]
     answers: str
     asks: str = ""
+    exam: str = ""
     rows: str = TARGETS
     phases: tuple[Phase, ...] = ()
     blocks: tuple[str, ...] = ()
@@ -193,6 +195,11 @@ class GameSpec:
     def answering(self) -> Play:
         """The stage that is measured."""
         return self.plays[self.answers]
+
+    @property
+    def examining(self) -> Play:
+        """The stage whose prompt an evaluation gives."""
+        return self.plays[self.exam or self.answers]
 
     @property
     def asker(self) -> str:
@@ -290,6 +297,8 @@ def check(spec: object, place: str) -> GameSpec:
         "a game is paid by its stages": paid <= known and set(spec.pay) <= set(spec.roles),
         "answers and asks name stages that are played": spec.answers in known
         and (spec.asks in known or not spec.asks),
+        "an evaluation is of the role that answers": not spec.exam
+        or (spec.exam in known and spec.examining.roles == spec.answering.roles),
         "what is checked or graded is a stage that is played": all(
             stage.of in known for stage in spec.stages if isinstance(stage, Check | Grading)
         ),

@@ -20,9 +20,19 @@ def kind(named: str, questions: str) -> str:
     return "duel" if questions == "proposer" else "given"
 
 
-@functools.cache
 def find(kind: str) -> GameSpec:
-    """The declaration of a game. InputError for one that is not there, or is none."""
+    """The declaration of a game that runs play. InputError for one that is not there, is none, or
+    is only written down."""
+    spec = written(kind)
+    rule = "game.kind is a game that a run can play"
+    hold(spec.played, rule, f"{kind}, which is written down and not played yet", "set another one")
+    return spec
+
+
+@functools.cache
+def written(kind: str) -> GameSpec:
+    """The declaration of a game, played or not. InputError for one that is not there, or is
+    none."""
     if places.is_own(kind):
         made = places.find(kind, "a game", "GAME = GameSpec(...)")
         return gamespec.check(made, kind)

@@ -188,8 +188,7 @@ class SelfPlay:
         await self._ask(this)
         await self._resample(this)
         for role in self._roles[1:]:
-            if role not in this.weights:
-                await self._enter_weights(this, role)
+            await self._enter_weights(this, role)
         if self._pace.over:
             return False
         await self._try(this)
@@ -209,7 +208,9 @@ class SelfPlay:
         return True
 
     async def _enter_weights(self, this: Round, role: str) -> None:
-        """Wait until the round may play `role`, and take its newest weights."""
+        """Wait until the round may play `role`, and take its newest weights; once a round."""
+        if role in this.weights:
+            return
         with self._report.waiting(this.clock.track, f"{role}'s learner"):
             await self._pace.admit(role, this.number)
         this.weights[role] = self._store.latest(role)
@@ -265,14 +266,15 @@ class SelfPlay:
         """The weights that verify questions, where the answering policy does."""
         if self._cfg.referee.verifier != "solver":
             return None
-        if self._spec.answerer not in this.weights:
-            await self._enter_weights(this, self._spec.answerer)
+        await self._enter_weights(this, self._spec.answerer)
         return this.weights[self._spec.answerer]
 
     async def _play_stage(
         self, stage: Play, this: Round, games: Sequence[Game], again: int
     ) -> None:
         """Play a stage by its roles: by past versions too where it asks or answers."""
+        for role in stage.roles:
+            await self._enter_weights(this, role)
         going_on = [game for game in games if stage.when is None or stage.when(game)]
         for weights, mine in self._players(stage, this, going_on):
             await self._stages.play(stage, this.number, mine, weights, this.clock, again)

@@ -76,7 +76,7 @@ class Evaluator:
             self._cfg.seed,
             chosen.corpus,
             f"eval/{chosen.name}",
-            stage=self._cfg.spec.answering,
+            stage=self._cfg.spec.examining,
         )
         tasks = [replace(task, id=f"{task.id}@{mark}", attempt=self._runs) for task in made]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, newest, Clock())

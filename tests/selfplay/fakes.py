@@ -286,12 +286,12 @@ class Stage:
 
     def items(self) -> list[Item]:
         """Targets, or the world's questions with another right answer before theirs, which nobody gives."""
-        if PROPOSER in self.cfg.roles:
+        if self.cfg.asks:
             return [Item(target) for target in world().targets()]
         return [Item("else", q.text, ("else", q.answer)) for q in world().questions(1, 40, 7)]
 
     def targets(self) -> Targets:
-        block = self.cfg.proposer if PROPOSER in self.cfg.roles else self.cfg.solver
+        block = self.cfg.asking if self.cfg.asks else self.cfg.answering
         return Targets(self.items(), block.batch, self.cfg.seed, each=self.cfg.game.proposals)
 
     def game(self) -> SelfPlay:

@@ -22,24 +22,25 @@ from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
 
 HERE = Path(__file__).parent / "games"
-SMALL = ["seed=5", "steps=3", "save.every=1", "eval.every=2", "eval.final_questions_per_hop=5", "void.limit=1"]
 
 
 def configured(game: str, **sizes: Any) -> Config:
     """A small run of that game, of files beside this one."""
-    kind = f"game.kind={HERE / game}:GAME"
-    return load("quickstart", [kind, *SMALL, *(f"{key.replace('__', '.')}={value}" for key, value in sizes.items())])
+    kind = [f"game.kind={HERE / game}:GAME"] if game else []
+    return load(
+        str(HERE / "small.yaml"), [*kind, *(f"{key.replace('__', '.')}={value}" for key, value in sizes.items())]
+    )
 
 
 def script(ids: list[int], seed: int, turn: int) -> list[int]:
     """Every role's policy, as the prompt asks it."""
     text = tokens().decode(ids)
     asked = re.search(r"<q> (.*?) </q>", text)
-    if asked and "good or bad" in text:
-        said = f"<answer> {'bad' if 'leak' in asked[1] or seed % 5 == 0 else 'good'} </answer>"
-    elif asked and "else :" in text:
-        other = text.split("else :")[1].split()[0]
-        said = f"<answer> {other} </answer>" if seed % 2 else solver(asked[1], "", seed + 1)
+    if asked and text.startswith("<target> a </target>"):
+        said = f"<answer> {'none' if seed % 3 == 0 else 'the'} </answer>"
+    elif asked and text.partition("</q>")[2].split()[:1] == ["<information>"] and "<search>" not in text:
+        other = text.split("<information>")[1].split()[0]
+        said = f"<answer> {other} </answer>" if seed % 2 else f"<answer> {asked[1].split()[0]} </answer>"
     elif text.startswith("<information>") and asked:
         said = verifier(asked[1], text)
     elif asked:
@@ -81,7 +82,9 @@ def test_a_guide_learns_beside_the_two_and_its_score_multiplies_what_a_question_
 
 
 def test_two_solvers_see_each_others_answer_once_and_both_learn(tmp_path: Path) -> None:
-    cfg = configured("twosolvers.py", right__batch=6, game__attempts=4, data__questions="world:train")
+    cfg = configured(
+        "twosolvers.py", right__batch=6, game__attempts=4, game__questions="dataset", data__questions="world:train"
+    )
     stage = Stage(cfg, tmp_path / "run").whole()
     rows = stage.rows()
     counts = {kind: sum(row["kind"] == kind for row in rows) for kind in ("first_left", "left_again", "right_again")}
@@ -90,8 +93,8 @@ def test_two_solvers_see_each_others_answer_once_and_both_learn(tmp_path: Path) 
     trained = {(row["role"], row["kind"]) for row in rows if row["state"] == "trained"}
     assert trained == {("left", "left_again"), ("right", "right_again")}
     shown = _prompts(stage, "left_again")
-    finals = {text for text in _finals(stage, "first_right")}
-    assert shown and {text.split("else :")[1].split("<")[0].strip() for text in shown} <= finals | {"nothing"}
+    finals = _finals(stage, "first_right")
+    assert shown and {text.split("<information>")[1].split("<")[0].strip() for text in shown} <= finals
 
 
 def test_the_duel_under_other_names_is_the_duel(tmp_path: Path) -> None:
@@ -101,16 +104,14 @@ def test_the_duel_under_other_names_is_the_duel(tmp_path: Path) -> None:
     for folder, game, roles in (("duel", "", ("proposer", "solver")), ("renamed", "renamed.py", ("a", "b"))):
         asks, answers = roles
         sizes = {f"{asks}__batch": 8, f"{answers}__batch": 6, "game__attempts": 4}
-        kind = [f"game.kind={HERE / game}:GAME"] if game else []
-        typed = [f"{key.replace('__', '.')}={value}" for key, value in sizes.items()]
-        stage = Stage(load("quickstart", [*kind, *SMALL, *typed]), tmp_path / folder).whole()
+        stage = Stage(configured(game, **sizes), tmp_path / folder).whole()
         played.append(_digest(stage, names if game else {}))
     assert played[0] == played[1]
 
 
 @pytest.mark.parametrize("kind", games.DECLARED)
 def test_games_of_the_field_are_written_down(kind: str) -> None:
-    spec = games.find(kind)
+    spec = games.written(kind)
     assert isinstance(spec, GameSpec) and not spec.played
     assert set(spec.pay) == set(spec.roles)
     with pytest.raises(InputError, match="not played yet"):
@@ -166,7 +167,7 @@ def _finals(stage: Stage, kind: str) -> set[str]:
     from ssp.record.episodes import read
 
     rows = [row for row in stage.rows() if row["kind"] == kind]
-    return {read(stage.folder.episodes / row["file"])[row["row"]].final or "nothing" for row in rows}
+    return {read(stage.folder.episodes / row["file"])[row["row"]].final or "none" for row in rows}
 
 
 def _digest(stage: Stage, names: Mapping[str, str]) -> str:

@@ -65,7 +65,7 @@ class School:
 
     def recovery(self) -> Recovery:
         kept: Any = SimpleNamespace(state=lambda *_: "kept", restore=lambda _: None, tidy=lambda _: None)
-        report = Report(Sink(), None, 1, ROLES)
+        report = Report(Sink(), None, 1, self.cfg.spec)
         return Recovery(self.cfg, self.cast, self.folder, (kept, kept, kept, kept), report)
 
     def batch(self, role: str, step: int, versions: Sequence[int]) -> TrainBatch:

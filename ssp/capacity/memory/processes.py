@@ -42,7 +42,7 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     else:
         players = [_players(cfg, role, role, gpu, episodes(cfg, role)) for role in cfg.roles]
     asked, on_gpu = judge(cfg, gpu if judge_gpus else 0), cfg.retriever.gpus / shard_gpus
-    spread = cfg.solver.engine.tensor_parallel if judge_gpus else 1
+    spread = cfg.answering.engine.tensor_parallel if judge_gpus else 1
     each = (judge_gpus, spread, asked.short, threads.judge(cfg))
     shards, encoders = cfg.retriever.shards * cfg.retriever.replicas, corpora.encoders(cfg)
     return [
@@ -93,7 +93,7 @@ def base(kind: str, gpus: float = 0.0) -> list[Need]:
 def _fleet(cfg: Config, gpu: int) -> Process:
     """Players of both roles on one engine: the solver's settings, the episodes and an adapter of
     each."""
-    both, shape = sum(episodes(cfg, role) for role in cfg.roles), find(cfg.solver.model).shape
+    both, shape = sum(episodes(cfg, role) for role in cfg.roles), find(cfg.answering.model).shape
     loras = [cfg.block(role).learner.lora for role in cfg.roles]
     adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras))
     return _players(cfg, FLEET, cfg.spec.answerer, gpu, both, adapters)
@@ -121,9 +121,9 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
     kind."""
     found = engine.EngineNeeds()
     if cfg.referee.verifier in ("frozen", "solver") and cfg.asks:
-        at_once = -(-cfg.proposer.batch // cfg.placement.judges)
-        found = engine.engine(find(cfg.solver.model), cfg.solver, at_once, gpu)
-    kind = "vllm" if found.needs and cfg.solver.engine.kind == "vllm" else "policy"
+        at_once = -(-cfg.asking.batch // cfg.placement.judges)
+        found = engine.engine(find(cfg.answering.model), cfg.answering, at_once, gpu)
+    kind = "vllm" if found.needs and cfg.answering.engine.kind == "vllm" else "policy"
     named = (replace(need, what=f"verifier's {need.what}") for need in found.needs)
     return replace(found, needs=(*base(kind, crews.judge_gpus(cfg)), *named))
 

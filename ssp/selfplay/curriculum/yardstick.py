@@ -85,7 +85,7 @@ def asker(cfg: Config, folder: Path) -> Ask:
     from ssp.game import corpora
     from ssp.selfplay.workers import build
 
-    stage, role = cfg.spec.answering, cfg.spec.answerer
+    stage, role = cfg.spec.examining, cfg.spec.answerer
     search = corpora.search(cfg, [corpora.TRAIN])
     play = build.player(cfg, role, folder, search, cfg.block(role).sampling.temperature)
     judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)

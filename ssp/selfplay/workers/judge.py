@@ -62,7 +62,7 @@ class Judge:
         )
         facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,)}
         grades = [
-            graded(self._cfg.solver, block[row], item.golds, decision, **facts)
+            graded(self._cfg.block(block[row].role), block[row], item.golds, decision, **facts)
             for (row, item), decision in zip(items, decisions, strict=True)
         ]
         return grades, time.perf_counter() - started

@@ -156,7 +156,7 @@ class Records:
     @cached_property
     def _targets(self) -> Targets:
         cfg = self.cfg
-        return Targets(read_items(cfg), cfg.proposer.batch, cfg.seed, each=cfg.game.proposals)
+        return Targets(read_items(cfg), cfg.asking.batch, cfg.seed, each=cfg.game.proposals)
 
     @cached_property
     def _asked(self) -> dict[str, dict[str, Question]]:

@@ -9,7 +9,8 @@ from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
 from ssp.game.games.pay import by_grade, by_win_rate, question, target
 
-ASK = "<q> {question} </q> good or bad ?"
+ASK = "<target> a </target> <q> {question} </q>"
+"""Answered by `none` where the question is no good. The words are those of the embedded policy."""
 
 
 def asked(game: Game, number: int) -> Mapping[str, str]:
@@ -28,7 +29,7 @@ def likes(game: Game) -> float | None:
     (said,) = game.others["score"]
     if said.outcome is Outcome.VOID:
         return None
-    return float(said.final is not None and "good" in said.final)
+    return float(said.final is not None and said.final != "none")
 
 
 def by_agreement(cfg: Config, game: Game, episode: Brief) -> Payment:

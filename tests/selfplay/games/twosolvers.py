@@ -7,7 +7,8 @@ from ssp.base.gamespec import QUESTIONS, Choose, GameSpec, Grading, Pay, Play
 from ssp.base.played import Game
 from ssp.game.games.pay import by_grade, question
 
-AGAIN = "<q> {question} </q> else : {other}"
+AGAIN = "<q> {question} </q> <information> {other} </information>"
+"""The words are those of the embedded policy."""
 
 
 def after(stage: str) -> Callable[[Game, int], Mapping[str, str]]:
@@ -15,7 +16,7 @@ def after(stage: str) -> Callable[[Game, int], Mapping[str, str]]:
 
     def fields(game: Game, number: int) -> Mapping[str, str]:
         other = game.others[stage][number].final
-        return {"question": game.question, "other": other or "nothing"}
+        return {"question": game.question, "other": other or "none"}
 
     return fields
 
@@ -36,6 +37,7 @@ GAME = GameSpec(
         "right": (Pay("right_again", by=by_grade),),
     },
     answers="right_again",
+    exam="first_right",
     rows=QUESTIONS,
     prompts={"again": AGAIN},
 )
