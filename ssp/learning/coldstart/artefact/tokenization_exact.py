@@ -1,5 +1,4 @@
-"""This folder's tokenizer: tokenizer.json as it stands, no word splitting of the model's
-architecture."""
+"""This folder's tokenizer: tokenizer.json as it stands, no word splitting of the model's architecture."""
 
 from transformers import PreTrainedTokenizerFast
 
