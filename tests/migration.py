@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ssp.config.migration import PAGE, TOLD, VARIABLES, sections
+from ssp.config import gone
+from ssp.config.gone import PAGE
+from ssp.extras.migration import sections
+from ssp.extras.migration.variables import ACCEPTED, TOLD
 
 MARKS = ("<!-- tables: made by python tests/migration.py -->", "<!-- end of tables -->")
 
@@ -13,13 +16,15 @@ MARKS = ("<!-- tables: made by python tests/migration.py -->", "<!-- end of tabl
 def tables() -> str:
     """Variables first, then each system's keys, as Markdown."""
     lines = ["## Environment variables", "", "| theirs | ours | |", "|---|---|---|"]
-    lines += [f"| `{name}` | `{ours}` | {note} |" for name, (ours, note) in VARIABLES.items()]
+    lines += [f"| `{name}` | `{ours}` | {note} |" for name, (ours, note) in ACCEPTED.items()]
     lines += [f"| `{name}` | not taken: set `{ours}` | other programs read it too |" for name, ours in TOLD.items()]
     for section in sections().values():
         lines += ["", f"## {section.title}", "", "| theirs | ours | values, meaning |", "|---|---|---|"]
         for key in section.keys:
             ours = ", ".join(f"`{name}`" for name in key.ours) or "-"
             lines.append(f"| `{key.name}` | {ours} | {key.note} |")
+    lines += ["", "## Settings of ours that are gone", "", "| theirs | ours | values, meaning |", "|---|---|---|"]
+    lines += [f"| `{row}` | - | {note} |" for row, note in gone.table().items()]
     return "\n".join(lines) + "\n"
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ssp.config.load import dotted  # noqa: E402
-from ssp.config.migration import script, values  # noqa: E402
-from ssp.config.migration.script import Override  # noqa: E402
+from ssp.extras.migration import script, values  # noqa: E402
+from ssp.extras.migration.script import Override  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +66,7 @@ def recipe(name: str) -> dict[str, object]:
     return dotted(load(name))
 
 
-def rows(source: str) -> list[values.Row]:
+def rows(source: str) -> list[values.Translation]:
     """What `ssp migrate` makes of a published script."""
     kind = script.system(PUBLISHED[source])
     return values.rows(PUBLISHED[source], kind, recipe(script.recipe(kind, PUBLISHED[source])))

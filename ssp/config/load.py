@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ssp.base.errors import InputError, hold, holding
-from ssp.config import migration, own, rules
+from ssp.config import gone, own, rules
 from ssp.config.fields import merge
 from ssp.config.keys import all_keys, check_keys
 from ssp.config.schema import Config
@@ -193,9 +193,11 @@ def _without_gone(block: Raw, prefix: str = "") -> Raw:
     """The settings of a run that an earlier version played, without those that are gone since."""
     kept: Raw = {}
     for key, value in block.items():
+        if gone.row(f"{prefix}{key}"):
+            continue
         below = _without_gone(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         if below == value or below:
-            kept |= {} if migration.gone(f"{prefix}{key}") else {key: below}
+            kept[key] = below
     return kept
 
 
@@ -263,14 +265,12 @@ def _refuse_foreign(raw: Raw, source: str) -> None:
     """Keys of the reference systems, and settings of ours that are gone, are named all at once,
     with what replaces them."""
     given, known = dict(leaves(raw)), all_keys(Config, "")
-    foreign = [key for key in given if key not in known and migration.find(key)]
-    foreign += [
-        f"{key}={value}"
-        for key, value in given.items()
-        if key in known and migration.find(f"{key}={value}")
-    ]
-    found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
-    hold(not foreign, "every config key must exist", found, migration.advice(foreign[:FOREIGN]))
+    foreign = [key for key in given if key not in known and gone.word(key)]
+    values = [f"{key}={value}" for key, value in given.items() if key in known]
+    foreign += [value for value in values if gone.row(value)]
+    told, more = foreign[:FOREIGN], ", ..." if len(foreign) > FOREIGN else ""
+    named = f"{', '.join(told)}{more} in {source}"
+    hold(not foreign, "every config key must exist", named, gone.advice(told))
 
 
 def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ssp.base.episode import PROPOSER
 from ssp.base.errors import InputError, Refusals, hold
+from ssp.base.extras import require
 from ssp.base.services import JUDGE_KEY
 from ssp.config import own
 from ssp.config.role import LimitsConfig
@@ -17,6 +18,7 @@ from ssp.game.referee.rules import RULES as KNOWN
 from ssp.game.referee.rules import least_searches
 from ssp.game.rewards import proposer
 from ssp.game.rewards.options import takes
+from ssp.game.world.files import OF_EXTRAS
 
 WORLD_PROTOCOL = "mini"
 WORLD_EVIDENCE = ("verbatim", "chain")
@@ -65,6 +67,17 @@ def questions_fill_batches(cfg: Config) -> None:
         f"set proposer.batch={-(-batch // each) * each}",
     )
     hold(batch % each == 0, "proposer.batch is a multiple of game.proposals", found, step)
+
+
+def worlds_are_here(cfg: Config) -> None:
+    """A world that the data, or a warm start, names is of the core, or of an extra that is installed."""
+    data = cfg.data
+    named = [data.corpus, data.targets, data.questions, cfg.warmup.data]
+    for one in data.eval:
+        named += [one.file, one.corpus]
+    for path in named:
+        if path in OF_EXTRAS:
+            require(OF_EXTRAS[path], path)
 
 
 def refill_fills_groups(cfg: Config) -> None:

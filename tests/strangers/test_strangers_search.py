@@ -20,6 +20,8 @@ from launch import index as command
 from ssp.base.errors import Fault, InputError
 from ssp.base.words import says
 from ssp.data.readers import read_corpus
+from ssp.extras.online.engines import long_segments
+from ssp.extras.online.pages import paragraph
 from ssp.game import corpora
 from ssp.game.evaluation.rows import found
 from ssp.learning.warmup import traces
@@ -27,8 +29,6 @@ from ssp.search.bm25 import build
 from ssp.search.hits import Knobs
 from ssp.search.index import store
 from ssp.search.index.builder import IndexPlan, build_index
-from ssp.search.online.engines import long_segments
-from ssp.search.online.pages import paragraph
 from ssp.search.source import HttpSearch
 from ssp.selfplay.settings import load
 
