@@ -199,7 +199,6 @@ def test_graded_answers_have_a_mean_score_with_its_interval(
         (["stepz=3"], "steps"),
         (["data.eval=[]", "eval.every=0"], "needs an evaluation set"),
         (["--corpus", "none"], "--corpus is of --data"),
-        (["--method", "magic"], "iter-retgen"),
         (["--samples", "4"], "greedy samples"),
         (["--samples", "4", "--k", "8"], "--k goes up to"),
         (["--samples", "0"], "from 1 to"),

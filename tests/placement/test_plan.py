@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,25 +83,6 @@ def test_gpu32_by_hand() -> None:
     pairs = [gpu for node in plan[1:] for gpu in node if gpu[0].startswith("solver")]
     assert pairs == [[f"solver {engine}/{rank}"] for engine in range(8) for rank in range(2)]
     assert plan[3][4:] == [[f"proposer {engine}/0"] for engine in range(4)]
-
-
-def test_english_on_one_gpu_is_english_with_other_numbers() -> None:
-    """What the game is, and how it learns, is the recipe's for two cores."""
-    here, there = (yaml.safe_load((ROOT / f"{name}.yaml").read_text()) for name in ("english", "english-gpu1"))
-    assert laid(make(load("english-gpu1"), parse("1x1x80")))[0][0][2] == "judge 0/0"
-    for own in (here, there):
-        own["defaults"]["engine"].pop("device", None)
-        own["defaults"]["engine"].pop("dtype")
-        own["defaults"]["learner"].pop("token_budget")
-        own["game"].pop("refill", None)  # a larger batch in its place
-        own["solver"]["learner"].pop("minibatch", None)
-        own["solver"]["learner"].pop("lr")
-        own["eval"].pop("every")
-        own.pop("steps")
-        own.pop("placement")
-        own["proposer"].pop("batch")
-        own["solver"].pop("batch")
-    assert here == there
 
 
 @pytest.mark.parametrize("name", ["gpu1", "gpu8", "gpu32"])

@@ -20,8 +20,6 @@ from launch import index as command
 from ssp.base.errors import Fault, InputError
 from ssp.base.words import says
 from ssp.data.readers import read_corpus
-from ssp.extras.online.engines import long_segments
-from ssp.extras.online.pages import paragraph
 from ssp.game import corpora
 from ssp.game.evaluation.rows import found
 from ssp.learning.warmup import traces
@@ -152,12 +150,6 @@ def test_a_word_in_the_middle_of_a_text_is_recalled_in_every_script(script: str,
 def test_whole_words_say_an_answer_whatever_stands_beside_them(text: str, answer: str, said: bool) -> None:
     assert found([text], [answer]) is said
     assert says(text, answer) is said
-
-
-def test_the_snippet_of_a_page_is_found_without_spaces() -> None:
-    page = "<p>泽尔是一种奶酪。</p><p>奥鲁河流经塔尔维克镇,然后入海。</p>"
-    assert paragraph(page, "……流经塔尔维克镇") == "奥鲁河流经塔尔维克镇,然后入海。"
-    assert long_segments("泽尔 ... 奥鲁河流经塔尔维克镇") == "奥鲁河流经塔尔维克镇"
 
 
 # ------------------------------------------------------------------------------------------------------- older indexes

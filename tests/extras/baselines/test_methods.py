@@ -10,6 +10,7 @@ import pytest
 from families import byte_level
 from transformers import PreTrainedTokenizerFast
 
+from launch import eval as evaluate
 from ssp.base.episode import Document, Episode, Outcome, Task
 from ssp.base.errors import Fault, InputError
 from ssp.base.tokenlog import Kind
@@ -264,4 +265,11 @@ def test_a_tokenizer_that_cannot_write_the_prompt_is_refused() -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(InputError, match="iter-retgen"):
-        methods.get("magic")
+        evaluate.main(["--method", "magic"])
+
+
+def test_the_help_names_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        evaluate.main(["--help"])
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert ", ".join(methods.METHODS) in " ".join(told.split())

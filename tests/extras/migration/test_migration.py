@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import migrationpage as tables
 import pytest
 
 from launch import policy
@@ -16,7 +17,6 @@ from ssp.config.schema import Config
 from ssp.extras import migration
 from ssp.extras.migration import variables
 from ssp.selfplay.settings import load
-from tests import migration as tables
 from tests.refusing import refused
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,7 +41,7 @@ def test_every_key_of_ours_is_in_the_schema() -> None:
 
 def test_the_page_has_the_tables() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert tables.page(text) == text, "python tests/migration.py"
+    assert tables.page(text) == text, "python tests/extras/migration/migrationpage.py"
     assert tables.tables() in text
 
 

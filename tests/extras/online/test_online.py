@@ -21,6 +21,8 @@ from ssp.config.schema import Config, OnlineConfig, RetrieverConfig
 from ssp.extras.online.engines import ENGINES, long_segments, sanitised
 from ssp.extras.online.search import AT_ONCE, OnlineSearch, _transport
 from ssp.game import corpora
+from ssp.selfplay.settings import load
+from tests.refusing import refused
 
 ALL = sorted(ENGINES)
 each = pytest.mark.parametrize("name", ALL)
@@ -328,3 +330,9 @@ def test_the_configuration_puts_the_engine_in_place_of_data_corpus(
         corpus.write_text(json.dumps({"id": "1", "contents": f'"France"\n{city}'}) + "\n")
         names.append(corpora.recorded(cfg, ["train"], tmp_path / "r.db", 0.0, replay=True)._retrievers["train"])
     assert names[0] != names[1], "another corpus, another record"
+
+
+def test_an_engine_is_known_and_has_what_it_needs() -> None:
+    said = refused("retriever.online.engine=altavista")
+    assert said.rule.startswith("retriever.online.engine is one of serper, serpapi")
+    load("quickstart", ["retriever.online.engine=serpapi:bing", "retriever.url=http://127.0.0.1:8000"])

@@ -14,6 +14,7 @@ from webfakes import KEY, serving
 from ssp.base.episode import Document
 from ssp.config.schema import OnlineConfig, RetrieverConfig
 from ssp.extras.online import pages
+from ssp.extras.online.engines import long_segments
 from ssp.extras.online.pages import Pages, paragraph, paragraphs, public_address
 from ssp.extras.online.search import OnlineSearch
 
@@ -182,3 +183,9 @@ def test_the_text_of_a_page() -> None:
     private = Pages()
     assert private.text(f"{base}/emma") == ""
     private.close()
+
+
+def test_the_snippet_of_a_page_is_found_without_spaces() -> None:
+    page = "<p>泽尔是一种奶酪。</p><p>奥鲁河流经塔尔维克镇,然后入海。</p>"
+    assert paragraph(page, "……流经塔尔维克镇") == "奥鲁河流经塔尔维克镇,然后入海。"
+    assert long_segments("泽尔 ... 奥鲁河流经塔尔维克镇") == "奥鲁河流经塔尔维克镇"

@@ -1,8 +1,8 @@
-"""Recipes beside their systems' effective configurations: `python tests/recipes.py` prints what differs.
+"""Recipes beside their systems' effective configurations: `python tests/extras/migration/recipes.py` prints what differs.
 
-A system's configuration is what its file and code say (`docs/launch_defaults.txt`) under what its launch script sets
-(`docs/launch_scripts.txt`), translated as `ssp migrate` does. The rows of docs/recipes.md under "What stays different" have to
-be these differences, each with its reason (tests/docs/test_recipe_values.py).
+A system's configuration is what its file and code say (`launch_defaults.txt`) under what its launch script sets
+(`launch_scripts.txt`), translated as `ssp migrate` does. The rows of docs/recipes.md under "What stays different" have to
+be these differences, each with its reason (test_recipe_values.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from ssp.config.load import dotted  # noqa: E402
 from ssp.extras.migration import script, values  # noqa: E402
@@ -20,7 +20,7 @@ from ssp.extras.migration.script import Override  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "recipes.md"
+PAGE = HERE.parents[2] / "docs" / "recipes.md"
 MISSING = "?"
 
 
@@ -28,7 +28,7 @@ def read(name: str) -> dict[str, list[Override]]:
     """A file of facts: its sources, each with what it sets."""
     found: dict[str, list[Override]] = {}
     source = ""
-    for line in (HERE / "docs" / name).read_text(encoding="utf-8").splitlines():
+    for line in (HERE / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("  "):
             key, _, value = line.strip().partition("=")
             found[source].append(Override(key, None if value == MISSING else value))

@@ -1,4 +1,4 @@
-"""The tables of docs/migration.md: `python tests/migration.py` writes them between the page's two marks."""
+"""The tables of docs/migration.md: `python tests/extras/migration/migrationpage.py` writes them between the page's two marks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ssp.config.gone import PAGE
 from ssp.extras.migration import sections
 from ssp.extras.migration.variables import ACCEPTED, TOLD
 
-MARKS = ("<!-- tables: made by python tests/migration.py -->", "<!-- end of tables -->")
+MARKS = ("<!-- tables: made by python tests/extras/migration/migrationpage.py -->", "<!-- end of tables -->")
 
 
 def tables() -> str:
@@ -34,7 +34,7 @@ def page(text: str) -> str:
 
 
 def main() -> int:
-    path = Path(__file__).parent.parent / PAGE
+    path = Path(__file__).resolve().parents[3] / PAGE
     path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
