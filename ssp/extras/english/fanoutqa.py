@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from ssp.base.text import normalise
@@ -33,24 +32,20 @@ def questions(sources: Sources) -> list[dict[str, Any]]:
         said[normalise(document.title.partition(": ")[0])].append(f" {normalise(document.text)} ")
     (path,) = installed(PACKAGE, FILE)
     rows: dict[str, dict[str, Any]] = {}
-    for part in _parts(json.loads(Path(path).read_text(encoding="utf-8"))):
-        answer, title = str(part.get("answer")), (part.get("evidence") or {}).get("title", "")
+    for part in _parts(json.loads(path.read_text(encoding="utf-8"))):
+        question, answer = part["question"], str(part.get("answer"))
+        title = (part.get("evidence") or {}).get("title", "")
         # A number of a few digits stands in a passage by chance; a list, which is several answers,
         # in none.
-        named = re.search(r"[^\W\d]{2}|\d{4}", answer)
-        told = named and any(
-            f" {normalise(answer)} " in text for text in said.get(normalise(title), ())
-        )
-        if told and part["question"] not in rows:
-            rows[part["question"]] = {
-                "id": part["id"],
-                "question": part["question"],
-                "golden_answers": [answer],
-            }
+        if question in rows or not re.search(r"[^\W\d]{2}|\d{4}", answer):
+            continue
+        told = f" {normalise(answer)} "
+        if any(told in text for text in said.get(normalise(title), ())):
+            rows[question] = {"id": part["id"], "question": question, "golden_answers": [answer]}
     return list(rows.values())
 
 
-def _parts(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for part in found:
+def _parts(listed: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for part in listed:
         yield part
         yield from _parts(part.get("decomposition", []))

@@ -4,9 +4,9 @@ spelling, case, articles and punctuation do not count when a text is read."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 from ssp.base.text import normalise
 from ssp.extras.english.sources import Fact, Sources, grammar
@@ -36,15 +36,23 @@ class Hop:
 
 
 Chain = tuple[Hop, ...]
-WAYS = {
-    "ask": "whole",
-    "which": "whole",
-    "posed": "whole",
-    "of": "inner",
-    "back": "inner",
-    "told": "inner",
+WHOLE, INNER = ("ask", "which", "posed"), ("of", "back", "told")
+"""A relation's phrasings that end a question, and those that stand inside one."""
+AHEAD = ("ask", "posed", "of")
+"""Of both those that lead from a fact's subject to its object."""
+ARTICLES = {
+    "Islands",
+    "Republic",
+    "States",
+    "Kingdom",
+    "Emirates",
+    "Netherlands",
+    "Philippines",
+    "Maldives",
 }
-"""A relation's phrasings → whether they end a question, or stand inside one."""
+"""Last words of names that have an article."""
+Pattern = tuple[re.Pattern[str], str, bool]
+"""A phrasing, its relation, and whether it leads back."""
 
 
 def write(chain: Chain, pick: int) -> str:
@@ -63,18 +71,8 @@ def _chosen(way: str, hop: Hop, pick: int) -> str:
 
 def named(name: str) -> str:
     """A name as it stands in a sentence, with its article."""
-    last = name.split()[-1]
-    article = last in (
-        "Islands",
-        "Republic",
-        "States",
-        "Kingdom",
-        "Emirates",
-        "Netherlands",
-        "Philippines",
-        "Maldives",
-    )
-    return f"the {name}" if article and not name.startswith("The ") else name
+    article = name.split()[-1] in ARTICLES and not name.startswith("The ")
+    return f"the {name}" if article else name
 
 
 class Reader:
@@ -83,63 +81,55 @@ class Reader:
 
     def __init__(self, sources: Sources, widely: bool = False) -> None:
         said = sources.said if widely else []
-        self._names = _meanings({**{fact.object: [] for fact in said}, **sources.aliases})
-        self._ahead: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._back: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for fact in sources.facts:
-            self._ahead[fact.relation, fact.subject].add(fact.object)
-        for fact in (*sources.facts, *said):
-            self._back[fact.relation, fact.object].add(fact.subject)
+        self._names: dict[str, set[str]] = defaultdict(set)
+        """Normalised name → the things that go by it: UK is a country and, with a dot before it, an
+        internet code."""
+        for fact in said:
+            self._names[normalise(fact.object)].add(fact.object)
+        for name, aliases in sources.aliases.items():
+            for alias in (name, *aliases):
+                self._names[normalise(alias)].add(name)
+        self._names.pop("", None)
 
-    @cached_property
-    def _patterns(self) -> dict[str, list[tuple[re.Pattern[str], str, bool]]]:
-        """Phrasings that end a question, and those inside one: pattern, relation, whether it leads
-        back."""
-        found: dict[str, list[tuple[re.Pattern[str], str, bool]]] = {"whole": [], "inner": []}
-        for relation, rule in grammar()["relations"].items():
-            for way, kind in WAYS.items():
-                for text in rule.get(way, ()):
-                    before, _, after = re.sub(r"\{[xy]\}", "\0", text).partition("\0")
-                    parts = [re.escape(normalise(part)) for part in (before, after)]
-                    pattern = (
-                        r"\s*".join([parts[0], "(.+)", parts[1]])
-                        if parts[0] or parts[1]
-                        else "(.+)"
-                    )
-                    found[kind].append(
-                        (re.compile(pattern), relation, way not in ("ask", "posed", "of"))
-                    )
-        return found
+        self._ends: dict[tuple[str, str, bool], set[str]] = defaultdict(set)
+        """Relation, where a step begins, whether it leads back → where it ends."""
+        for fact in sources.facts:
+            self._ends[fact.relation, fact.subject, False].add(fact.object)
+        for fact in (*sources.facts, *said):
+            self._ends[fact.relation, fact.object, True].add(fact.subject)
 
     def readings(self, question: str) -> Iterator[tuple[str, int]]:
         """(answer, hops) of every way to read `question` that names something known; none for
         another text."""
-        yield from self._match("whole", normalise(question))
+        yield from self._match(WHOLE, normalise(question))
 
-    def _match(self, kind: str, text: str) -> Iterator[tuple[str, int]]:
-        for pattern, relation, back in self._patterns[kind]:
-            if found := pattern.fullmatch(text):
-                for start, hops in self._things(found[1].strip()):
-                    for end in sorted(
-                        (self._back if back else self._ahead).get((relation, start), ())
-                    ):
-                        yield end, hops + 1
+    def _match(self, ways: tuple[str, ...], text: str) -> Iterator[tuple[str, int]]:
+        for pattern, relation, back in patterns(ways):
+            match = pattern.fullmatch(text)
+            if match is None:
+                continue
+            for start, hops in self._things(match[1].strip()):
+                for end in sorted(self._ends.get((relation, start, back), ())):
+                    yield end, hops + 1
 
     def _things(self, text: str) -> Iterator[tuple[str, int]]:
         """What a noun phrase means, and the hops that it takes."""
-        for name in self._names.get(text, ()):
+        for name in sorted(self._names.get(text, ())):
             yield name, 0
-        yield from self._match("inner", text)
+        yield from self._match(INNER, text)
 
 
-def _meanings(aliases: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Normalised name → the things that go by it: UK is a country and, with a dot before it, an
-    internet code."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for name, more in aliases.items():
-        for alias in (name, *more):
-            found[normalise(alias)].add(name)
-    return {key: sorted(names) for key, names in found.items() if key}
+@cache
+def patterns(ways: tuple[str, ...]) -> list[Pattern]:
+    """All phrasings of these kinds; spaces around what they are about do not count."""
+    made: list[Pattern] = []
+    for relation, rule in grammar()["relations"].items():
+        for way in ways:
+            for text in rule.get(way, ()):
+                parts = [re.escape(normalise(part)) for part in re.split(r"\{[xy]\}", text)]
+                pattern = r"\s*(.+)\s*".join(parts) if any(parts) else "(.+)"
+                made.append((re.compile(pattern), relation, way not in AHEAD))
+    return made
 
 
 def chains(facts: Iterable[Fact], hops: int) -> Iterator[Chain]:
@@ -150,11 +140,11 @@ def chains(facts: Iterable[Fact], hops: int) -> Iterator[Chain]:
     owners: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fact in facts:
         owners[fact.relation, normalise(fact.object)].add(fact.subject)
-    alone = [fact for fact in facts if len(owners[fact.relation, normalise(fact.object)]) == 1]
-    steps = [
-        *map(Hop, facts),
-        *(Hop(fact, True) for fact in alone if "back" in rules[fact.relation]),
-    ]
+    steps = [Hop(fact) for fact in facts]
+    for fact in facts:
+        alone = len(owners[fact.relation, normalise(fact.object)]) == 1
+        if alone and "back" in rules[fact.relation]:
+            steps.append(Hop(fact, True))
     after: dict[str, list[Hop]] = defaultdict(list)
     for step in steps:
         after[step.start].append(step)

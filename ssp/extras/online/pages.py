@@ -56,10 +56,10 @@ class Pages:
         self._client = httpx.Client(trust_env=False, headers=_HEADERS, limits=limits)
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pages")
 
-    def around(self, found: Sequence[tuple[Document, str]]) -> list[tuple[Document, str]]:
+    def around(self, results: Sequence[tuple[Document, str]]) -> list[tuple[Document, str]]:
         """Documents and their snippets, each with the page's paragraph as its text where there is
         one."""
-        return list(self._pool.map(self._one, found))
+        return list(self._pool.map(self._one, results))
 
     def text(self, link: str) -> str:
         """The visible text of a page, a line for each paragraph; "" where there is none to read."""
@@ -79,8 +79,10 @@ class Pages:
             text = paragraph(self._fetch(document.id), snippet)
         except _TROUBLE:
             text = ""
-        title = document.contents.split("\n", 1)[0]
-        return (replace(document, contents=f"{title}\n{text}") if text else document), snippet
+        if text:
+            title = document.contents.split("\n", 1)[0]
+            document = replace(document, contents=f"{title}\n{text}")
+        return document, snippet
 
     def _fetch(self, link: str) -> str:
         """The first `LONGEST` bytes of the page; "" when it is no HTML. ValueError for an address
@@ -102,18 +104,24 @@ class Pages:
                 plain = reply.headers.get("content-encoding", "identity").lower() == "identity"
                 if reply.status_code != 200 or kind not in _TYPES or not plain:
                     break
-                content = bytearray()
-                for chunk in reply.iter_raw():
-                    content += chunk
-                    if time.monotonic() > deadline:
-                        raise httpx.ReadTimeout("page not complete in time")
-                    if len(content) > LONGEST:
-                        break
+                content = _read(reply, deadline)
                 try:
-                    return content[:LONGEST].decode(reply.charset_encoding or "utf-8", "replace")
+                    return content.decode(reply.charset_encoding or "utf-8", "replace")
                 except LookupError:
-                    return content[:LONGEST].decode("utf-8", "replace")
+                    return content.decode("utf-8", "replace")
         return ""
+
+
+def _read(reply: httpx.Response, deadline: float) -> bytes:
+    """The first `LONGEST` bytes of a page. ReadTimeout for one that is not complete by then."""
+    content = bytearray()
+    for chunk in reply.iter_raw():
+        content += chunk
+        if time.monotonic() > deadline:
+            raise httpx.ReadTimeout("page not complete in time")
+        if len(content) > LONGEST:
+            break
+    return bytes(content[:LONGEST])
 
 
 def public_address(url: httpx.URL, loopback: bool = False) -> str:
@@ -122,8 +130,8 @@ def public_address(url: httpx.URL, loopback: bool = False) -> str:
     the name has none."""
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"not an http(s) address: {url.scheme}")
-    found = socket.getaddrinfo(url.host, url.port or url.scheme, type=socket.SOCK_STREAM)
-    addresses = [str(entry[4][0]) for entry in found]
+    listed = socket.getaddrinfo(url.host, url.port or url.scheme, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]) for entry in listed]
     for address in addresses:
         if not _is_public(ip_address(address.split("%")[0]), loopback):
             raise ValueError("not a public address")
@@ -132,10 +140,10 @@ def public_address(url: httpx.URL, loopback: bool = False) -> str:
 
 def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
     if isinstance(address, IPv6Address):
-        nat64 = (
-            IPv4Address(int(address) & 0xFFFFFFFF) if int(address) >> 32 == 0x64FF9B << 64 else None
-        )
-        if inner := address.ipv4_mapped or address.sixtofour or nat64:
+        nat64 = int(address) >> 32 == 0x64FF9B << 64
+        last = IPv4Address(int(address) & 0xFFFFFFFF) if nat64 else None
+        inner = address.ipv4_mapped or address.sixtofour or last
+        if inner:
             return _is_public(inner, loopback)
     return (address.is_global and not address.is_multicast) or (loopback and address.is_loopback)
 
@@ -143,11 +151,13 @@ def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
 def paragraphs(page: str) -> list[str]:
     """The visible text of an HTML page, split where a browser would begin a new line."""
     visible, at = [], 0
-    while hidden := _HIDDEN.search(page, at):
+    hidden = _HIDDEN.search(page)
+    while hidden:
         visible.append(page[at : hidden.start()])
         end = rf"</{hidden[1]}[^<>]*>" if hidden[1] else "-->"
         closed = re.compile(end, re.IGNORECASE).search(page, hidden.end())
         at = closed.end() if closed else len(page)
+        hidden = _HIDDEN.search(page, at)
     visible.append(page[at:])
     pieces = _BLOCK.split(" ".join(visible))
     texts = (" ".join(html.unescape(_TAG.sub("", piece)).split()) for piece in pieces)

@@ -16,7 +16,7 @@ import httpx
 
 from ssp.base import cache
 from ssp.base.episode import Document
-from ssp.base.errors import Fault, InputError, holding
+from ssp.base.errors import Fault, hold, holding
 from ssp.base.seeds import derive
 from ssp.base.services import Service, is_loopback, key_from
 from ssp.config.schema import RetrieverConfig
@@ -79,16 +79,15 @@ class OnlineSearch:
         self._memory.close()
 
     def _remembered(self, k: int, query: str) -> list[Document]:
-        found, _ = self._memory.ask([(self._what, k, query)], lambda _: [self._one(query, k)])
-        (documents,) = found.values()
-        return documents[
-            : 1 + derive(self._seed, "results", query, k) % k if self._varies else None
-        ]
+        kept, _ = self._memory.ask([(self._what, k, query)], lambda _: [self._one(query, k)])
+        (documents,) = kept.values()
+        number = 1 + derive(self._seed, "results", query, k) % k if self._varies else k
+        return documents[:number]
 
     def _one(self, query: str, k: int) -> list[Document]:
         words = self._engine.clean(sendable(query)).strip()
         count = min(k, self._engine.most)
-        found: dict[str, tuple[Document, str]] = {}
+        best: dict[str, tuple[Document, str]] = {}
         for page in range(PAGES_ASKED if words else 0):
             status, content = self._send(words, count, page)
             if status in ABOUT_THE_QUERY:
@@ -96,17 +95,16 @@ class OnlineSearch:
                     self._results(*self._send(PROBE, count, 0), 0)
                 break  # on a later page: there is none
             results, more = self._results(status, content, page)
-            before = len(found)
+            before = len(best)
             for document, snippet in results:
-                found.setdefault(document.id, (document, snippet))
-            if len(found) >= k or len(found) == before or not more:
+                best.setdefault(document.id, (document, snippet))
+            if len(best) >= k or len(best) == before or not more:
                 break
-        best = list(found.values())[:k]
+        shown = list(best.values())[:k]
         if self._pages:
-            best = self._pages.around(best)
-        return [
-            replace(document, score=1.0 / rank) for rank, (document, _) in enumerate(best, start=1)
-        ]
+            shown = self._pages.around(shown)
+        ranked = enumerate(shown, start=1)
+        return [replace(document, score=1.0 / rank) for rank, (document, _) in ranked]
 
     def _send(self, words: str, count: int, page: int) -> tuple[int, bytes]:
         """Fault `quota` when the account is used up, InputError when the key is not taken."""
@@ -117,13 +115,10 @@ class OnlineSearch:
             return status, content
         if status == _SPENT or any(word in content for word in _SPENT_WORDS):
             raise Fault(QUOTA, f"{self._url}: the account is used up (status {status})")
-        if status in _KEY or any(word in content for word in _KEY_WORDS):
-            variable = self._engine.key_env
-            raise InputError(
-                f"the engine takes the key in {variable}",
-                f"status {status}",
-                f"export {variable}=...",
-            )
+        wrong = status in _KEY or any(word in content for word in _KEY_WORDS)
+        variable = self._engine.key_env
+        rule, step = f"the engine takes the key in {variable}", f"export {variable}=..."
+        hold(not wrong, rule, f"status {status}", step)
         return status, content
 
     def _results(
@@ -133,12 +128,12 @@ class OnlineSearch:
         if not 200 <= status < 300:
             raise Fault(SCHEMA, f"{self._url}: status {status}")
         try:
-            reply, found = json.loads(content), []
+            reply, documents = json.loads(content), []
             for title, snippet, link in self._engine.results(reply, page):
                 contents = f'"{_plain(title)}"\n{_plain(self._engine.snippet(snippet))}'
                 name = _whole(link) or hashlib.sha256(contents.encode()).hexdigest()[:16]
-                found.append((Document(name, contents), snippet))
-            return found, self._engine.more(reply)
+                documents.append((Document(name, contents), snippet))
+            return documents, self._engine.more(reply)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             kind = type(error).__name__
         # Outside of the handler: a decoder's error holds the reply, and a reply may hold the key.
@@ -156,14 +151,9 @@ class _Keyed(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url.copy_merge_params(self._params) if self._params else request.url
-        headers: Any = [*request.headers.multi_items(), *self._headers.items()]
-        sent = httpx.Request(
-            request.method,
-            url,
-            headers=headers,
-            stream=request.stream,
-            extensions=request.extensions,
-        )
+        more: Any = {"stream": request.stream, "extensions": request.extensions}
+        headers = [*request.headers.multi_items(), *self._headers.items()]
+        sent = httpx.Request(request.method, url, headers=headers, **more)
         return self._inner.handle_request(sent)
 
     def close(self) -> None:
@@ -173,17 +163,13 @@ class _Keyed(httpx.BaseTransport):
 def _transport(url: str) -> httpx.BaseTransport:
     """Through the environment's proxy, where it has one for this address."""
     address = httpx.URL(url)
-    proxy = (
-        None if is_loopback(url) or proxy_bypass(address.host) else getproxies().get(address.scheme)
-    )
-    proxy = f"http://{proxy}" if proxy and "://" not in proxy else proxy  # as curl takes it
-    told = f"{address.scheme}_proxy"  # whose value may hold a password
-    with holding(
-        (ValueError, ImportError),
-        "the environment's proxy is of HTTP",
-        lambda error: told,
-        "correct it",
-    ):
+    direct = is_loopback(url) or proxy_bypass(address.host)
+    proxy = None if direct else getproxies().get(address.scheme)
+    if proxy and "://" not in proxy:
+        proxy = f"http://{proxy}"  # as curl takes it
+    rule, told = "the environment's proxy is of HTTP", f"{address.scheme}_proxy"
+    # its value may hold a password
+    with holding((ValueError, ImportError), rule, lambda error: told, "correct it"):
         # plain http: no certificates to load
         return httpx.HTTPTransport(verify=address.scheme == "https", proxy=proxy)
 
