@@ -24,7 +24,7 @@ from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, evaluation
-from ssp.game.evaluation import Kept, Line, Row, predictions
+from ssp.game.evaluation import Kept, ScoredRow, TableLine, predictions
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search
 from ssp.game.world import files
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _play(
     cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
-) -> tuple[dict[str, list[Row]], Kept]:
+) -> tuple[dict[str, list[ScoredRow]], Kept]:
     """Every set's rows, and where they are kept. All files are read, and all parts made, before the
     first question."""
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
@@ -148,7 +148,9 @@ def _opened(cfg: Config, args: argparse.Namespace, corpus_names: Sequence[str]) 
     return corpora.recorded(cfg, corpus_names, record, args.cache_ttl, bool(args.replay))
 
 
-def _averaged(configured: Sequence[EvalSet], lines: dict[str, list[Line]]) -> dict[str, Line]:
+def _averaged(
+    configured: Sequence[EvalSet], lines: dict[str, list[TableLine]]
+) -> dict[str, TableLine]:
     """The sets that a macro average is of: all but those of the configuration in which nothing can
     be found."""
     silent = {item.name for item in configured if item.corpus == NO_CORPUS}
@@ -178,7 +180,7 @@ def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> li
     return questions if per_hop is None else evaluation.select(questions, per_hop)
 
 
-def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
+def _judged(judge: AnswerJudge, rows: list[ScoredRow], scores: bool) -> list[ScoredRow]:
     """The rows with the judge's word, and its score where it gives `scores`; where it gave none,
     why."""
     items = [

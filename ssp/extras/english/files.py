@@ -8,7 +8,7 @@ from ssp.extras.english import fanoutqa, sources
 from ssp.extras.english.traces import Script
 from ssp.extras.english.world import HELDOUT, TRAIN, English
 from ssp.game.world.files import KINDS, corpus_rows, kept, question_rows, save
-from ssp.game.world.generator import Question
+from ssp.game.world.generator import WorldQuestion
 
 VERSION = 13
 """Raised when other files come from the same packages."""
@@ -51,8 +51,8 @@ def _write(folder: Path) -> None:
     world, foreign = English(), fanoutqa.versions()
     script = Script(world)
 
-    def drawn(part: str, per_hop: dict[int, int], seed: str) -> list[Question]:
-        questions: list[Question] = []
+    def drawn(part: str, per_hop: dict[int, int], seed: str) -> list[WorldQuestion]:
+        questions: list[WorldQuestion] = []
         for hops, number in per_hop.items():
             questions += world.questions(part, hops, number, derive(0, seed))
         return questions

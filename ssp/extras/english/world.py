@@ -14,7 +14,7 @@ from ssp.base.seeds import generator
 from ssp.base.text import normalise
 from ssp.extras.english.grammar import Chain, Reader, chains, write
 from ssp.extras.english.sources import Fact, Sources, read
-from ssp.game.world.generator import Question
+from ssp.game.world.generator import WorldQuestion
 
 HELD = 0.3
 """Share of the places that is held out."""
@@ -112,13 +112,13 @@ class English:
                 looked_up.update(things)
                 yield chain, text
 
-    def questions(self, part: str, hops: int, n: int, seed: int) -> list[Question]:
+    def questions(self, part: str, hops: int, n: int, seed: int) -> list[WorldQuestion]:
         """Questions of a split: see `drawn`."""
         made = []
         for chain, text in self.drawn(part, hops, n, seed):
             facts = [hop.fact for hop in chain]
             said = tuple((fact.subject, fact.relation, fact.object) for fact in facts)
-            made.append(Question(text, chain[-1].end, hops, said))
+            made.append(WorldQuestion(text, chain[-1].end, hops, said))
         return made
 
     @cached_property

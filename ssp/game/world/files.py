@@ -14,7 +14,7 @@ from ssp.base.errors import hold
 from ssp.base.extras import extra
 from ssp.base.files import digest
 from ssp.base.seeds import derive, generator
-from ssp.game.world.generator import MAX_HOPS, Question, World
+from ssp.game.world.generator import MAX_HOPS, World, WorldQuestion
 
 FORMAT_VERSION = 1
 EVAL_PER_HOP = 512
@@ -116,8 +116,8 @@ def _sound(folder: Path) -> bool:
 
 
 def _write(folder: Path, world: World) -> None:
-    held: list[Question] = []  # one draw for evaluation and training, cut in two
-    spare: list[Question] = []
+    held: list[WorldQuestion] = []  # one draw for evaluation and training, cut in two
+    spare: list[WorldQuestion] = []
     for hops in range(1, MAX_HOPS + 1):
         number = EVAL_PER_HOP + TRAIN_PER_HOP[hops]
         drawn = world.questions(hops, number, derive(world.seed, "files"))
@@ -153,7 +153,7 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
     """One row an entity that can be an answer, with three example questions of other answers and a
     search count."""
     rng = generator(world.seed, "targets")
-    pool: list[Question] = []
+    pool: list[WorldQuestion] = []
     for hops in (1, 2, 3):
         pool += world.questions(hops, 200, derive(world.seed, "examples"))
     for target in world.targets():
@@ -169,7 +169,7 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
 
 def question_rows(
     prefix: str,
-    questions: Iterable[Question],
+    questions: Iterable[WorldQuestion],
     answers: Callable[[str], list[str]] = lambda answer: [answer],
 ) -> Iterable[dict[str, object]]:
     """Rows of a question file, whose ids begin with `prefix`; `answers`: all right spellings of
