@@ -42,7 +42,7 @@ Ask = Callable[[Sequence[Question]], Sequence[float | None]]
 were scored."""
 
 
-class Point(NamedTuple):
+class YardstickRound(NamedTuple):
     """One round: `questions` of it that both have a rate for, the run's own solver on them, and the
     yardstick."""
 
@@ -86,7 +86,7 @@ def chosen(
 
 def measure(
     rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str], Question]
-) -> list[Point]:
+) -> list[YardstickRound]:
     """Ask the questions of each round; those with fewer than `ENOUGH` rates are left out. `known`:
     a data set's."""
     points = []
@@ -99,7 +99,7 @@ def measure(
                 own.append(one.rate)
                 yardstick.append(rate)
         if len(own) >= ENOUGH:
-            points.append(Point(step, len(own), of_shares(own), of_shares(yardstick)))
+            points.append(YardstickRound(step, len(own), of_shares(own), of_shares(yardstick)))
     return points
 
 
@@ -134,7 +134,7 @@ def asker(cfg: Config, folder: Path) -> Ask:
 
 def leave(
     run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUESTIONS
-) -> list[Point]:
+) -> list[YardstickRound]:
     """Measure a run and leave `yardstick.json` in its folder, for the board. InputError when it has
     no round to ask about."""
     cfg = RunReader(run).cfg
