@@ -208,8 +208,7 @@ IDS = {
     "negative": np.arange(ROWS) - 1,
 }
 FACTORIES = ("IDMap,Flat", "IDMap2,HNSW8", "IVF2,Flat", "IVF2,SQ8", "PCA8,IVF2,Flat", "IDMap,IVF2,Flat")
-CASES = [case for case in itertools.product(IDS, FACTORIES) if case[0] != "permuted" or "IDMap" in case[1]]
-"""Inverted lists keep their ids in any order, so a permutation of the rows looks as right as the rows."""
+CASES = list(itertools.product(IDS, FACTORIES))
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +230,11 @@ def test_an_index_with_ids_of_its_own_is_refused_where_it_is_opened(
         build_index(source, tmp_path / "index", plan, encode=Encode())
         hits = store.open_shard(tmp_path / "index").search([], table, 1, Knobs(), "dense")[0]
         assert (hits.rows[:, 0] == np.arange(ROWS)).mean() > 0.9
+        return
+    if kind == "permuted" and "IDMap" not in factory:
+        # Inverted lists keep their ids in any order: what they are ids of is known by the encoder alone.
+        refused("those of the corpus's rows", lambda: build_index(source, tmp_path / "index", plan, encode=Encode()))
+        assert not (tmp_path / "index").exists()
         return
     rule = "the ids of an index are the corpus's rows"
     refused(rule, lambda: build_index(source, tmp_path / "index", plan, encode=Encode()))
