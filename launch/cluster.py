@@ -20,7 +20,7 @@ from launch import train
 from launch.cli import Parsed, end_politely, parse, run
 from launch.nodes import code, ports, raynode
 from launch.nodes.raynode import RayNode
-from ssp.base.errors import InputError, SspError, hold
+from ssp.base.errors import SspError, hold, holding
 from ssp.base.printable import say
 from ssp.capacity.memory.processes import object_store
 from ssp.capacity.memory.threads import cores
@@ -87,9 +87,15 @@ def read_seat(env: Mapping[str, str]) -> Seat:
         # a name that a name server learns only in a moment is one more wait
         return Seat(nodes, rank, head, port)
 
-    address = _resolved(head)
-    rule = "rank 0 runs where MASTER_ADDR is"
-    hold(cluster.free(address, 0), rule, f"{head} ({address}) is not here", "correct one of them")
+    with holding(
+        OSError,
+        "rank 0 can listen at MASTER_ADDR and MASTER_PORT",
+        lambda error: f"{head}:{port}: {getattr(error, 'strerror', error)}",
+        "correct MASTER_ADDR, or set MASTER_PORT to a free port on every node (ss -ltnp shows who"
+        " holds one)",
+    ):
+        with socket.create_server((head, port)) as listener:
+            address = listener.getsockname()[0]
     # Some systems give a machine's own name a loopback address, which the other nodes cannot mean.
     misled = address.startswith("127.") and head not in (address, "localhost")
     hold(
@@ -106,7 +112,6 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
     from launch.nodes import meeting  # Ray takes a second, and reads the environment
 
     runfolder.check(cfg, parsed.config)  # before anybody waits
-    ports.check_free(seat.address, seat.port)
     node = _start(seat, cfg)
     store = meeting.Store(seat.ray)
     exit_code = SspError.exit_code
@@ -218,16 +223,6 @@ def _number(env: Mapping[str, str], name: str, default: str, low: int, high: int
         "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ...",
     )
     return int(text)
-
-
-def _resolved(host: str) -> str:
-    """The IPv4 address of a name."""
-    try:
-        return socket.gethostbyname(host)
-    except OSError as error:
-        rule = "MASTER_ADDR is a host that rank 0 can look up"
-        step = "correct it, or give the IP address"
-        raise InputError(rule, f"{host}: {error.strerror}", step) from error
 
 
 def _say(message: str) -> None:

@@ -1,13 +1,10 @@
-"""Ports of a node: which are free, and who holds one that is not."""
+"""Ports of a node."""
 
 import os
 import socket
-from contextlib import suppress
-
-import psutil
 
 from actors.cluster import free
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 
 NAMED = (
     "node-manager-port",
@@ -46,19 +43,6 @@ def options(head: bool) -> list[str]:
         ports = [_any() for _ in names]
         workers = ["--min-worker-port=0", "--max-worker-port=0"]
     return [f"--{name}={port}" for name, port in zip(names, ports, strict=False)] + workers
-
-
-def check_free(host: str, port: int) -> None:
-    """InputError naming the holder of MASTER_PORT where it is taken."""
-    if free(host, port):
-        return
-    holder = "a process of another user"
-    with suppress(psutil.Error):
-        for one in psutil.net_connections("tcp"):
-            if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid:
-                holder = f"process {one.pid} ({psutil.Process(one.pid).name()})"
-    step = "set MASTER_PORT to another one on every node, or end that process"
-    raise InputError("MASTER_PORT is free", f"{host}:{port} is held by {holder}", step)
 
 
 def _any() -> int:
