@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from actors.cluster import check_socket_room
 from actors.keeper import keep
 from ssp.base.errors import SspError
@@ -26,8 +24,8 @@ theirs with their title, and are known by their session."""
 READY = "Ray runtime started."
 
 STARTS = 3
-"""How often Ray is started: a raylet gives its own agents 15 s to come up, which a busy machine
-does not always keep."""
+"""How often Ray is started: a raylet that gave up its agents, after the 15 s that Ray leaves them on
+a busy machine, is waited for in vain."""
 
 POLITE, LEAVING = 8.0, 45.0
 """Seconds that Ray gets to end by itself, and on a node which leaves a run: a signal drains it, and
@@ -45,7 +43,7 @@ class RayNode:
         self._log = self.folder / "ray-start.log"
         for _ in range(STARTS):
             self._start(options)
-            if self._ready(seconds):
+            if self._ready(seconds / STARTS):
                 return
             self.end(keep=True)
         raise SspError(f"Ray did not start: {self._last_words()}")
@@ -70,8 +68,8 @@ class RayNode:
         environment = {**os.environ, MARK: str(self.folder)}
         environment.pop("RAY_ADDRESS", None)
         # The package that was compared with the head's is the one that actors import.
-        package = str(Path(__file__).parents[2])
-        environment["PYTHONPATH"] = f"{package}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
         command += ["--disable-usage-stats", f"--temp-dir={self.folder}", *options]
         with self._log.open("wb") as log:
@@ -87,20 +85,14 @@ class RayNode:
         self._keeper = keep(self._process.pid, f"{MARK}={self.folder}")
 
     def _ready(self, seconds: float) -> bool:
-        """Whether Ray runs within `seconds`; not when one of its servers has died meanwhile, for
-        which `ray start` would go on waiting."""
+        """Whether Ray runs within `seconds`."""
         deadline = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < deadline:
             if READY in self._log.read_text(errors="replace"):
                 return True
-            children = psutil.Process(self._process.pid).children()
-            with suppress(psutil.Error):
-                if any(child.status() == psutil.STATUS_ZOMBIE for child in children):
-                    return False
             time.sleep(0.1)
         return False
 
     def _last_words(self) -> str:
-        lines = self._log.read_text(errors="replace").split("\n")
-        words = [line.strip() for line in lines if line.strip()]
-        return f"{' / '.join(words[-3:])} (all of it: {self._log})"
+        words = " ".join(self._log.read_text(errors="replace").split())
+        return f"{words[-300:]} (all of it: {self._log})"
