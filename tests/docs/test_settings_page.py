@@ -7,7 +7,7 @@ import re
 import settings
 
 from ssp.config.fields import walk
-from ssp.config.load import _all_keys
+from ssp.config.keys import all_keys
 from ssp.config.schema import Config
 from ssp.config.tables import PRESETS, choices, ranges
 
@@ -26,7 +26,7 @@ def test_the_page_is_as_the_schema_says() -> None:
 
 
 def test_every_key_has_a_row_and_every_row_a_key() -> None:
-    every = {as_on_the_page(key) for key in _all_keys(Config, "")}
+    every = {as_on_the_page(key) for key in all_keys(Config, "")}
     blocks = {key.rpartition(".")[0] for key in every} | set(settings.ROLES)
     assert {key for key in ROWS if "[]" not in key} == every - blocks
     assert {key.partition("[]")[0] for key in ROWS if "[]" in key} <= every
