@@ -137,7 +137,11 @@ def _member(seat: Seat, cfg: Config) -> int:
     """Join the head, wait for the run's end, leave."""
     from launch.nodes import meeting
 
-    store = meeting.find_head(seat.ray, cfg.ray.nodes_timeout, _say)
+    meeting.await_head(seat.address, seat.port, cfg.ray.nodes_timeout, _say)
+    path = _token_file()
+    step = f"copy the file whose path rank 0 prints to {path}, or set RAY_AUTH_TOKEN_PATH"
+    hold(_has_token(), "every node has the head's token", f"no token in {path}", step)
+    store = meeting.find_head(seat.ray, cfg.ray.nodes_timeout)
     meeting.check_in(store, seat.rank, code.printed(cfg, seat.nodes))
     node = _start(seat, cfg)
     keep = True
@@ -160,7 +164,7 @@ def _member(seat: Seat, cfg: Config) -> int:
 def _environment(seat: Seat, cfg: Config) -> None:
     """What Ray reads at import and at start, in this process and in those of its node."""
     if seat.nodes > 1:
-        _token(seat)
+        _require_token(seat)
     cluster.environment(cfg.ray)
     # Ray's switch for loopback only forbids further nodes: it is set where there are none.
     alone = seat.nodes == 1 and seat.address == LOOPBACK
@@ -171,26 +175,31 @@ def _environment(seat: Seat, cfg: Config) -> None:
             os.environ.setdefault(name, value)
 
 
-def _token(seat: Seat) -> None:
+def _require_token(seat: Seat) -> None:
     """Switch Ray's token mode on: who is in the cluster may run code there. Rank 0 makes a token
-    where there is none, readable by its owner only; Ray's own command lets others read it.
-    InputError for another node without one."""
+    where there is none, readable by its owner only; Ray's own command lets others read it."""
     mode = os.environ.get("RAY_AUTH_MODE") or "token"
     rule = "several nodes form a cluster in Ray's token mode"
     hold(mode == "token", rule, f"RAY_AUTH_MODE={mode}", "unset RAY_AUTH_MODE")
     os.environ["RAY_AUTH_MODE"] = mode
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
-    there = os.environ.get("RAY_AUTH_TOKEN") or (path.is_file() and path.read_text().strip())
-    if seat.rank == 0 and not there:
+    if seat.rank > 0:
+        return
+    path = _token_file()
+    if not _has_token():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(0o600)
         path.chmod(0o600)
         path.write_text(secrets.token_hex(32))
-    if seat.rank == 0:
-        _say(f"Ray's token: {path} (every node needs it)")
-        return
-    step = f"copy the file whose path rank 0 prints to {path}, or set RAY_AUTH_TOKEN_PATH"
-    hold(there, "every node has the head's token", f"no token in {path}", step)
+    _say(f"Ray's token: {path} (every node needs it)")
+
+
+def _token_file() -> Path:
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+
+
+def _has_token() -> bool:
+    path = _token_file()
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or (path.is_file() and path.stat().st_size > 0)
 
 
 def _start(seat: Seat, cfg: Config) -> RayNode:

@@ -77,35 +77,47 @@ def dismiss(store: Store, exit_code: int) -> None:
             time.sleep(BEAT / 10)
 
 
-def find_head(address: str, seconds: float, say: Callable[[str], None]) -> Store:
-    """The store of a head that lets nodes in. SspError when none is there within `seconds`,
-    InputError when it has another token."""
-    host, _, port = address.rpartition(":")
+def await_head(host: str, port: int, seconds: float, say: Callable[[str], None]) -> None:
+    """Wait until somebody listens there: Ray itself waits in silence, and prints. SspError when
+    nobody does within `seconds`."""
     deadline = time.monotonic() + seconds
     told = False
     while True:
         try:
-            # Ray itself waits long, and prints, where nobody listens.
-            socket.create_connection((host, int(port)), PATIENCE).close()
-            store = Store(address)
-            if store.get(PRINT):
-                return store
-            why = "it is not ready"
-        except (OSError, RpcError) as error:
-            why = str(error).splitlines()[0]
-        except AuthenticationError as error:
-            step = "copy the token's file from rank 0, which prints its path"
-            rule = "every node has the head's token"
-            raise InputError(rule, f"{address} refuses this node's", step) from error
+            socket.create_connection((host, port), PATIENCE).close()
+            return
+        except OSError as error:
+            why = error.strerror or str(error)
         if not told:
             told = True
-            say(f"waiting for the head at {address} ({why})")
+            say(f"waiting for the head at {host}:{port} ({why})")
         if time.monotonic() > deadline:
             raise SspError(
-                f"no head at {address} within twice placement.call_timeout, {seconds:g} s: {why}."
-                " Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
+                f"no head at {host}:{port} within twice placement.call_timeout, {seconds:g} s:"
+                f" {why}. Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
             )
         time.sleep(BEAT)
+
+
+def find_head(address: str, seconds: float) -> Store:
+    """The store of a head that lets nodes in. SspError when it does not within `seconds`,
+    InputError when it has another token."""
+    deadline = time.monotonic() + seconds
+    try:
+        store = Store(address)
+        while not store.get(PRINT):
+            if time.monotonic() > deadline:
+                raise SspError(f"the head at {address} lets no node in. Next: see what it printed")
+            time.sleep(BEAT)
+    except AuthenticationError as error:
+        rule = "every node has the head's token"
+        step = "copy the token's file from rank 0, which prints its path"
+        raise InputError(rule, f"{address} refuses this node's", step) from error
+    except RpcError as error:
+        raise SspError(
+            f"the head at {address} is gone: {error}. Next: see what it printed"
+        ) from error
+    return store
 
 
 def check_in(store: Store, rank: int, print_: Print) -> None:

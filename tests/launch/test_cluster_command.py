@@ -169,17 +169,28 @@ def token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_the_token_is_made_once_and_kept_to_its_owner(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head, other = cluster.Seat(2, 0, "h", 1), cluster.Seat(2, 1, "h", 1)
-    with pytest.raises(InputError, match=f"every node has the head's token. Found: no token in {token}"):
-        cluster._token(other)
-    cluster._token(head)
+    cluster._require_token(other)
+    assert not cluster._has_token() and not token.exists()
+    cluster._require_token(head)
     made = token.read_text()
-    cluster._token(head)
-    cluster._token(other)
+    cluster._require_token(head)
+    assert cluster._has_token()
     assert len(made) == 64 and token.read_text() == made and token.stat().st_mode & 0o777 == 0o600
     token.write_text("")  # of one that died as it wrote; whoever made it first let others read it
     token.chmod(0o644)
-    cluster._token(head)
+    cluster._require_token(head)
     assert token.read_text() not in ("", made) and token.stat().st_mode & 0o777 == 0o600
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(InputError, match="unset RAY_AUTH_MODE"):
-        cluster._token(head)
+        cluster._require_token(head)
+
+
+def test_a_node_without_the_token_is_told_so_once_the_head_is_there(
+    token: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        env = {"NNODES": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(head.getsockname()[1])}
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        assert main.main(["cluster", "--config", "quickstart"]) == 2
+    assert f"every node has the head's token. Found: no token in {token}" in capsys.readouterr().err

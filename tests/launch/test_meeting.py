@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -68,27 +69,27 @@ def test_a_head_that_vanishes_is_an_error(store: Store) -> None:
         meeting.stay(store, lambda: None)
 
 
-def test_whoever_comes_first_waits_for_the_head_until_the_deadline(
+def test_whoever_comes_first_waits_for_the_head_until_the_deadline(store: Store) -> None:
+    said: list[str] = []
+    port = free_port()
+    with pytest.raises(SspError, match=r"no head at 127.0.0.1:\d+ .* twice placement.call_timeout, 0.2 s: Connection"):
+        meeting.await_head("127.0.0.1", port, 0.2, said.append)
+    assert said == [f"waiting for the head at 127.0.0.1:{port} (Connection refused)"]
+    with socket.create_server(("127.0.0.1", port)):
+        meeting.await_head("127.0.0.1", port, 10.0, said.append)
+
+
+def test_a_head_lets_nodes_in_once_it_has_said_what_they_must_be_like(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(SspError, match=r"no head at 127.0.0.1:\d+ .* twice placement.call_timeout, 0.2 s: .*refused"):
-        meeting.find_head(address, 0.2, said.append)
-    assert len(said) == 1 and "waiting for the head at 127.0.0.1" in said[0]
-
     monkeypatch.setattr(meeting, "Store", lambda address: store)
-    monkeypatch.setattr(meeting.socket, "create_connection", lambda *where: free())
+    with pytest.raises(SspError, match="the head at a:1 lets no node in"):
+        meeting.find_head("a:1", 0.1)
     threading.Timer(0.2, lambda: store.put("print", PRINT)).start()
-    assert meeting.find_head(address, 10.0, said.append) is store
+    assert meeting.find_head("a:1", 10.0) is store
     store.dead = AuthenticationError("no")
     with pytest.raises(InputError, match="every node has the head's token"):
-        meeting.find_head(address, 10.0, said.append)
-
-
-def free() -> Any:
-    """A connection to somebody."""
-    return type("Connection", (), {"close": lambda self: None})()
+        meeting.find_head("a:1", 10.0)
 
 
 def test_another_code_or_number_of_nodes_or_a_rank_that_is_taken_is_named(store: Store) -> None:
