@@ -10,7 +10,7 @@ from typing import ClassVar
 from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.gamespec import GameSpec
 from ssp.config import games
-from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
+from ssp.config.cluster import PlacementConfig, RayConfig
 from ssp.config.fields import choice, number
 from ssp.config.role import RoleConfig
 
@@ -354,7 +354,6 @@ class Config:
     save: SaveConfig = field(default_factory=SaveConfig)
     void: VoidConfig = field(default_factory=VoidConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    transfer: TransferConfig = field(default_factory=TransferConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     game: GameConfig = field(default_factory=GameConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)

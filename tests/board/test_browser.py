@@ -9,7 +9,7 @@ import pytest
 
 from ssp.record.ledger import Ledger
 from ssp.telemetry.runlog import RunLog
-from ssp.views.board.server import save
+from ssp.views.board.saved import save
 from tests.board.boarded import HOSTILE, by_hand, looked, serving
 from tests.board.chrome import Chrome
 from tests.selfplay import fakes

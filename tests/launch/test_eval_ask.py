@@ -249,7 +249,7 @@ def test_ask_prints_what_the_training_rollout_logs(
     printed = capsys.readouterr().out
     player = Player(cfg, SOLVER, scripted, corpora.search(cfg, ["world:heldout"]), tmp_path)
     task = Task("t", "g", SOLVER, 0, 5, {"question": question}, "world:heldout")
-    ((episode,), _) = player.play([task], PlayOrder(0.0, ""), 0, Parcel("object_store", 0, 0, payload={}))
+    ((episode,), _) = player.play([task], PlayOrder(0.0, ""), 0, Parcel({}))
     tokens, protocol = words.build(), protocols.get("mini")
     pieces = [
         transcript.piece(protocol, SOLVER, kind, tokens.decode(episode.log.ids[start:end])).plain

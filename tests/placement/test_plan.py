@@ -137,7 +137,7 @@ def big(**changed: Any) -> Config:
 )
 @pytest.mark.covers("U4")
 def test_what_does_not_fit_says_what_is_missing_and_what_to_type(nodes: str, found: str, step: str) -> None:
-    cfg = big(transfer__kind="object_store") if "," in nodes else GPU8
+    cfg = big() if "," in nodes else GPU8
     with pytest.raises(InputError, match=found) as refused:
         make(cfg, parse(nodes))
     assert step in str(refused.value)

@@ -199,6 +199,7 @@ def test_an_evaluation_searches_there_too(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_a_setting_that_is_gone_is_refused_with_its_reason() -> None:
     """By key, by block at any depth, and by value where only the value is gone."""
-    assert "transfer.kind=ipc is gone: it has never been run" in str(refused("transfer.kind=ipc"))
+    assert "transfer.kind is gone: weights go by Ray's object store" in str(refused("transfer.kind=auto"))
+    assert "judge.kind=engine is gone" in str(refused("judge.kind=engine"))
     assert "chaos.* is gone" in gone.advice(["chaos.a.b"])
-    assert gone.word("transfer.kind=auto") == ""
+    assert gone.word("judge.kind=llm") == ""
