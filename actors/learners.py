@@ -85,8 +85,8 @@ class LearnerCrew(RayCrew[Learners]):
             self._formed = True
 
     async def perform(self, worker: int, call: Call, *args: Any) -> Any:
-        """One call to all ranks, or to rank 0 alone, whose answer it is; one after the other, each
-        with its own deadline."""
+        """One call to all ranks, answered by rank 0; one after the other, each with its own
+        deadline."""
         async with self._turn:
             if not self._formed:
                 await self._again()
@@ -96,7 +96,7 @@ class LearnerCrew(RayCrew[Learners]):
         asked = Asked(call.name)
         self.last = {member.name: asked for member in self.members}
         payloads, waits = [], []
-        for handle in self.handles[:1] if call.first else self.handles:
+        for handle in self.handles:
             method = getattr(handle, call.name)
             if call.payload:
                 payload, report = method.options(num_returns=2).remote(*args)

@@ -24,15 +24,7 @@ from ssp.selfplay.workers.player import Player, PlayerPair
 _beside: Any = ray.method(concurrency_group="transfer")
 
 
-class Hosted:
-    """Mix-in before a worker that meets others over the network."""
-
-    def host(self) -> str:
-        """The address at which the other processes of the cluster reach this one."""
-        return str(ray.util.get_node_ip_address())
-
-
-class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
+class _Player(Guarded, Player):  # type: ignore[misc]
     """It searches over the retriever actors of `run`, and takes weights in a thread beside the one
     of `play`."""
 
@@ -49,9 +41,7 @@ class _Player(Hosted, Guarded, Player):  # type: ignore[misc]
         block, report = super().play(*args)
         return tuple(block), report  # which Ray packs at once (`actors.crew`)
 
-    refresh, join, receive, leave = map(
-        _beside, (Player.refresh, Player.join, Player.receive, Player.leave)
-    )
+    refresh = _beside(Player.refresh)
 
 
 @ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
@@ -62,17 +52,13 @@ class PlayerActor(_Player):
         return f"player of {self._role}"
 
 
-class _Half(Hosted, Player):
-    """One of a pair."""
-
-
 @ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
 class PairActor(Guarded, PlayerPair):
     """Players of several roles on one engine: a thread for each role in which it plays, and one in
     which it takes weights."""
 
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
-        super().__init__(cfg, models, connect_search(cfg, run), episodes_dir, _Half)
+        super().__init__(cfg, models, connect_search(cfg, run), episodes_dir)
 
     share = staticmethod(lambda cfg, *rest: threads.player(cfg, cfg.spec.answerer))
 
@@ -117,7 +103,7 @@ class JudgeActor(Guarded, Judge):
     share = staticmethod(lambda cfg, *rest: threads.judge(cfg))
 
 
-class _Learning(Hosted, Calm):
+class _Learning(Calm):
     share = staticmethod(lambda cfg, role, *rest: threads.learner(cfg, role))
 
     def __init__(self, *args: Any) -> None:
@@ -131,7 +117,7 @@ class LearnerActor(_Learning, Learner):
 
 
 @ray.remote
-class SimulatedLearnerActor(Hosted, Alive, SimulatedLearner):
+class SimulatedLearnerActor(Alive, SimulatedLearner):
     """See `ssp.selfplay.workers.learner.SimulatedLearner`."""
 
 
@@ -149,7 +135,7 @@ class RankActor(_Learning, _Waiting):
 
     def node(self) -> tuple[str, str]:
         """The node's id, and the address at which other nodes reach it."""
-        return ray.get_runtime_context().get_node_id(), self.host()
+        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
     def open(self, host: str) -> tuple[str, int]:
         """As rank 0: the address, at a free port, where the group will form."""

@@ -3,23 +3,19 @@ run is only read."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from launch import policy
 from launch.cli import Parser, number, run, whole
 from ssp.base.errors import InputError, hold
+from ssp.base.extras import extra
 from ssp.base.models import existing
-from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.telemetry.terminal import Terminal, table
+from ssp.telemetry.terminal import Terminal
 
 if TYPE_CHECKING:
-    from ssp.base.intervals import Estimate
     from ssp.selfplay.questions.records import Record
 
 SHORTEST_ID = 4
@@ -41,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if folder is None and (args.yardstick or args.episodes):
         raise InputError("--yardstick and --episodes read a run", place, "give the run's folder")
     if folder is not None and args.yardstick:
-        return _yardstick(console, args, folder)
+        yardstick = extra("yardstick", "--yardstick")
+        return int(yardstick.command(console, folder, args.yardstick, args.trust_code))
     if folder is not None and args.episodes:
         return questions.episodes(console, reader.episodes(folder), args.limit)
     found = reader.Reading(files.read_bank(place)) if folder is None else reader.read(folder)
@@ -72,29 +69,6 @@ def _named(records: Sequence[Record], name: str) -> Record:
     rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
     hold(len(found) == 1, rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
     return found[0]
-
-
-def _yardstick(console: Console, args: Namespace, folder: RunFolder) -> int:
-    """Ask what the solver started from, leave its file, show its table."""
-    from ssp.capacity.memory import threads
-    from ssp.selfplay.curriculum import yardstick
-    from ssp.selfplay.workers import build
-
-    cfg = RunReader(folder, args.trust_code).cfg
-    threads.use(threads.alone(cfg))
-    start = build.model_dir(cfg, cfg.spec.answerer, folder)
-    found = yardstick.leave(folder, yardstick.asker(cfg, start), str(start), args.yardstick)
-    rows = [
-        (str(one.step), str(one.questions), _share(one.own), _share(one.yardstick)) for one in found
-    ]
-    console.print(f"yardstick: {start}")
-    console.print(table(("round", "questions", "the run's solver", "yardstick"), rows))
-    console.print(f"{folder.path / yardstick.FILE}: shown by ssp board")
-    return 0
-
-
-def _share(one: Estimate) -> str:
-    return f"{one.mean:.2f} ({one.low:.2f} to {one.high:.2f})"
 
 
 def _parser() -> Parser:

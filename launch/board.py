@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
     # Here, because --help needs none of it.
     from ssp.telemetry.figures import grafana
-    from ssp.views.board import server
+    from ssp.views.board import saved
     from ssp.views.board.data import Board
 
     rule = "--save names a file that can be made, --grafana one that is not there yet"
@@ -65,7 +65,7 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
         if save is not None:
             board = Board(RunFolder(existing(run)))
             board.look()
-            say(f"{save}: {server.save(board, save)} questions with their transcripts")
+            say(f"{save}: {saved.save(board, save)} questions with their transcripts")
     return 0
 
 

@@ -143,7 +143,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise, where argparse would print the usage and leave."""
-        from ssp.config.migration import advice
+        from ssp.config.gone import advice
 
         hint = (
             advice([word.partition("=")[0] for word in message.split()])
@@ -192,16 +192,26 @@ def parse(
 def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
     """As `ssp.selfplay.settings.load`; what SSP's environment variables set, below what is typed,
     is said on stderr."""
-    from ssp.config import migration
-    from ssp.config.load import stated
     from ssp.selfplay import settings
 
-    below: list[str] = []
-    if any(os.environ.get(name) for name in migration.VARIABLES):
-        below, notes = migration.environment(os.environ, stated(config, overrides))
-        for note in notes:
-            say(f"note: {note}", file=sys.stderr)
-    return settings.load(config, [*below, *overrides], trusted)
+    return settings.load(config, [*_below(config, overrides), *overrides], trusted)
+
+
+def _below(config: str, overrides: Sequence[str]) -> list[str]:
+    """Settings that SSP's environment variables make, each said on stderr."""
+    from ssp.base import extras
+    from ssp.config.load import stated
+
+    if not extras.there("migration"):
+        return []
+    variables = extras.extra("migration", "SSP's environment", "variables")
+    if not any(os.environ.get(name) for name in variables.ACCEPTED):
+        return []
+    settings: list[str]
+    settings, notes = variables.environment(os.environ, stated(config, overrides))
+    for note in notes:
+        say(f"note: {note}", file=sys.stderr)
+    return settings
 
 
 def end_politely() -> None:

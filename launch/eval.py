@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from launch import policy
 from launch.cli import Parsed, Parser, number, parse, run, temperature, whole, wholes
 from launch.shown import evaltable
 from ssp.base import devices
 from ssp.base.errors import InputError, hold
+from ssp.base.extras import extra
 from ssp.base.printable import say
 from ssp.capacity.memory import MB, find, threads
 from ssp.capacity.memory.engine import fitting
@@ -21,7 +23,7 @@ from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.data.readers import Question, read_questions
 from ssp.game import corpora, evaluation
-from ssp.game.evaluation import Kept, Line, Row, methods, predictions
+from ssp.game.evaluation import Kept, ScoredRow, TableLine, predictions
 from ssp.game.judge import AnswerJudge, Item
 from ssp.game.rollout import Search
 from ssp.game.world import files
@@ -30,6 +32,8 @@ from ssp.search.router import NO_CORPUS
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal, followed
 
+AGENT = "agent"
+"""The protocol's own rollout; every other method is a baseline."""
 BATCH, CACHE_SHARE = 256, 0.5
 """Questions at once, at most: as many as keep their cache in this share of the free memory. No
 result depends on it."""
@@ -71,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _play(
     cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
-) -> tuple[dict[str, list[Row]], Kept]:
+) -> tuple[dict[str, list[ScoredRow]], Kept]:
     """Every set's rows, and where they are kept. All files are read, and all parts made, before the
     first question."""
     sets = _sets(args.data, args.corpus, cfg.data.corpus) if args.data else cfg.data.eval
@@ -102,10 +106,10 @@ def _play(
     said += f", searched: {', '.join(dict.fromkeys(corpus_names))}"
     console.print(f"policy {named.shown(folder)}, {said}", soft_wrap=True)
     asked = [question.question for found in questions.values() for question in found]
-    if args.method == methods.AGENT:
+    if args.method == AGENT:
         play = build.player(cfg, cfg.spec.answerer, folder, search, args.temperature)
     else:
-        play = build.baseline(cfg, cfg.spec.answerer, folder, search, args.temperature, args.method)
+        play = _baselines(args.method).player(cfg, folder, search, args.temperature, args.method)
     build.check_words(build.tokenizer(folder), asked)
     batch, rows = args.batch or _batch(cfg, folder), {}
     try:
@@ -131,6 +135,10 @@ def _play(
     return rows, kept
 
 
+def _baselines(method: str) -> ModuleType:
+    return extra("baselines", f"--method {method}", "methods")
+
+
 def _opened(cfg: Config, args: argparse.Namespace, corpus_names: Sequence[str]) -> Search:
     """The search of the sets' corpora; with --record or --replay by way of a record."""
     record = args.record or args.replay
@@ -139,7 +147,9 @@ def _opened(cfg: Config, args: argparse.Namespace, corpus_names: Sequence[str]) 
     return corpora.recorded(cfg, corpus_names, record, args.cache_ttl, bool(args.replay))
 
 
-def _averaged(configured: Sequence[EvalSet], lines: dict[str, list[Line]]) -> dict[str, Line]:
+def _averaged(
+    configured: Sequence[EvalSet], lines: dict[str, list[TableLine]]
+) -> dict[str, TableLine]:
     """The sets that a macro average is of: all but those of the configuration in which nothing can
     be found."""
     silent = {item.name for item in configured if item.corpus == NO_CORPUS}
@@ -170,7 +180,7 @@ def _questions(cfg: Config, item: EvalSet, own: bool, per_hop: int | None) -> li
     return questions if per_hop is None else evaluation.select(questions, per_hop)
 
 
-def _judged(judge: AnswerJudge, rows: list[Row], scores: bool) -> list[Row]:
+def _judged(judge: AnswerJudge, rows: list[ScoredRow], scores: bool) -> list[ScoredRow]:
     """The rows with the judge's word, and its score where it gives `scores`; where it gave none,
     why."""
     items = [
@@ -219,8 +229,8 @@ def _arguments(argv: Sequence[str] | None) -> Parsed:
         words = getattr(flags, name)
         settings += [word for word in words if "=" in word]
         setattr(flags, name, [word for word in words if "=" not in word])
-    if flags.method != methods.AGENT:
-        methods.get(flags.method)
+    if flags.method != AGENT:
+        _baselines(flags.method).get(flags.method)
     played = not flags.predictions
     if played and max(flags.k, default=0) > flags.samples:
         raise InputError(
@@ -261,7 +271,7 @@ def _flags(parser: Parser) -> None:
         "--per-hop", type=whole(1), help="questions a hop; default: the config's, or all of --data"
     )
     parser.add_argument(
-        "--method", default=methods.AGENT, help=f"{', '.join((methods.AGENT, *methods.METHODS))}"
+        "--method", default=AGENT, help="agent, or a baseline: direct, cot, rag, ircot, iter-retgen"
     )
     parser.add_argument(
         "--temperature", type=temperature, default=0.0, help="0 is greedy (default)"

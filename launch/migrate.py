@@ -1,147 +1,15 @@
-"""`ssp migrate`: a launch script of a reference system, or its overrides, as a config of ours.
+"""`ssp migrate`: a launch script of a reference system, or its overrides, as a config of ours."""
 
-Owns the command line, the table and the config's file. Promises that the script is only read, that
-each of its keys has a row, and that what is written loads: nothing is written otherwise, and no
-file is replaced. Refuses to know what a value means (`ssp.config.migration.values`)."""
+from collections.abc import Sequence
 
-import re
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-import yaml
-
-from launch.cli import Parser, run, writable
-from ssp.base.errors import InputError, hold
-from ssp.base.files import whole
-from ssp.base.printable import printable, say
-from ssp.config.load import dotted, layered
-from ssp.config.migration import environment, script, sections, values
-from ssp.config.migration.script import parsed, recipe, system
-from ssp.selfplay.settings import load
-
-ONLY = "trainer.val_only"
-EVALUATED = re.compile(r"protocol$|retriever\.|(solver|defaults)\.(model$|limits\.|search\.)")
-"""Settings that an evaluation reads."""
-
-ABOUT = """The script is read, never run; its variables are filled in from its own lines alone. The settings lie over
-the recipe of its system, or over --config, so that what the script leaves to its system's defaults is the recipe's."""
+from launch.cli import run
+from ssp.base.extras import extra
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table, and write the config with --out. InputError for bad input, and for settings
-    that do not load."""
-    args, theirs = _arguments(sys.argv[1:] if argv is None else argv)
-    overrides, env = _read(theirs)
-    hold(
-        overrides,
-        "a launch script sets keys of a reference system",
-        "none in this one",
-        "give another",
-    )
-    kind = system(overrides)
-    name = args.config or recipe(kind, overrides)
-    base = dotted(load(name))
-    rows = values.rows(overrides, kind, base)
-    if any(row.key == ONLY and parsed(row.value) is True for row in rows):
-        line = _evaluation(name, base["data.corpus"], values.merged(rows))
-        rule = "ssp migrate writes configs for training, and this script only evaluates"
-        raise InputError(rule, f"{ONLY}=true", f"type `{line}`")
-    below, notes = environment(env, values.merged(rows))
-    say(f"over --config {name}")
-    for row in rows:
-        done = ", ".join(f"{key}={_shown(value)}" for key, value in row.settings.items())
-        said = done or (row.note if row.known else f"UNKNOWN: {row.note}")
-        say(f"  {row.key}={row.value}  ->  {said}")
-    for note in notes:
-        say(f"  {note}")
-    made, unknown = sum(bool(row.settings) for row in rows), sum(not row.known for row in rows)
-    untold = sum(row.known and not row.told for row in rows)
-    counts = f"{made} set here, {len(rows) - made - unknown - untold} with a reason why not"
-    say(f"{len(rows)} keys: {counts}, {untold} without a value in the script, {unknown} unknown")
-    if args.out is not None:
-        typed = [f"{key}={_shown(value)}" for key, value in values.merged(rows).items()]
-        _write(args.out, name, [*below, *typed])
-        say(f"{args.out}: ssp train --config {args.out} --dry-run shows it")
-    return 0
-
-
-def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
-    """Our own options, and all other words, which are theirs."""
-    parser = Parser(
-        "migrate", "Show what each key of a launch script is here, and write a config with it."
-    )
-    parser.epilog = ABOUT
-    parser.usage = "ssp migrate SCRIPT|OVERRIDES... [--config NAME|FILE] [--out FILE]"
-    parser.add_argument(
-        "--config", metavar="NAME|FILE", help="what lies below (default: its system's recipe)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="config to write; one that exists is not replaced"
-    )
-    args, theirs = parser.parse_known_args(argv)
-    hold(theirs, "ssp migrate needs a script or overrides", "neither", "see ssp migrate --help")
-    if args.out is not None and (args.out.exists() or args.out.suffix not in (".yaml", ".yml")):
-        rule = "--out is a new file that ends in .yaml; one that exists is not replaced"
-        raise InputError(rule, args.out, "name another one")
-    return args, theirs
-
-
-def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, str]]:
-    """Overrides in a script (those typed behind it go before its own), or typed; and the variables
-    that the script sets."""
-    first = Path(theirs[0])
-    if "=" in theirs[0] or theirs[0].startswith("-"):
-        return script.typed(theirs), {}
-    hold(
-        first.is_file(),
-        "a launch script is a file, an override key=value",
-        theirs[0],
-        "check the path",
-    )
-    with first.open("rb") as stream:
-        text = stream.read(script.MOST + 1).decode("utf-8", "replace")
-    options = [key.name for key in sections()["research"].keys if key.name.startswith("--")]
-    overrides, variables = script.read(text, options)
-    behind = script.typed(theirs[1:])
-    keys = {override.key for override in behind}
-    return [*(o for o in overrides if o.key not in keys), *behind], variables
-
-
-def _evaluation(name: str, corpus: str, settings: Mapping[str, Any]) -> str:
-    """The `ssp eval` that does what such a script does, as far as it says: a word in capitals is to
-    be filled in."""
-    words = ["ssp", "eval", "--config", name]
-    if not any(key.endswith(".model") for key in settings):
-        words += ["--policy", "RUN"]
-    sets = settings.get("data.eval", [{"file": "FILE", "corpus": corpus}])
-    if sets[0]["corpus"] != corpus:
-        words += ["--corpus", sets[0]["corpus"]]
-    if settings.get("eval.temperature"):
-        words += ["--temperature", str(settings["eval.temperature"])]
-    words += ["--data", *(one["file"] for one in sets)]
-    words += [f"{key}={_shown(value)}" for key, value in settings.items() if EVALUATED.match(key)]
-    return " ".join(shlex.quote(printable(word)) for word in words)
-
-
-def _shown(value: Any) -> str:
-    return printable(
-        yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
-    )
-
-
-def _write(out: Path, name: str, settings: Sequence[str]) -> None:
-    """The recipe with the settings over it. InputError where they do not go together, and nothing
-    is written then."""
-    load(name, settings)
-    text = yaml.safe_dump(layered(name, settings), sort_keys=False, allow_unicode=True)
-    with writable("the config can be written", out), whole(out) as aside:
-        aside.write_text(
-            f"# Written by ssp migrate over --config {name}.\n{text}", encoding="utf-8"
-        )
-        load(str(aside.absolute()), trusted=True)
+    """Run the command, which is the extra `migration`. InputError where that is not installed, and
+    as its own."""
+    return int(extra("migration", "ssp migrate", "command").main(argv))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import uvicorn
 from actors import cluster
 from launch.cli import Parser, address, bind, run, whole
 from ssp.base.errors import InputError
+from ssp.base.extras import extra
 from ssp.base.printable import say
 from ssp.config import load
 from ssp.config.schema import Config, RetrieverConfig
@@ -50,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return judgeserver.main(argv)
     if "--policy" in names:
-        from launch import policyserver
-
-        return policyserver.main(argv)
+        return int(extra("policyserver", "ssp serve --policy", "command").main(argv))
     args = _parser().parse_args(argv)
     cfg = configured(args)
     block = cfg.retriever

@@ -96,7 +96,7 @@ def train(cfg: Config, config_name: str) -> int:
         warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
         code = asyncio.run(_play(scene, folder, console, plan))
         end_politely()  # what heard signals in the loop was its own
-        from ssp.views.board.server import leave_page
+        from ssp.views.board.saved import leave_page
 
         # once the actors are gone: a large ledger takes its time
         console.say("\n".join(leave_page(folder)))

@@ -8,7 +8,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ORDER = [
-    *("launch", "actors", "ssp/views", "ssp/capacity", "ssp/selfplay", "ssp/learning", "ssp/game", "ssp/search"),
+    *(
+        "ssp/extras",
+        "launch",
+        "actors",
+        "ssp/views",
+        "ssp/capacity",
+        "ssp/selfplay",
+        "ssp/learning",
+        "ssp/game",
+        "ssp/search",
+    ),
     *("ssp/engines", "ssp/telemetry", "ssp/record", "ssp/data", "ssp/config", "ssp/base"),
 ]
 """Wings; one may import those after it."""

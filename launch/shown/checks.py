@@ -12,7 +12,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from launch.nodes import raynode
 from ssp.base import models
 from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import size
@@ -53,7 +52,6 @@ def examine(cfg: Config) -> Iterator[Check]:
     yield shared_memory(cfg)
     yield from run_folder(cfg)
     yield from needs(cfg)
-    yield from leftovers()
 
 
 def packages() -> Iterator[Check]:
@@ -200,12 +198,3 @@ def _model(cfg: Config, role: str) -> None:
 
 def _there(path: str) -> None:
     hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
-
-
-def leftovers() -> Iterator[Check]:
-    """What launchers that are gone have left: processes, and folders of their sessions."""
-    left = {"processes": [str(process.pid) for process, _ in raynode.left_behind()]}
-    left["sessions"] = [str(folder) for folder in raynode.stale_folders()]
-    for what, found in left.items():
-        next_step = "ssp cluster removes them at its start" if found else ""
-        yield Check(f"stale {what}", WARN if found else OK, " ".join(found) or "none", next_step)

@@ -11,7 +11,7 @@ from rich.console import Console
 from ssp.base.files import whole
 from ssp.base.intervals import Estimate
 from ssp.game import evaluation
-from ssp.game.evaluation import COUNTS, Line, Row
+from ssp.game.evaluation import COUNTS, ScoredRow, TableLine
 from ssp.telemetry.terminal import table
 
 SCORES = {"em": "EM", "sub_em": "subEM", "f1": "F1", "judge": "judge", "score": "score"}
@@ -20,9 +20,9 @@ WORK = {"recall": "recall@{k}", "searches": "searches", "turns": "turns", "words
 
 def show(
     console: Console,
-    sets: Mapping[str, Sequence[Line]],
-    averaged: Mapping[str, Line],
-    rows: Mapping[str, Sequence[Row]],
+    sets: Mapping[str, Sequence[TableLine]],
+    averaged: Mapping[str, TableLine],
+    rows: Mapping[str, Sequence[ScoredRow]],
     topk: int,
 ) -> None:
     """Print one line a set (after one a hop count), the macro average of those that are `averaged`,
@@ -53,7 +53,9 @@ def show(
         _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
 
 
-def write(path: Path, sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> None:
+def write(
+    path: Path, sets: Mapping[str, Sequence[TableLine]], averaged: Mapping[str, TableLine]
+) -> None:
     """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
     found = dict[str, dict[str, object]]()
     for line in _all(sets, averaged):
@@ -71,7 +73,9 @@ def write(path: Path, sets: Mapping[str, Sequence[Line]], averaged: Mapping[str,
         aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _all(sets: Mapping[str, Sequence[Line]], averaged: Mapping[str, Line]) -> list[Line]:
+def _all(
+    sets: Mapping[str, Sequence[TableLine]], averaged: Mapping[str, TableLine]
+) -> list[TableLine]:
     shown = [line for lines in sets.values() for line in lines]
     return [*shown, evaluation.macro(averaged)] if len(averaged) > 1 else shown
 

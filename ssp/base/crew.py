@@ -18,14 +18,12 @@ T = TypeVar("T")
 class Call:
     """A method of a worker, and what its transport may do. `payload`: it returns `(payload,
     report)`, and the payload stays where it arose, by reference. `repeats`: lost, it is made again.
-    `first`: of a worker that is several ranks, rank 0 alone is asked. `computes`: it needs the
-    worker's GPU. `work`: what the timeline calls it, "" where it asks or tells something. `beside`:
-    it is answered while the worker works."""
+    `computes`: it needs the worker's GPU. `work`: what the timeline calls it, "" where it asks or
+    tells something. `beside`: it is answered while the worker works."""
 
     name: str
     payload: bool = False
     repeats: bool = False
-    first: bool = False
     computes: bool = False
     work: str = ""
     beside: bool = False

@@ -1,18 +1,9 @@
-"""The cluster's part of the configuration: where actors run, and how payloads travel between
-them."""
+"""The cluster's part of the configuration: where actors run, and Ray."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from ssp.config.fields import Actors, Count, Seconds, Share, Within
-
-
-@dataclass
-class TransferConfig:
-    """`kind`, how weights reach engines: object_store, broadcast (torch.distributed: gloo, or NCCL
-    between GPUs), auto (broadcast where learner and engines have a GPU each)."""
-
-    kind: Literal["auto", "object_store", "broadcast"] = "auto"
 
 
 @dataclass

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.gamespec import GameSpec
 from ssp.base.places import is_own
-from ssp.config import games, keys, migration, own, reading
+from ssp.config import games, gone, keys, own, reading
 from ssp.config.fields import hints, is_text, merge
 from ssp.config.keys import Place
 from ssp.config.rules import Rule
@@ -209,9 +209,11 @@ def _without_gone(block: Raw, prefix: str = "") -> Raw:
     """The settings of a run that an earlier version played, without those that are gone since."""
     kept: Raw = {}
     for key, value in block.items():
+        if gone.row(f"{prefix}{key}"):
+            continue
         below = _without_gone(value, f"{prefix}{key}.") if isinstance(value, dict) else value
         if below == value or below:
-            kept |= {} if migration.gone(f"{prefix}{key}") else {key: below}
+            kept[key] = below
     return kept
 
 
@@ -347,14 +349,12 @@ def _refuse_foreign(raw: Raw, roles: tuple[str, ...], source: str) -> None:
     """Keys of the reference systems, and settings of ours that are gone, are named all at once,
     with what replaces them."""
     given, known = dict(leaves(raw)), keys.all_keys(roles)
-    foreign = [key for key in given if key not in known and migration.find(key)]
-    foreign += [
-        f"{key}={value}"
-        for key, value in given.items()
-        if key in known and migration.find(f"{key}={value}")
-    ]
-    found = f"{', '.join(foreign[:FOREIGN])}{', ...' if len(foreign) > FOREIGN else ''} in {source}"
-    hold(not foreign, "every config key must exist", found, migration.advice(foreign[:FOREIGN]))
+    foreign = [key for key in given if key not in known and gone.word(key)]
+    values = [f"{key}={value}" for key, value in given.items() if key in known]
+    foreign += [value for value in values if gone.row(value)]
+    told, more = foreign[:FOREIGN], ", ..." if len(foreign) > FOREIGN else ""
+    named = f"{', '.join(told)}{more} in {source}"
+    hold(not foreign, "every config key must exist", named, gone.advice(told))
 
 
 def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:

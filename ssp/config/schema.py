@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from ssp.base.gamespec import GameSpec
 from ssp.config import games
-from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
+from ssp.config.cluster import PlacementConfig, RayConfig
 from ssp.config.fields import STRICT, Actors, Amount, Count, Few, Positive, Seconds, Share, Within
 from ssp.config.role import RoleConfig
 
@@ -350,7 +350,6 @@ class Config:
     save: SaveConfig = field(default_factory=SaveConfig)
     void: VoidConfig = field(default_factory=VoidConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    transfer: TransferConfig = field(default_factory=TransferConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     game: GameConfig = field(default_factory=GameConfig)
     league: LeagueConfig = field(default_factory=LeagueConfig)

@@ -73,6 +73,10 @@ _SEVERAL = (
 )
 """Marks of a text that stands for several answers, also inside of a list."""
 
+_PERHAPS = re.compile(r"[\n\t；、｜]|\w\s*::\s*\w")
+"""What parts several answers in some files, and stands in one answer in others: only a list says
+which."""
+
 
 def answers(
     row: Row, place: Row, name: str, dropped: list[str] | None = None, one: bool = True
@@ -178,7 +182,7 @@ def _parts(place: Row, name: str, text: str, alone: bool) -> list[str]:
     marks = [what for what, pattern in _SEVERAL if pattern.search(text)]
     bare = text.strip()
     enclosed = "," in bare and _ENCLOSED.fullmatch(bare)
-    if _QUOTED.match(bare) or (alone and (enclosed or "\n" in bare or "\t" in bare)):
+    if _QUOTED.match(bare) or (alone and (enclosed or _PERHAPS.search(bare))):
         marks.append("a list, perhaps")
     if marks:
         rule = (

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -138,14 +138,6 @@ class Sleeper(Protocol):
 
     def wake(self) -> None:
         """Take it again: weights as they were, no cache."""
-
-
-@runtime_checkable
-class DeviceEngine(Protocol):
-    """An engine that takes weights which are on its GPU already."""
-
-    def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
-        """`Engine.load` from torch tensors of another process on the device: copies them."""
 
 
 @dataclass

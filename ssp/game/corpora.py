@@ -3,14 +3,15 @@ a record."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from ssp.base import models
 from ssp.base.errors import Fault, InputError, hold, holding
+from ssp.base.extras import extra
 from ssp.base.files import digest
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.data.readers import read_corpus
@@ -19,13 +20,9 @@ from ssp.search.hits import Knobs, Search
 from ssp.search.index import store
 from ssp.search.index.store import DensePart
 from ssp.search.known import RecordedSearch
-from ssp.search.online.engines import PAGES, VARY, engine
 from ssp.search.router import NO_CORPUS, Corpus, LocalFleet, Options, Router
 from ssp.search.shard import Encoder, Reranker, Shard, in_memory
 from ssp.search.source import PROBE, Elsewhere, HttpSearch
-
-if TYPE_CHECKING:
-    from ssp.search.online.search import OnlineSearch
 
 TRAIN = "train"
 """The name of data.corpus."""
@@ -216,10 +213,14 @@ def with_remote(cfg: Config, otherwise: Search) -> Search:
     return Elsewhere(there, (TRAIN, cfg.data.corpus), otherwise)
 
 
-def _engine(cfg: Config) -> OnlineSearch:
-    from ssp.search.online.search import OnlineSearch
+def _engine(cfg: Config) -> Any:
+    """The search of the online engine, which can be closed."""
+    return online(cfg.retriever, "search").OnlineSearch(cfg.retriever, cfg.seed)
 
-    return OnlineSearch(cfg.retriever, cfg.seed)
+
+def online(cfg: RetrieverConfig, module: str) -> ModuleType:
+    """A module of the extra that searches the web. InputError where it is not installed."""
+    return extra("online", f"retriever.online.engine={cfg.online.engine}", module)
 
 
 def content(path: Path) -> str:
@@ -236,10 +237,7 @@ def recorded(
     for a missing corpus."""
     block, there = cfg.retriever, cfg.retriever.url
     if block.online.engine:
-        _, site, ways = engine(block.online.engine)
-        name = re.split("[:+]", block.online.engine)[0]
-        varied = f"{cfg.seed}" if VARY in ways else ""
-        there = f"{name} {block.url} {site} pages={PAGES in ways} varied={varied}"
+        there = online(block, "engines").told(block, cfg.seed)
     retrievers = {NO_CORPUS: NO_CORPUS, **{name: there for name in names if elsewhere(cfg, name)}}
     for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
         if path.is_dir():

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ssp.base.errors import InputError, hold, refuse
+from ssp.base.extras import require
 from ssp.base.services import JUDGE_KEY
 from ssp.config import own
 from ssp.config.role import COLDEST, LimitsConfig, RoleConfig
@@ -15,6 +16,7 @@ from ssp.game.referee.rules import RULES as KNOWN
 from ssp.game.referee.rules import least_searches
 from ssp.game.rewards import proposer
 from ssp.game.rewards.options import takes
+from ssp.game.world.files import OF_EXTRAS
 
 WORLD_PROTOCOL = "mini"
 WORLD_EVIDENCE = ("verbatim", "chain")
@@ -67,6 +69,17 @@ def _asks_whole_targets(cfg: Config, role: str, block: RoleConfig) -> None:
     found = f"{block.batch} questions a round, {each} to a target"
     step = f"set {role}.batch={-(-block.batch // each) * each}"
     hold(block.batch % each == 0, f"{role}.batch is a multiple of game.proposals", found, step)
+
+
+def worlds_are_here(cfg: Config) -> None:
+    """A world that the data, or a warm start, names is of the core, or of an extra that is installed."""
+    data = cfg.data
+    named = [data.corpus, data.targets, data.questions, cfg.warmup.data]
+    for one in data.eval:
+        named += [one.file, one.corpus]
+    for path in named:
+        if path in OF_EXTRAS:
+            require(OF_EXTRAS[path], path)
 
 
 def refill_fills_groups(cfg: Config) -> None:

@@ -185,6 +185,7 @@ class RunFolder:
         self.ledger = self.path / "ledger.db"
         self.episodes = self.path / "episodes"
         self.timeline = self.path / "timeline.json"
+        self.yardstick = self.path / "yardstick.json"
         self.checkpoints = self.path / "checkpoints"
         self.start, self.proposer_start = self.path / "start", self.path / "start-proposer"
         self.state = self.checkpoints / "state.json"

@@ -1,8 +1,8 @@
 """Which settings of the search may stand together."""
 
+from ssp.base.extras import extra
 from ssp.config.rules import Rule, check_address
 from ssp.config.schema import Config
-from ssp.search.online.engines import engine
 
 
 def retriever_has_an_address(cfg: Config) -> None:
@@ -14,9 +14,10 @@ def retriever_has_an_address(cfg: Config) -> None:
 
 
 def engine_is_known(cfg: Config) -> None:
-    """An engine of the web is one of the table, with what it needs."""
-    if cfg.retriever.online.engine:
-        engine(cfg.retriever.online.engine)
+    """An engine of the web is one of the extra's table, with what it needs."""
+    name = cfg.retriever.online.engine
+    if name:
+        extra("online", f"retriever.online.engine={name}", "engines").engine(name)
 
 
 RULES: tuple[Rule, ...] = (retriever_has_an_address, engine_is_known)

@@ -2,20 +2,21 @@
 of learners (the pair, or the solver alone) at one step, one folder a role, the same one for roles
 that share a policy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from ssp.base.episode import EVAL
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import InputError, InvariantError, hold, holding
 from ssp.config.schema import Config
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import check_files, own_digest, read_record
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import STEP, RunFolder, step_of
+from ssp.selfplay.credit import Credits
 from ssp.selfplay.league import matchmaker
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build
@@ -47,8 +48,7 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
     if found is None:
         return None
     written = found.pop("sha256", None)
-    # `credit` is younger than the rest: without it the estimators were the learners', whose
-    # checkpoints have their states.
+    # `credit` is younger than the rest.
     wrong = sorted(({*found} | {"credit"}) ^ {entry.name for entry in fields(State)})
     if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(
         found["versions"]
@@ -59,7 +59,22 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
         raise InputError(
             "state.json must be as it was written", what, "restore the file, or start a new run"
         )
+    for body in (found, found["good"]):
+        if body and "credit" not in body:
+            body["credit"] = _credit_of_learners(folder, body["folders"])
     return State(**found)
+
+
+def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """What a checkpoint's learners say that their estimators remember, by role: where a state.json
+    says nothing of credit they were the learners'."""
+    credit = {}
+    for role, path in folders.items():
+        with suppress(KeyError, TypeError, ValueError):
+            remembered = dict(read_record(folder.path / path)["algorithm"][role]["state"])
+            if remembered:
+                credit[role] = remembered
+    return credit
 
 
 def differences(folder: RunFolder, state: State, ledger: Ledger) -> list[str]:
@@ -131,8 +146,24 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
     is as it was written."""
     state = read(folder, cfg.roles, step)
     if state is not None:
+        _check_credit(folder, cfg, state)
         check_whole(folder, state, ledger, members=cfg.league.match != "self")
     return state
+
+
+def _check_credit(folder: RunFolder, cfg: Config, state: State) -> None:
+    """InputError unless every estimator that remembers earlier rounds finds them in the state, and
+    in the one that a collapse goes back to: its baseline would begin anew."""
+    credits = Credits(cfg)
+    states = [state, State(**state.good)] if state.good else [state]
+    for role in credits.state():
+        rule = f"a checkpoint keeps what {cfg.block(role).algorithm} of {role} remembers"
+        for one in states:
+            step = f"start a new run with {folder.path / one.folders[role]} as {role}.model"
+            lacks = f"{folder.state}: no credit of {role} at step {one.step}"
+            hold(role in one.credit or one.step == 0, rule, lacks, step)
+            with holding(InvariantError, rule, folder.state, step):
+                credits.restore(one.credit)
 
 
 def check_whole(folder: RunFolder, state: State, ledger: Ledger, members: bool = True) -> None:

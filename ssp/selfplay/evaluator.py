@@ -10,7 +10,7 @@ from ssp.base.episode import Outcome
 from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.game import evaluation
-from ssp.game.evaluation.summary import Scored
+from ssp.game.evaluation.summary import Answered
 from ssp.game.judge import same
 from ssp.selfplay.records import Published
 from ssp.selfplay.stages import Stages
@@ -86,4 +86,4 @@ class Evaluator:
             for q, b in asked_and_played
         ]
         played = zip(questions, rights, briefs, strict=True)
-        return evaluation.summarise([Scored(q.hops, right, b.searches) for q, right, b in played])
+        return evaluation.summarise([Answered(q.hops, right, b.searches) for q, right, b in played])

@@ -34,7 +34,7 @@ from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
 from ssp.selfplay.records import PlayOrder, Published
-from ssp.selfplay.versions import LOST, WeightStore
+from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
 T = TypeVar("T")
@@ -280,7 +280,7 @@ class Stages:
                 }
                 await self._ledger.advance([{"id": task.id} for task in issued], void)
                 await self._gate.admit()
-                if fault.cause in LOST:
+                if fault.cause == GONE:
                     weights = await self._store.mend(policy, weights, str(fault))
                 continue
             self._store.note(policy, report.seconds)
@@ -321,7 +321,7 @@ class Stages:
                 except Fault as fault:
                     cause = fault.cause
                     await self._gate.admit()
-                    if weights is not None and cause in LOST:
+                    if weights is not None and cause == GONE:
                         weights = await self._store.mend(self._spec.answerer, weights, str(fault))
             else:
                 if cause != GONE:

@@ -25,9 +25,7 @@ class Trainer:
         self.incarnation = 0
 
     async def start(self, learner: str, step: int) -> None:
-        """Publish what the learner has, after a start at `step` or a return to it; first, choose
-        how weights travel."""
-        await self._store.prepare(learner)
+        """Publish what the learner has, after a start at `step` or a return to it."""
         weights, figures = await self._cast.learner(learner).weights()
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
 

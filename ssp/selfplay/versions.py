@@ -1,65 +1,39 @@
 """Published weights: one number a publication, never used twice, and how each learner's weights
 reach the players.
 
-Promises strictly increasing numbers over the life of a run folder, that a version is the newest
-only once it is on its way, that a way which failed is said before a parcel by the object store is
-taken (law 6), and that a publication which nobody can give any more is a LearnerLost."""
+Promises strictly increasing numbers over the life of a run folder, that a publication which a
+player cannot get is said before the learner is asked for it again (law 6), and that one which
+nobody can give any more is a LearnerLost."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ssp.base.errors import Fault, hold
 from ssp.base.played import Ref
 from ssp.config.crews import bound, learners
 from ssp.config.schema import Config
-from ssp.selfplay.crews.cast import GONE, Cast
-from ssp.selfplay.crews.seams import Players
+from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.records import Published
-from ssp.selfplay.transfer.broadcast import Call
-from ssp.selfplay.transfer.loader import spare
-from ssp.selfplay.transfer.parcel import BROADCAST, OBJECT_STORE, Place
 
 ANCHORS = 2**30
 """Versions of anchors count from here on: players tell weights apart by version, and in flight take
 newer ones only."""
-
-LOST = (GONE, "weights_missed")
-"""Faults of a player that another parcel with the same weights mends."""
-
-
-class Stop(NamedTuple):
-    """A player that a learner's weights travel to."""
-
-    role: str
-    name: str
-    player: Players
-    place: Place
-
-
-@dataclass
-class Route:
-    """How a learner's weights travel, and whether a group of broadcasts stands."""
-
-    kind: str
-    learner: Place
-    stops: list[Stop]
-    formed: bool = False
 
 
 class WeightStore:
     """The newest publication of each role. `say`: a line for the user."""
 
     def __init__(self, cfg: Config, cast: Cast, say: Callable[[str], None]) -> None:
-        self._cfg, self._cast, self._say = cfg, cast, say
+        self._cfg = cfg
+        self._cast = cast
+        self._say = say
         self._trains = learners(cfg)
         self._latest: dict[str, Published] = {}
         self.made: dict[str, dict[int, int]] = {
             role: {} for roles in self._trains.values() for role in roles
         }
         """Role → version → the update whose result it is."""
-        self._routes: dict[str, Route] = {}
         self._seconds: dict[str, dict[str, float]] = {}
         self._mended: dict[tuple[str, int], Published] = {}
         self._mending = asyncio.Lock()
@@ -68,40 +42,21 @@ class WeightStore:
         """The newest weights of `role`."""
         return self._latest[role]
 
-    async def prepare(self, name: str) -> None:
-        """Choose a kind by where the processes are, and tell the learner."""
-        learner = await self._cast.learner(name).place()
-        crews = [(role, self._cast.players[role]) for role in self._trains[name]]
-        stops = [
-            Stop(role, f"{c.name}-{i}", c[i], await c[i].place())
-            for role, c in crews
-            for i in range(c.size)
-        ]
-        kind, why = choose(self._cfg.transfer.kind, learner, [stop.place for stop in stops])
-        if name not in self._routes or self._routes[name].kind != kind:
-            self._say(f"{' and '.join(self._trains[name])} weights travel by {kind} ({why})")
-        await self._cast.learner(name).publish_by(kind, self._spare(name))
-        self._routes[name] = Route(kind, learner, stops)
-
     async def publish(
         self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0
     ) -> Published:
         """Give `weights`, the result of step `step`, the next version number of each role that
-        `learner` trains, and bring them to players that do not fetch them when they play; those of
-        the role that it is called after. LearnerLost."""
-        ledger, route = self._cast.ledger.first, self._routes[learner]
-        versions = {
-            role: await ledger.next_version(role, incarnation, step)
-            for role in self._trains[learner]
-        }
-        if route.kind == BROADCAST:
-            weights = await self._broadcast(learner, route, versions, weights, serial)
-        elif self._cfg.schedule.in_flight:
-            await self._refresh(route, versions, weights)
-        self._latest |= {
-            role: Published(version, weights, serial) for role, version in versions.items()
-        }
+        `learner` trains, and in flight bring them to players at work; those of the role that it is
+        called after. LearnerLost."""
+        versions = {}
+        for role in self._trains[learner]:
+            number = await self._cast.ledger.first.next_version(role, incarnation, step)
+            versions[role] = number
+        if self._cfg.schedule.in_flight:
+            await self._refresh(versions, weights)
+
         for role, version in versions.items():
+            self._latest[role] = Published(version, weights, serial)
             self.made[role][version] = step
         self._forget()
         return self._latest[learner]
@@ -121,15 +76,17 @@ class WeightStore:
         )
         async with self._mending:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
-            if known.weights is lost.weights:
-                known = replace(
-                    lost, weights=await self._again(role, lost.version, lost.serial, why)
-                )
-                self._mended[role, lost.version] = known
-                if self._latest[role].version == lost.version:
-                    self._latest[role] = known
-                self._forget()
-            return known
+            if known.weights is not lost.weights:
+                return known
+
+            self._say(f"{role} version {lost.version}: {why}; it is fetched from the learner")
+            parcel, _ = await self._cast.learner(role).again(lost.serial)
+            mended = replace(lost, weights=parcel)
+            self._mended[role, lost.version] = mended
+            if self._latest[role].version == lost.version:
+                self._latest[role] = mended
+            self._forget()
+            return mended
 
     def note(self, role: str, seconds: Mapping[str, float]) -> None:
         """Seconds that a player took for a publication; the slowest of each part counts."""
@@ -144,97 +101,30 @@ class WeightStore:
         return self._seconds.pop(role, {})
 
     def _forget(self) -> None:
-        oldest = {role: latest.version - self._spare(role) for role, latest in self._latest.items()}
-        self._mended = {key: kept for key, kept in self._mended.items() if key[1] > oldest[key[0]]}
+        """Let go of what was mended and may be played no more: older than the bound, and one."""
+        for role, version in list(self._mended):
+            oldest = self._latest[role].version - bound(self._cfg, role) - 1
+            if version < oldest:
+                del self._mended[role, version]
 
-    def _spare(self, name: str) -> int:
-        return max(
-            spare(self._cfg, role)
-            for roles in self._trains.values()
-            if name in roles
-            for role in roles
-        )
-
-    async def _again(self, role: str, version: int, serial: int, why: str) -> Ref:
-        """A parcel by the object store with the weights of a publication that did not arrive."""
-        self._say(f"{role} version {version}: {why}; it is fetched from the learner")
-        parcel, _ = await self._cast.learner(role).again(serial)
-        return parcel
-
-    async def _refresh(self, route: Route, versions: Mapping[str, int], parcel: Ref) -> None:
+    async def _refresh(self, versions: Mapping[str, int], parcel: Ref) -> None:
         """In flight, bring new weights to players that are at work; to one that misses them its
         next play does."""
-        live = [stop for stop in route.stops if bound(self._cfg, stop.role) > 0]
-        calls = [stop.player.refresh(versions[stop.role], parcel) for stop in live]
-        for stop, result in zip(
-            live, await asyncio.gather(*calls, return_exceptions=True), strict=True
-        ):
+        names = []
+        calls = []
+        for role, version in versions.items():
+            if bound(self._cfg, role) == 0:
+                continue
+            crew = self._cast.players[role]
+            for worker in range(crew.size):
+                names.append((role, f"{crew.name}-{worker}"))
+                calls.append(crew[worker].refresh(version, parcel))
+
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for (role, name), result in zip(names, results, strict=True):
             if isinstance(result, Fault):
-                self._say(f"{stop.name} missed {stop.role} version {versions[stop.role]}: {result}")
+                self._say(f"{name} missed {role} version {versions[role]}: {result}")
             elif isinstance(result, BaseException):
                 raise result
             else:
-                self.note(stop.role, result)
-
-    async def _broadcast(
-        self, name: str, route: Route, versions: Mapping[str, int], parcel: Ref, serial: int
-    ) -> Ref:
-        learner = self._cast.learner(name)
-        try:
-            if not route.formed:
-                await self._form(name, route)
-            taken = [stop.player.receive(versions[stop.role], parcel) for stop in route.stops]
-            _, *seconds = await _all(learner.send(serial), *taken)
-            for stop, each in zip(route.stops, seconds, strict=True):
-                self.note(stop.role, each)
-        except Fault as fault:
-            route.formed = False
-            for leave in (learner.leave(), *(stop.player.leave() for stop in route.stops)):
-                try:  # who has died left the group by that
-                    await leave
-                except Fault as left:
-                    self._say(f"{name} weights: {left}")
-            return await self._again(name, versions[name], serial, str(fault))
-        return parcel
-
-    async def _form(self, name: str, route: Route) -> None:
-        """A new group of the learner and all players, restarted ones too."""
-        learner = self._cast.learner(name)
-        # where a restarted one is now
-        places = await asyncio.gather(*[stop.player.place() for stop in route.stops])
-        near = all(place.host == route.learner.host for place in places)
-        host = "127.0.0.1" if near else route.learner.host
-        gpus, wait = between_gpus(route.learner, places), self._cfg.placement.call_timeout / 5
-        call = Call(host, await learner.listen(host), len(places) + 1, gpus, wait)
-        ranks = enumerate(route.stops, start=1)
-        joins = [
-            stop.player.join(call, rank, host if near else places[rank - 1].host)
-            for rank, stop in ranks
-        ]
-        await _all(learner.join(call, host), *joins)
-        route.formed = True
-
-
-async def _all(*calls: Any) -> list[Any]:
-    """All results; after all have ended, the first failure is raised, a learner's before a
-    player's."""
-    done = await asyncio.gather(*calls, return_exceptions=True)
-    if failed := [result for result in done if isinstance(result, BaseException)]:
-        raise next((error for error in failed if not isinstance(error, Fault)), failed[0])
-    return done
-
-
-def choose(kind: str, learner: Place, engines: Sequence[Place]) -> tuple[str, str]:
-    """(kind, why) for the weights of one learner; `kind`: as it was asked for."""
-    if kind != "auto":
-        return kind, "transfer.kind"
-    if between_gpus(learner, engines):
-        return BROADCAST, "a GPU each"
-    return OBJECT_STORE, "from and to the hosts' memory"
-
-
-def between_gpus(learner: Place, engines: Sequence[Place]) -> bool:
-    """Whether a broadcast goes from GPU to GPU (NCCL): each process has one of its own. Else it
-    goes over hosts (gloo)."""
-    gpus = [place.gpu for place in (learner, *engines)]
-    return "" not in gpus and len(set(gpus)) == len(gpus)
+                self.note(role, result)

@@ -19,7 +19,6 @@ from ssp.base.tokenlog import Kind
 from ssp.config.schema import Config
 from ssp.learning.samples import Sample
 from ssp.selfplay.settings import load
-from ssp.selfplay.transfer.parcel import OBJECT_STORE
 from ssp.selfplay.workers.learner import Learner
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
@@ -60,7 +59,6 @@ def test_two_ranks_answer_as_one_and_a_dead_one_ends_all_and_comes_back(tmp_path
 
     async def play() -> None:
         await made.ready()
-        await made[0].publish_by(OBJECT_STORE, 2)
         parcel, stats = await made[0].update({"solver": SAMPLES}, ["b"], block())
         assert stats["solver"]["grad_norm"] == pytest.approx(made_by_one["grad_norm"], rel=1e-4)
         weights = (await parcel).payload
@@ -100,13 +98,13 @@ def test_one_that_dies_between_two_calls_is_missed_by_the_next_one() -> None:
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(Fault, match="learner-solver_died"):
                 for _ in range(100):  # until Ray has noticed
-                    await made[0].place()
+                    await made[0].anchor_weights()
                     await asyncio.sleep(0.1)
             if left:
-                await made[0].place()
+                await made[0].anchor_weights()
                 assert await made.pids() != [pid] and said[-1] == "learner-solver is back"
         with pytest.raises(SspError, match="placement.restarts"):
-            await made[0].place()
+            await made[0].anchor_weights()
 
     try:
         asyncio.run(play())

@@ -1,8 +1,8 @@
 """A disk that is full for a moment, under a run that plays on real Ray: it goes on, or ends with a paragraph, and Ctrl-C works.
 
-`python tests/bench/fulldisk.py --kinds tensorboard run ledger --runs 7` needs root, for it mounts disks (tmpfs): one of
+`python tests/bench/fulldisk.py --kinds tensorboard run ledger --runs 6` needs root, for it mounts disks (tmpfs): one of
 1 MB for TensorBoard's files, one of which the run folder has 1 MB left, and one for the ledger. Each is filled while the run plays, and freed
-after some seconds; then, or in every second run before it is freed, comes Ctrl-C, and where nothing ends, a second one.
+after some seconds. In turn Ctrl-C comes as soon as it is full, some seconds later, and when it is freed; where nothing ends, a second one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MB = 2**20
 START_MB = 230
 """What a run asks of its disk before it starts, and a little more."""
 LEDGER_MB = 12
-"""What a ledger and the log beside it need to begin with; on 1 MB a run ends with the paragraph before its first step."""
+"""What a ledger and the log beside it need to begin with; on 1 MB (`small-ledger`) a run may end before its first step."""
+MOMENTS = ("at once", "while full", "when freed")
 FULL_SECONDS, END_SECONDS = 4.0, 120.0
 SETTINGS = ["save.every=1", "eval.every=0", "eval.final_questions_per_hop=4", "resume=auto", *FEW]
 
@@ -64,30 +65,41 @@ def prepared(kind: str, begun: Path, folder: Path) -> Iterator[Path]:
     shutil.copytree(begun, folder)
     place = folder / "tensorboard" if kind == "tensorboard" else folder.with_name(f"{folder.name}-disk")
     with disk(place, LEDGER_MB if kind == "ledger" else 1):
-        if kind == "ledger":
+        if kind != "tensorboard":
             shutil.move(folder / "ledger.db", place / "ledger.db")
             (folder / "ledger.db").symlink_to(place / "ledger.db")
         yield place
 
 
-def one(kind: str, begun: Path, folder: Path, early: bool) -> str:
+def one(kind: str, begun: Path, folder: Path, moment: str) -> str:
     """One run; what came of it, in words. AssertionError where it hangs, or ends without a paragraph."""
     with prepared(kind, begun, folder) as place, run(folder, LONG, *SETTINGS, config="simulated") as made:
         played = made.steps()
-        made.until("it plays", lambda: made.steps() >= played + 2)
+        # On a disk that is too small from the start it may end before.
+        until("it plays, or has ended", lambda: made.process.poll() is not None or made.steps() >= played + 2)
         if kind == "run":
             fill(place, MB)  # what is left is a disk of 1 MB
         ballast = fill(place)
+        if moment == "at once":
+            interrupted = interrupt(made)
         time.sleep(FULL_SECONDS)
-        if early:
-            made.process.send_signal(signal.SIGINT)
+        if moment == "while full":
+            interrupted = interrupt(made)
         time.sleep(1.0)
         ballast.unlink()
-        if not early and made.process.poll() is None and kind != "run":
-            goes_on(made)
-        if not early and made.process.poll() is None:
-            made.process.send_signal(signal.SIGINT)
-        return ended(made)
+        if moment == "when freed":
+            if kind != "run":
+                goes_on(made)
+            interrupted = interrupt(made)
+        return f"Ctrl-C {moment}{'' if interrupted else ' (it had ended)'}: {ended(made)}"
+
+
+def interrupt(made: Run) -> bool:
+    """Ctrl-C; whether the run still lived."""
+    lives = made.process.poll() is None
+    if lives:
+        made.process.send_signal(signal.SIGINT)
+    return lives
 
 
 def goes_on(made: Run) -> None:
@@ -116,9 +128,9 @@ def ended(made: Run) -> str:
 def main() -> int:
     """Run the kinds; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="+", default=["tensorboard", "run", "ledger"])
-    parser.add_argument("--runs", type=int, default=7, help="runs of each kind (7)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first: Ctrl-C is early in the odd ones")
+    parser.add_argument("--kinds", nargs="+", default=["tensorboard", "run", "ledger", "small-ledger"])
+    parser.add_argument("--runs", type=int, default=6, help="runs of each kind (6)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first, which decides when Ctrl-C comes")
     parser.add_argument("--begun", type=Path, help="a folder where the run that all go on from lies, or will lie")
     args, failed = parser.parse_args(), 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # disks and runs go whatever happens
@@ -132,7 +144,7 @@ def main() -> int:
             for number in range(args.first, args.first + args.runs):
                 began = time.monotonic()
                 try:
-                    told = one(kind, begun, Path(base) / f"{kind}-{number}", early=number % 2 == 1)
+                    told = one(kind, begun, Path(base) / f"{kind}-{number}", MOMENTS[number % 3])
                 except (AssertionError, subprocess.TimeoutExpired) as error:
                     failed, told = failed + 1, f"FAILED: {error}"
                 print(f"{kind} {number + 1}: {told} ({time.monotonic() - began:.0f} s)", flush=True)

@@ -45,7 +45,7 @@ from ssp.game import protocols  # noqa: E402
 from ssp.game.protocols.renderer import Renderer  # noqa: E402
 from ssp.game.rollout import Settings, rollout  # noqa: E402
 from ssp.game.rollout.tools import READ, Asked, Runs, Tools  # noqa: E402
-from ssp.game.world import Question, World  # noqa: E402
+from ssp.game.world import World, WorldQuestion  # noqa: E402
 from ssp.game.world import vocabulary as words  # noqa: E402
 from ssp.game.world.vocabulary import FIRST_NAME_ID, NAME_COUNT, NONE, RELATIONS, SCHEMA, STOP, VOCABULARY  # noqa: E402
 from ssp.search.shard import in_memory  # noqa: E402
@@ -104,7 +104,7 @@ class LongWorld:
         """In which window of the document the fact stands; a search shows window 0."""
         return next(i for i, said in enumerate(self.sentences[name]) if said.split()[1] == relation) // WINDOW
 
-    def trace(self, arm: str, question: Question) -> tuple[Trace, str]:
+    def trace(self, arm: str, question: WorldQuestion) -> tuple[Trace, str]:
         """How the script plays, and what it answers. A guess is not trained: what is shown is then learned without noise."""
         trace, (name, *relations) = Trace(f"{arm}{question.hops}"), question.text.split()[:-1]
         trace.add(PROTOCOLS[arm].render(SOLVER, {"question": question.text}), wrote=False)

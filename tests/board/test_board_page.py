@@ -16,11 +16,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.testclient import TestClient
 
 from launch import board as command
 from launch.cli import bind
 from launch.main import COMMANDS, run
-from ssp.views.board.server import NOTHING, PAGE, App, leave_page, save
+from ssp.views.board.saved import NOTHING, PAGE, leave_page, save
+from ssp.views.board.server import App
 from tests.board.boarded import HOSTILE, by_hand, looked
 from tests.selfplay import fakes
 
@@ -118,9 +120,9 @@ def test_scripts_put_text_into_text_nodes_only() -> None:
 def test_there_is_room_for_some_transcripts_only(
     stage: fakes.Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("ssp.views.board.server.KEPT", 5)
+    monkeypatch.setattr("ssp.views.board.saved.KEPT", 5)
     assert save(looked(stage.folder), tmp_path / "few.html") == 5
-    monkeypatch.setattr("ssp.views.board.server.BYTES", 10_000)
+    monkeypatch.setattr("ssp.views.board.saved.BYTES", 10_000)
     assert 1 <= save(looked(stage.folder), tmp_path / "fewer.html") < 5
 
 
@@ -212,10 +214,11 @@ def test_only_this_machines_names_are_answered(address: str) -> None:
 
 def test_a_broken_file_is_told_to_the_page(tmp_path: Path) -> None:
     folder = by_hand(tmp_path / "run", ["why ?"])
-    app = App(looked(folder))
+    client = TestClient(App(looked(folder)), base_url="http://localhost")
     folder.metrics.write_text("nonsense\n")
-    status, _, body = app.answer("/data.json", {})
-    assert status == 400 and b"metrics" in body
+    reply = client.get("/data.json")
+    assert reply.status_code == 400 and "metrics" in reply.json()["error"]
+    assert client.post("/data.json").status_code == 405
 
 
 @pytest.mark.ray

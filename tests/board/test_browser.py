@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ssp.record.ledger import Ledger
-from ssp.selfplay.curriculum.yardstick import FILE
 from ssp.telemetry.runlog import RunLog
-from ssp.views.board.server import save
+from ssp.views.board.saved import save
 from tests.board.boarded import HOSTILE, by_hand, looked, serving
 from tests.board.chrome import Chrome
 from tests.selfplay import fakes
@@ -115,7 +114,7 @@ def test_curriculum_figures_alarms_and_yardstick(browser: Chrome, tmp_path: Path
         log.write(step, "game", {f"curriculum/{name}": value for name, value in values.items()})
     log.close()
     rounds = [[step, 0.6, 0.5, 0.7, 0.5 - step / 100, 0.3, 0.6, 8] for step in (1, 6, 12)]
-    (run.path / FILE).write_text(json.dumps({"policy": "start", "attempts": 4, "rounds": rounds}))
+    run.yardstick.write_text(json.dumps({"policy": "start", "attempts": 4, "rounds": rounds}))
     save(looked(run), tmp_path / "board.html")
     browser.open((tmp_path / "board.html").as_uri() + "#curriculum")
     said = browser.run("VIEWS.curriculum.said.innerText")

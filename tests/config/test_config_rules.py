@@ -52,13 +52,6 @@ def test_only_names_that_are_built_in_pass(typed: str) -> None:
     assert str(found.found).startswith(value)
 
 
-def test_an_online_engine_is_known_and_has_what_it_needs() -> None:
-    assert refused("retriever.online.engine=altavista").rule.startswith(
-        "retriever.online.engine is one of serper, serpapi"
-    )
-    load("quickstart", ["retriever.online.engine=serpapi:bing", "retriever.url=http://127.0.0.1:8000"])
-
-
 @pytest.mark.parametrize("key", ["retriever.url", "judge.url", "solver.engine.url"])
 def test_an_address_holds_no_password(key: str) -> None:
     kinds = ["judge.kind=llm", "judge.model=m", "solver.engine.kind=endpoint"]

@@ -99,8 +99,6 @@ REFUSED = {
         (f"{BOTH} proposer.algorithm=reinforce_pp", "share no baseline"),
         (f"{BOTH} proposer.algorithm=gae", "share no baseline"),
         (f"{BOTH} proposer.algorithm=grpo game.proposals=2", "share no baseline"),
-        ("transfer.kind=broadcast referee.verifier=solver", "reaches players only"),
-        (f"transfer.kind=broadcast {TURNS}", "an engine sleeps meanwhile"),
     ],
     "an engine's kind": [
         ("solver.engine.kind=endpoint", "http(s) base address"),
@@ -170,8 +168,6 @@ ALLOWED = [
     f"{BOTH} proposer.policy=frozen",
     f"{STALE} proposer.algorithm=grpo",
     f"proposer.loss=tis {LIVE} schedule.max_staleness.proposer=1",
-    "transfer.kind=broadcast",
-    "transfer.kind=object_store referee.verifier=solver",
     "referee.verifier=none referee.evidence=none",
     "referee.verifier=solver",
     f"{LLM} judge.url=https://judge.example/v1",

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from recorded import again
 
-from ssp.base.episode import PROPOSED, REPLAYED, TRIED
+from ssp.base.episode import PROPOSED, TRIED
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.curriculum import figures as records
 from ssp.selfplay.curriculum.figures import Watch
-from ssp.selfplay.curriculum.yardstick import chosen
 from ssp.telemetry.figures import find
 from tests.board.boarded import ASYNC, played
 from tests.selfplay import fakes
@@ -96,13 +95,6 @@ def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, matc
     assert again_ and all(one.rate == rates[one.game] for one in again_)
     assert all(graded[f"g{one.game[1:-1]}"].rate is None for one in again_)
     assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
-    found = chosen(rounds.items(), 1, 100, 0)
-    assert {step: len(asked) for step, asked in found.items()} == {
-        step: sum(one.rate is not None and one.kind != REPLAYED for one in asked) for step, asked in rounds.items()
-    }
-    assert {one.game for one in again_ if one.rate is not None} <= {
-        one.game for asked in found.values() for one in asked
-    }
 
 
 def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path) -> None:

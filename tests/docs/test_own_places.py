@@ -215,10 +215,10 @@ def test_workers_get_absolute_places_and_checkpoints_prints(mine: Path) -> None:
     assert located.solver.reward == "ssp.learning.tiny.reward:letters" and cfg.solver.algorithm == "mine.py:Mean"
     before = own.mark(located)
     assert before == own.mark(cfg) and set(before["own"]) == {"solver.algorithm", "proposer.reward"}
-    nodes = printed(cfg)
+    nodes = printed(cfg, 1)
     mine.write_text(CODE + "\n# changed\n")
     assert own.mark(located) != before
-    changed = {name for name, value in printed(cfg).items() if nodes[name] != value}
+    changed = {name for name, value in printed(cfg, 1).items() if nodes[name] != value}
     assert changed == {"code of solver.algorithm", "code of proposer.reward"}
     assert own.mark(load("quickstart")) == {}
 

@@ -77,6 +77,6 @@ def test_auto_is_the_type_that_the_processor_multiplies(
     monkeypatch.setattr(devices, "CPU", tmp_path / "cpuinfo")
     assert devices.dtype("auto", "cpu") == "float32"  # no such file
     (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags}\n")
-    typed = ["warmup.data=", f"defaults.engine.dtype={asked}", f"defaults.engine.device={device}"]
-    cfg = load("english", typed)
+    typed = [f"defaults.engine.dtype={asked}", f"defaults.engine.device={device}"]
+    cfg = load("quickstart", typed)
     assert {cfg.solver.engine.dtype, cfg.proposer.learner.dtype} == {found}

@@ -14,7 +14,7 @@ from ssp.base.errors import Fault
 from ssp.base.tokenlog import Kind
 from ssp.data.readers import Question
 from ssp.game import evaluation
-from ssp.game.evaluation import Kept, Row
+from ssp.game.evaluation import Kept, ScoredRow
 
 QUESTIONS = [Question(f"q{i}", f"pota rel{i} ?", (f"o{i}",), hops=1 + i % 3) for i in range(9)]
 
@@ -38,7 +38,7 @@ def play(tasks: list[Task]) -> list[Episode]:
     return episodes
 
 
-def rows(samples: int = 1) -> list[Row]:
+def rows(samples: int = 1) -> list[ScoredRow]:
     tasks = evaluation.make_tasks(QUESTIONS, 0, "c", "eval/set", samples)
     return Kept(None, "").played("set", QUESTIONS, tasks, play, batch=4)
 
@@ -66,7 +66,7 @@ def test_voids_leave_the_periodic_estimate_and_silence_is_wrong() -> None:
 def test_nothing_scored_means_no_estimate() -> None:
     assert evaluation.summarise([Periodic(1, None)]) == {"items": 0.0, "void": 1.0}
     assert evaluation.summarise([]) == {"items": 0.0, "void": 0.0}
-    (line,) = evaluation.lines("set", [Row("q", "q ?", ["o"], None, cause="engine_died")])
+    (line,) = evaluation.lines("set", [ScoredRow("q", "q ?", ["o"], None, cause="engine_died")])
     assert (line.rows, line.void, line.estimates) == (1, 1, {})
 
 
@@ -106,7 +106,7 @@ def test_the_table_has_a_line_a_hop_count_and_the_whole() -> None:
     [(50, 100, 0.4038, 0.5962), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (1, 1, 0.2065, 1.0), (0, 2, 0.0, 0.6576)],
 )
 def test_a_share_has_the_interval_of_wilson_also_at_its_ends(right: int, asked: int, low: float, high: float) -> None:
-    made = [Row(f"q{i}", "", ["o"], "o", em=float(i < right), searches=2) for i in range(asked)]
+    made = [ScoredRow(f"q{i}", "", ["o"], "o", em=float(i < right), searches=2) for i in range(asked)]
     (line,) = evaluation.lines("set", made)
     em = line.estimates["em"]
     assert (em.low, em.high) == pytest.approx((low, high), abs=1e-4)
@@ -115,15 +115,15 @@ def test_a_share_has_the_interval_of_wilson_also_at_its_ends(right: int, asked: 
 
 
 def test_samples_of_one_question_are_no_further_questions() -> None:
-    one = [Row(f"q{i}", "", ["o"], "o", em=float(i % 2)) for i in range(50)]
-    many = [Row(row.id, "", ["o"], "o", sample=s, em=row.em) for row in one for s in range(4)]
+    one = [ScoredRow(f"q{i}", "", ["o"], "o", em=float(i % 2)) for i in range(50)]
+    many = [ScoredRow(row.id, "", ["o"], "o", sample=s, em=row.em) for row in one for s in range(4)]
     (a,), (b,) = evaluation.lines("set", one), evaluation.lines("set", many)
     assert (a.estimates["em"].low, a.estimates["em"].high) == (b.estimates["em"].low, b.estimates["em"].high)
 
 
 def test_the_macro_average_weighs_sets_alike() -> None:
     sets = {
-        name: evaluation.lines(name, [Row(f"{i}", "", ["o"], "o", em=float(i < right)) for i in range(n)])[-1]
+        name: evaluation.lines(name, [ScoredRow(f"{i}", "", ["o"], "o", em=float(i < right)) for i in range(n)])[-1]
         for name, n, right in (("a", 10, 10), ("b", 90, 0))
     }
     line = evaluation.macro(sets)

@@ -11,7 +11,7 @@ import pytest
 from ssp.base.errors import InputError
 from ssp.data.readers import Question
 from ssp.game import evaluation
-from ssp.game.evaluation import Row, predictions
+from ssp.game.evaluation import ScoredRow, predictions
 
 
 def write(path: Path, *rows: dict[str, Any]) -> Path:
@@ -94,8 +94,8 @@ def test_our_own_rows_score_the_same_again(tmp_path: Path) -> None:
     rows = [
         evaluation.row_of(question, "a1"),
         evaluation.row_of(question, None, sample=1),
-        Row("2", "who ?", ["b1"], None, cause="engine_died"),
-        Row("2", "who ?", ["b1"], "b", sample=1, em=0.0, sub_em=0.0, f1=0.0),
+        ScoredRow("2", "who ?", ["b1"], None, cause="engine_died"),
+        ScoredRow("2", "who ?", ["b1"], "b", sample=1, em=0.0, sub_em=0.0, f1=0.0),
     ]
     evaluation.write_rows(tmp_path / "rows.jsonl", {"s": rows, "t": rows[:1]})
     assert predictions.read([tmp_path / "rows.jsonl"], {}) == {"s": rows, "t": rows[:1]}

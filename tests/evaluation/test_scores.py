@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from ssp.game import evaluation
-from ssp.game.evaluation import Row
+from ssp.game.evaluation import ScoredRow
 from ssp.game.evaluation.rows import found
 from ssp.game.evaluation.summary import majority, pass_at
 
@@ -49,7 +49,8 @@ def test_the_majority_votes_on_normalised_answers_and_the_first_seen_breaks_ties
 def test_eight_predictions_give_pass_mean_and_majority() -> None:
     said = ["b1", "a1", "A1.", "c1", "b1", "b1", "a1", None]
     samples = [
-        Row("q", "?", ["a1"], answer, sample=i, em=float(answer in ("a1", "A1."))) for i, answer in enumerate(said)
+        ScoredRow("q", "?", ["a1"], answer, sample=i, em=float(answer in ("a1", "A1.")))
+        for i, answer in enumerate(said)
     ]
     (line,) = evaluation.lines("set", samples, ks=[1, 2, 4, 8])
     means = {name: estimate.mean for name, estimate in line.estimates.items()}
@@ -61,10 +62,10 @@ def test_eight_predictions_give_pass_mean_and_majority() -> None:
 
 def test_a_question_with_too_few_scored_samples_is_in_no_pass_at_k() -> None:
     samples = [
-        Row("q", "?", ["a1"], "a1", em=1.0),
-        Row("q", "?", ["a1"], None, sample=1, cause="engine_died"),
-        Row("r", "?", ["a1"], "x", em=0.0),
-        Row("r", "?", ["a1"], "x", sample=1, em=0.0),
+        ScoredRow("q", "?", ["a1"], "a1", em=1.0),
+        ScoredRow("q", "?", ["a1"], None, sample=1, cause="engine_died"),
+        ScoredRow("r", "?", ["a1"], "x", em=0.0),
+        ScoredRow("r", "?", ["a1"], "x", sample=1, em=0.0),
     ]
     (line,) = evaluation.lines("set", samples, ks=[1, 2])
     assert line.estimates["pass@1"].mean == 0.5 and line.estimates["pass@2"].mean == 0.0

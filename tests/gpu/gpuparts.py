@@ -217,7 +217,6 @@ def transfer(folder: Path) -> dict[str, Any]:
     import ray
 
     from actors import cluster
-    from ssp.selfplay.transfer.parcel import OBJECT_STORE
     from ssp.selfplay.transfer.publisher import Publisher
 
     weights = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(folder).items()}
@@ -230,7 +229,6 @@ def transfer(folder: Path) -> dict[str, Any]:
         seconds = []
         for _ in range(2):
             outbox = Publisher()
-            outbox.publish_by(OBJECT_STORE, 1)
             began = time.perf_counter()
             parcel, _ = outbox.pack(weights)
             total = ray.get(receiver.take.remote(ray.put(parcel)))
@@ -254,14 +252,13 @@ class Receiver:
 
     def take(self, parcel: Any) -> float:
         """The sum of the first number of each tensor."""
-        from ssp.selfplay.transfer.loader import Inbox
+        from ssp.selfplay.transfer.loader import opened
 
         place = "cuda" if torch.cuda.is_available() else "cpu"
         if parcel is None:
             torch.zeros(1, device=place)
             return 0.0
-        opened = Inbox("solver", 1).open(0, parcel)
-        own = {name: torch.as_tensor(value).to(place, copy=True) for name, value in opened.items()}
+        own = {name: torch.as_tensor(value).to(place, copy=True) for name, value in opened(parcel).items()}
         return sum(float(tensor.reshape(-1)[0]) for tensor in own.values())
 
 

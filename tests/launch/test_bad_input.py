@@ -76,6 +76,7 @@ WHOLE = {
     "rollbacks": 0,
     "good": {},
     "league": {},
+    "credit": {},
 }
 RECORD = {"protocol": "mini", "protocol_version": 1, "version": 1, "run_step": 1, "step": 0}
 """What its checkpoints say of themselves."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from launch import doctor
-from launch.nodes import raynode
 from launch.shown import checks
 from ssp.base.errors import InputError
 from ssp.config.schema import Config
@@ -73,7 +70,7 @@ def test_the_table_and_the_memory_of_the_hosts(monkeypatch, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "Memory of the hosts, estimated" in text and re.search(r"learner-solver x1 +\d+", text)
     rows = ("python", "packages", "GPUs", "memory", "/dev/shm", "disk at", "data", "models")
-    assert all(f"\n {row}" in text for row in (*rows, "stale processes", "stale sessions"))
+    assert all(f"\n {row}" in text for row in rows)
     monkeypatch.setattr(checks.metadata, "requires", lambda name: ["no-such-package"])
     assert doctor.main(["--config", "quickstart"]) == 1
 
@@ -125,21 +122,3 @@ def test_shared_memory_against_what_the_config_publishes(monkeypatch):
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=64_000_000))
     check = checks.shared_memory(cfg)
     assert check.status == "warn" and "0.5 GB wanted" in check.found and "--shm-size" in check.next_step
-
-
-@pytest.mark.covers("U9")
-def test_what_dead_runs_have_left(monkeypatch, tmp_path):
-    """A process whose launcher is gone, and the folder of its session. Nothing is touched."""
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    mark = f"{2**22 + 1}-1"
-    (raynode.root() / mark).mkdir(parents=True)
-    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(99)"]
-    with subprocess.Popen(sleep, env={raynode.MARK: mark}, stdout=subprocess.PIPE) as orphan:
-        try:
-            orphan.stdout.readline()  # Linux shows a process's environment only once its program has begun.
-            processes, sessions = checks.leftovers()
-            assert processes.status == "warn" and str(orphan.pid) in processes.found
-            assert orphan.poll() is None
-        finally:
-            orphan.kill()
-    assert sessions.status == "warn" and str(raynode.root() / mark) in sessions.found

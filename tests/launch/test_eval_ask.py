@@ -199,7 +199,6 @@ def test_graded_answers_have_a_mean_score_with_its_interval(
         (["stepz=3"], "steps"),
         (["data.eval=[]", "eval.every=0"], "needs an evaluation set"),
         (["--corpus", "none"], "--corpus is of --data"),
-        (["--method", "magic"], "iter-retgen"),
         (["--samples", "4"], "greedy samples"),
         (["--samples", "4", "--k", "8"], "--k goes up to"),
         (["--samples", "0"], "from 1 to"),
@@ -250,7 +249,7 @@ def test_ask_prints_what_the_training_rollout_logs(
     printed = capsys.readouterr().out
     player = Player(cfg, SOLVER, scripted, corpora.search(cfg, ["world:heldout"]), tmp_path)
     task = Task("t", "g", SOLVER, 0, 5, {"question": question}, "world:heldout")
-    ((episode,), _) = player.play([task], PlayOrder(0.0, ""), 0, Parcel("object_store", 0, 0, payload={}))
+    ((episode,), _) = player.play([task], PlayOrder(0.0, ""), 0, Parcel({}))
     tokens, protocol = words.build(), protocols.get("mini")
     pieces = [
         transcript.piece(protocol, SOLVER, kind, tokens.decode(episode.log.ids[start:end])).plain

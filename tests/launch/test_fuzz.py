@@ -32,12 +32,11 @@ from ssp.learning.warmup import rag, traces
 from ssp.record import episodes
 from ssp.record.ledger import Ledger
 from ssp.record.manifest import read_record, read_state
-from ssp.record.runfolder import RunFolder
 from ssp.search.index import store
-from ssp.selfplay.curriculum import yardstick
 from ssp.selfplay.questions import files as bank
 from ssp.selfplay.settings import load
 from ssp.telemetry import runlog, timeline
+from ssp.views.board import parts
 
 QUESTION = '{"id": "a", "question": "who ?", "golden_answers": ["b"], "metadata": {"hops": 2}}\n'
 DOCUMENT = '{"id": "1", "contents": "\\"Title\\"\\ntext of it"}\n'
@@ -86,7 +85,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], object]]] = {
     "state": ("state.json", STATE, lambda path: read_state(path, path.parent)),
     "metrics": ("metrics.jsonl", METRIC, runlog.read_metrics),
     "timeline": ("timeline.json", '[\n{"ph": "X"},\n', lambda path: timeline.Timeline(path).close()),
-    "yardstick": ("yardstick.json", '{"rounds": []}', lambda path: yardstick.read_told(RunFolder(path.parent))),
+    "yardstick": ("yardstick.json", '{"rounds": []}', parts.yardstick),
     "traces": ("traces.jsonl", TRACE, traces.read),
     "predictions": ("q.jsonl", '{"id": "a", "question": "who ?", "answer": "b", "prediction": "c"}\n', lambda path: predictions.read([path], {})),
     "bank": ("bank.parquet", "PAR1", bank.read_bank),

@@ -35,7 +35,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "ssp-qwen2.5-7b": SSP | {"protocol": "qwen2p5"}, "ssp-qwen3-8b": SSP | {"protocol": "ssp"},
     "ssp-llama3.1-8b": SSP | {"protocol": "llama3p1"},
 }  # fmt: skip
-"""Recipe → what its system has in code; tests/docs/test_recipe_values.py compares what stands in scripts and yaml files."""
+"""Recipe → what its system has in code; tests/extras/migration/test_recipe_values.py compares what stands in scripts and yaml files."""
 
 KEPT = "algorithm loss kl aggregate clip_low clip_high clip_dual gamma lam entropy_coef search".split()
 """What makes a role's learning the recipe's."""

@@ -39,10 +39,3 @@ def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:
 def test_players_share_a_batch(role: str, each: int) -> None:
     """And a solver the 384 questions of an evaluation, of which it plays at most two training shares at once."""
     assert episodes(load("quickstart", ["placement.proposers=3", "placement.solvers=3"]), role) == each
-
-
-def test_weights_that_are_sent_are_held_by_who_receives_them() -> None:
-    """Others are mapped, and counted once a node."""
-    for kind, held in (("object_store", 0), ("broadcast", 4 * 134_336)):
-        player = processes(load("quickstart", [f"transfer.kind={kind}"]))[0]
-        assert sum(need.bytes for need in player.needs if need.what == "weights that arrive") == held

@@ -11,7 +11,7 @@ from fakes import FakeLearner, Stage, config
 
 from ssp.base.episode import SOLVER
 from ssp.engines import ScriptedEngine
-from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel
+from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.workers import build
 from tests import local
 
@@ -24,7 +24,7 @@ class Anchored(FakeLearner):
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
         self._maybe_die("anchor_weights")
-        return Parcel(OBJECT_STORE, -1, 4, {"w": np.array([-1.0 - self.updates], np.float32)}), {}
+        return Parcel({"w": np.array([-1.0 - self.updates], np.float32)}), {}
 
 
 class Told(ScriptedEngine):

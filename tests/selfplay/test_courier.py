@@ -19,7 +19,7 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.records import Published
-from ssp.selfplay.transfer.parcel import Parcel, Place
+from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.versions import WeightStore
 
 
@@ -50,133 +50,64 @@ def test_a_payload_that_is_lost_voids_the_block_which_is_played_again_with_the_s
 
 
 class Member:
-    """A player of a broadcast; `fails`: methods that do."""
+    """A player in flight; `fails`: once."""
 
     def __init__(self, fails: str = "") -> None:
         self.got: list[int] = []
-        self.fails, self.host = fails, "127.0.0.1"
-        self.called: list[str] = []
+        self.fails = fails
 
-    def place(self) -> Place:
-        return Place(self.host)
-
-    def join(self, *args: Any) -> None:
-        self.joined = args
-        self._maybe("join")
-
-    def receive(self, version: int, parcel: Parcel) -> dict[str, float]:
-        self._maybe("receive")
+    def refresh(self, version: int, parcel: Parcel) -> dict[str, float]:
+        if self.fails:
+            cause, self.fails = self.fails, ""
+            raise Fault(cause)
         self.got.append(version)
         return {"sync_transfer": 0.5}
 
-    def leave(self) -> None:
-        self._maybe("leave")
 
-    def _maybe(self, method: str) -> None:
-        self.called.append(method)
-        if self.fails == method:
-            self.fails = ""
-            raise Fault("solver_died" if method != "join" else "broadcast_failed")
-
-
-class Sender(FakeLearner):
-    """A learner that sends to nobody; `breaks`: once, in the middle."""
-
-    breaks = ""
-
-    def listen(self, host: str) -> int:
-        return 1
-
-    def join(self, *args: Any) -> None:
-        """There is no group."""
-
-    def send(self, serial: int) -> float:
-        if self.breaks:
-            cause, self.breaks = self.breaks, ""
-            raise Fault(cause)
-        return 0.1
-
-
-def table(tmp_path: Path, members: list[Member], **played: list[Member]) -> SimpleNamespace:
-    """Players of the solver, and of roles that share its policy."""
-    cfg = config(transfer__kind="broadcast", **{f"{role}__policy": "shared" for role in ROLES if played})
+def table(tmp_path: Path, members: list[Member], proposers: list[Member], in_flight: bool) -> SimpleNamespace:
+    """A store between a learner whose policy both roles share, and its players."""
+    changes = {f"{role}__policy": "shared" for role in ROLES}
+    cfg = config((1, 1), schedule__in_flight=in_flight, **changes)
     said: list[str] = []
-    learner, book = Sender(cfg, SOLVER, tmp_path), Ledger(tmp_path / "ledger.db")
-    everyone = {**played, SOLVER: members}
+    learner, book = FakeLearner(cfg, SOLVER, tmp_path), Ledger(tmp_path / "ledger.db")
     crews = {
         role: LocalCrew(Players, role, lambda i, mine=mine: mine[i], len(mine))  # type: ignore[misc]
-        for role, mine in everyone.items()
+        for role, mine in ((PROPOSER, proposers), (SOLVER, members))
     }
     taught = FaultyCrew(LocalCrew(Learners, "learner", lambda i: learner))
     cast = Cast(crews, taught, {SOLVER: taught}, LocalCrew(LedgerWriter, "l", lambda i: book))
     store = WeightStore(cfg, cast, said.append)
-    asyncio.run(store.prepare(SOLVER))
 
     def publish() -> Published:
         learner.updates += 1
         parcel, figures = learner.weights()
         return asyncio.run(store.publish(SOLVER, parcel, 1, learner.updates, int(figures["serial"])))
 
-    return SimpleNamespace(publish=publish, said=said, learner=learner, store=store, taught=taught, book=book)
+    return SimpleNamespace(publish=publish, said=said, store=store, taught=taught, book=book)
 
 
-def test_one_broadcast_of_a_shared_policy_reaches_the_players_of_both_roles(tmp_path: Path) -> None:
-    solvers, proposers = [Member(), Member()], [Member(), Member()]
-    made = table(tmp_path, solvers, proposer=proposers)
+def test_one_publication_of_a_shared_policy_has_a_version_of_each_role(tmp_path: Path) -> None:
+    solvers, proposers = [Member(), Member()], [Member(), Member("proposer_died")]
+    made = table(tmp_path, solvers, proposers, in_flight=True)
     made.book.next_version(PROPOSER, 0, 0)  # versions count for each role
     made.publish()
     made.publish()
     assert [member.got for member in solvers] == [[1, 2]] * 2
-    assert [member.got for member in proposers] == [[2, 3]] * 2
+    assert [member.got for member in proposers] == [[2, 3], [3]]
+    assert made.said == ["proposer-1 missed proposer version 2: proposer_died"]
     assert made.store.latest(PROPOSER).weights is made.store.latest(SOLVER).weights
-    assert made.taught.counts["join"] == 1 and made.taught.counts["send"] == 2
-    assert made.said == ["proposer and solver weights travel by broadcast (transfer.kind)"]
     assert made.store.figures(SOLVER) == {"time/sync_transfer": 0.5}
 
 
-@pytest.mark.parametrize("fails", ["join", "receive"])
-def test_a_member_that_fails_is_said_and_the_version_is_fetched_then_the_group_is_formed_anew(
-    tmp_path: Path, fails: str
-) -> None:
-    members = [Member(), Member(fails)]
-    made = table(tmp_path, members)
-    published = made.publish()
-    assert published.weights.kind == "object_store" and np.array_equal(published.weights.payload["w"], [1.0])
-    assert any("version 1" in text and "fetched from the learner" in text for text in made.said)
-    assert all(member.called[-1] == "leave" for member in members)
-    assert made.publish().weights.kind == "broadcast" and [m.got[-1] for m in members] == [2, 2]
-    assert [member.called.count("join") for member in members] == [2, 2]
-
-
-def test_a_player_that_came_back_elsewhere_joins_from_there(tmp_path: Path) -> None:
-    members = [Member(), Member("receive")]
-    made = table(tmp_path, members)
-    made.publish()
-    members[1].host = "10.0.0.2"
-    assert made.publish().weights.kind == "broadcast"
-    assert [member.joined[-1] for member in members] == ["127.0.0.1", "10.0.0.2"]
-
-
-def test_a_send_that_breaks_is_no_lost_learner_and_a_dead_learner_is(tmp_path: Path) -> None:
-    made = table(tmp_path, [Member()])
-    made.learner.breaks = "broadcast_failed"
-    assert made.publish().weights.kind == "object_store"
-    made.learner.breaks = "learner_died"
-    with pytest.raises(LearnerLost, match="learner_died"):
-        made.publish()
-
-
-def test_a_missed_version_is_fetched_as_long_as_it_may_be_played(tmp_path: Path) -> None:
-    made = table(tmp_path, [Member()])
+def test_a_lost_version_is_fetched_as_long_as_its_learner_has_it(tmp_path: Path) -> None:
+    made = table(tmp_path, [Member()], [Member()], in_flight=False)
     first, second = made.publish(), made.publish()
 
     def mend(lost: Published) -> Published:
-        return asyncio.run(made.store.mend(SOLVER, lost, "weights_missed"))
+        return asyncio.run(made.store.mend(SOLVER, lost, "payload_lost"))
 
-    assert np.array_equal(mend(first).weights.payload["w"], [1.0]) and made.store.latest(SOLVER) is second
     mended = mend(second)
     assert np.array_equal(mended.weights.payload["w"], [2.0]) and made.store.latest(SOLVER) is mended
-    assert mend(second) is mended and len(made.said) == 3  # the choice, and one call a version
-    made.publish()
+    assert mend(second) is mended and len(made.said) == 1  # one call a version
     with pytest.raises(LearnerLost, match="weights_gone"):
         mend(first)

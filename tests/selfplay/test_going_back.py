@@ -18,7 +18,7 @@ from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record import manifest
 from ssp.record.runfolder import RunFolder, locate
-from ssp.selfplay.checkpoint import check_resumable, go_back
+from ssp.selfplay.checkpoint import check_resumable, go_back, read
 from ssp.selfplay.workers import build
 
 KEEP = {"save__keep": 3, "steps": 4}
@@ -93,6 +93,42 @@ def test_the_step_of_state_json_is_compared_before_it_is_believed(
 def test_a_state_names_folders_of_its_own_run(run: RunFolder, folder: str) -> None:
     edit(run.state, lambda state: state["folders"].update(solver=folder), seal=True)
     assert "folders of its own run" in refused(run)
+
+
+def before_credit(run: RunFolder, algorithms: dict[str, Any]) -> dict[str, Any]:
+    """Let the run's checkpoints be as they were while estimators were the learners'; what state.json said of credit."""
+    state = run.read_state()
+    assert state is not None
+    states = [one for one in (state, state["good"]) if one]
+    edit(run.state, lambda body: [one.pop("credit", None) for one in (body, body["good"])], seal=True)
+    for role, remembered in algorithms.items():
+        told = {role: {"name": "x", "state": remembered}}
+        for folder in {one["folders"][role] for one in states}:
+            edit(run.path / folder / "ssp.json", lambda body, told=told: body.update(algorithm=told))
+    return dict(state["credit"])
+
+
+@pytest.mark.parametrize("algorithm", ["rae", "reinforce_running"])
+def test_a_running_baseline_of_an_older_checkpoint_goes_on_or_the_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setattr(build, "check_protocol", lambda *args: None)
+    cfg = config(**KEEP, solver__algorithm=algorithm, health__on_collapse="rollback")
+    stage = Stage(cfg, tmp_path / "q-001").played()
+    run = stage.folder
+    credit = before_credit(run, {})
+    assert credit["solver"] and any(credit["solver"].values())
+    with pytest.raises(
+        InputError, match=f"{algorithm} of solver remembers.*state.json: no credit of solver at step.*Next: "
+    ):
+        check_resumable(run, cfg, stage.targets())
+    edit(run.state, lambda state: state.update(credit={"solver": {"other": 1.0}}), seal=True)
+    with pytest.raises(InputError, match=f"{algorithm} of solver remembers"):
+        check_resumable(run, cfg, stage.targets())
+    before_credit(run, {role: credit.get(role, {}) for role in ("proposer", "solver")})
+    check_resumable(run, cfg, stage.targets())
+    state = read(run)
+    assert state is not None and state.credit == credit and state.good.get("credit", credit) == credit
 
 
 def test_a_damaged_newest_checkpoint_names_those_that_are_whole(run: RunFolder) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fakes
@@ -22,7 +21,6 @@ from ssp.selfplay.crews import turns
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Learners, Players
 from ssp.selfplay.workers import build
-from ssp.selfplay.workers.player import Player
 
 SHARED = {"proposer__policy": "shared", "solver__policy": "shared"}
 COLOCATE = {"placement__layout": "colocate", "placement__engine_gpus": 0.5, "placement__learner_gpus": 0.5}
@@ -45,18 +43,6 @@ def test_who_shares_gpus() -> None:
     frozen = config(**COLOCATE, proposer__policy="frozen")  # its learner holds weights on a CPU
     assert shared_gpus(frozen) == (SharedGpus((SOLVER,), (SOLVER,), (SOLVER,)),)
     assert takes_turns(frozen) and takes_turns(frozen, SOLVER) and not takes_turns(frozen, PROPOSER)
-
-
-def test_an_engine_with_turns_takes_weights_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class OnDevice(ScriptedEngine):
-        def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None: ...
-
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid="gpu-7"))
-    place: dict[str, Any] = {"placement__engine_gpus": 1.0}
-    for changes, gpu in ((place, "gpu-7"), (COLOCATE, "")):
-        player = Player(config(**changes), SOLVER, fakes.MODEL, fakes.search(), tmp_path, OnDevice(fakes.script))
-        assert player.place().gpu == gpu
 
 
 # whole games

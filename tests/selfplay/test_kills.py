@@ -29,7 +29,6 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.records import PlayReport
 from ssp.selfplay.report import Report
 from ssp.selfplay.targets import Targets
-from ssp.selfplay.transfer.parcel import Place, here
 from tests import local
 
 
@@ -111,9 +110,6 @@ class Player:
                 episode.void(Fault("retriever_down"))
                 episode.final = None
         return made, PlayReport([Brief.of(e, "", row) for row, e in enumerate(made)], {"busy": 0.0})
-
-    def place(self) -> Place:
-        return here("127.0.0.1")
 
 
 class Judge:

@@ -29,7 +29,6 @@ from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.settled import Round
 from ssp.selfplay.training import Trainer
-from ssp.selfplay.transfer.parcel import here
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
@@ -46,7 +45,7 @@ class School:
         self.cfg, self.folder = cfg, RunFolder(path)
         self.folder.checkpoints.mkdir(parents=True)
         self.ledger = HomeLedger(path / "ledger.db")
-        player = LocalCrew(Players, "player", lambda i: SimpleNamespace(place=lambda: here("127.0.0.1")))
+        player = LocalCrew(Players, "player", lambda i: SimpleNamespace())
         self.learners = {
             role: FaultyCrew(LocalCrew(Learners, role, lambda i, role=role: FakeLearner(cfg, role, path)))  # type: ignore[misc]
             for role in ROLES

@@ -41,7 +41,7 @@ def test_a_simulated_learner_is_asked_what_a_learner_is() -> None:
 def test_what_a_call_is_allowed_stands_at_its_method() -> None:
     known = calls(Learners)
     assert known["update"] == Call("update", payload=True, computes=True, work="learn")
-    assert known["save"] == calls(Taught)["save"] and known["place"] == Call("place", first=True)
+    assert known["save"] == calls(Taught)["save"]
     assert all(one.repeats for one in calls(LedgerWriter).values())
     with pytest.raises(TypeError, match="twice"):
         call(twice=True)(Learners.save)

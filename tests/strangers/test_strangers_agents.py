@@ -386,7 +386,6 @@ def run_of(folder: Path, key: str, value: str) -> Path:
 LOOKS = [
     ["ask", "vene nation ?", "--policy", "run", "--trust-code"],
     ["eval", "--policy", "run", "--data", "world:heldout", "--per-hop", "1", "--trust-code"],
-    ["serve", "--policy", "run", "--stdio", "--trust-code"],
 ]
 
 

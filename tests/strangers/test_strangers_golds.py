@@ -132,7 +132,7 @@ SINGLE = [
     *("|x|", "||v||", "2|x-1|", "P(A|B)", "\\{x | x > 0\\}", "x^2", "5*3", "\\Delta", "\\boxed{4}"),
     *("[sic]", "[[Talvik]]", "AC/DC", "Talvik; or, Virtue", "Talvik, Norrmark", "Yes (What?)", "Who? Weekly", "C#"),
     *("('Til Tuesday)", '("Heroes")', '"Weird Al" Vask', "What's Up, Doc?", "A.I.", "St. Talvik", "a <b> c", "3.5"),
-    *("$5", "Se7en", "東京", "Ψ", "1,000", "(Not So) Oru", "Oru?"),
+    *("$5", "Se7en", "東京", "Ψ", "1,000", "塔尔·维克", "Oru: Bek", "12:30", "(Not So) Oru", "Oru?"),
 ]
 """Texts that are one answer."""
 
@@ -159,6 +159,7 @@ UNCLEAR = [
 """Texts that may be several answers, or patterns of them, without a form that says which: also in a list."""
 
 ALONE = ["[4, 5]", "[Talvik, Belu]", "{Talvik,Belu}", "array(['Talvik'], dtype=object)", "Talvik\nBelu", "Talvik\tBelu"]
+ALONE += ["塔尔维克；贝卢", "塔尔维克、贝卢", "Talvik ｜ Belu", "Talvik::Belu", "Talvik :: Belu"]
 """Texts that may be several answers, but in a list are one."""
 
 

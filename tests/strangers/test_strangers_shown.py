@@ -5,17 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch import ask, compare, migrate
-from launch import eval as evaluate
-from launch.main import main
+from launch import ask, compare
 from ssp.base.episode import SOLVER, Episode
-from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.config.schema import Config, EvalSet
 from ssp.game.world import World
@@ -101,13 +97,6 @@ GIVEN = ["game.questions=dataset", "data.corpus=wiki.jsonl"]
         ("quickstart", [*GIVEN, "data.questions=train.jsonl", MINE % "./train.jsonl"], "accuracy on mine"),
         ("quickstart", [*GIVEN, "data.questions=train.jsonl", MINE % "test.jsonl"], "held-out accuracy"),
         ("quickstart", ["data.corpus=wiki.jsonl", "data.targets=t.jsonl", MINE % "t.jsonl"], "accuracy on mine"),
-        ("english", [], "held-out accuracy"),
-        ("english", ["game.questions=dataset", "data.questions=world:english"], "held-out accuracy"),
-        (
-            "english",
-            ["data.eval=[{name: known, file: world:english-train, corpus: world:english}]"],
-            "accuracy on known",
-        ),
         ("quickstart", ["data.eval=[]", "eval.every=0"], "accuracy"),
     ],
 )
@@ -220,37 +209,3 @@ def test_the_example_of_the_page_has_the_worlds_own_answers() -> None:
     page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     given = [json.loads(line) for line in page.splitlines() if line.startswith('{"question"')]
     assert len(given) == 2 and [HELDOUT.answer(row["question"]) for row in given] == [row["answer"] for row in given]
-
-
-EVALUATES = """export BASE_MODEL={model}
-python3 -m verl.trainer.main_ppo data.train_files=$DATA_DIR/train.parquet data.val_files={data} \\
-    data.max_start_length=2048 actor_rollout_ref.model.path=$BASE_MODEL +trainer.val_only={only} \\
-    max_turns=4 retriever.url="http://127.0.0.1:1/retrieve" 2>&1 | tee $LOG
-"""
-
-
-@pytest.mark.parametrize("only", ["true", "True"])
-def test_a_script_that_only_evaluates_becomes_no_training(tmp_path: Path, only: str) -> None:
-    run, out = tmp_path / "evaluate.sh", tmp_path / "mine.yaml"
-    run.write_text(EVALUATES.format(model=tmp_path / "none", data=tmp_path / "nq.jsonl", only=only))
-    with pytest.raises(InputError) as refused:
-        migrate.main([str(run), "--out", str(out)])
-    assert not out.exists() and refused.value.found == "trainer.val_only=true"
-    line = re.search("`(.*)`", refused.value.next_step)
-    assert line is not None
-    words = shlex.split(line[1])
-    assert words[:2] == ["ssp", "eval"] and str(tmp_path / "nq.jsonl") in words
-    assert {f"solver.model={tmp_path}/none", "solver.limits.searches=4"} <= set(words)
-    with pytest.raises(InputError, match="nq.jsonl"):  # the line is understood: what lacks is the data of this example
-        evaluate.main(words[2:])
-
-
-def test_a_value_that_a_script_does_not_have_is_no_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "train.sh"
-    run.write_text(EVALUATES.format(model="m", data="$VAL", only="false"))
-    assert main(["migrate", str(run)]) == 0
-    printed = capsys.readouterr().out
-    absent = len(re.findall(r"=\?  ->", printed))
-    set_here, reasons, untold, unknown = map(int, re.findall(r"\d+(?= (?:set|with|unknown))", printed.splitlines()[-1]))
-    assert absent == untold == 2
-    assert set_here + reasons + untold + unknown == int(printed.splitlines()[-1].split()[0])

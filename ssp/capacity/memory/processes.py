@@ -108,8 +108,6 @@ def _players(
     found = engine.engine(model, block, at_once, gpu if gpus else 0, adapters)
     vllm = block.engine.kind == "vllm"  # whose context is among its own needs
     needs = [*base("vllm" if vllm else "policy", gpus)[: 1 if vllm else 2], *found.needs]
-    if block.engine.kind == "torch" and cfg.transfer.kind == "broadcast":
-        needs.append(Need("weights that arrive", model.parameters * learner.FLOAT32, turn=True))
     count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
     return Process(
         name, count, place.cpus, tuple(needs), gpus, spread, found.short, threads.player(cfg, role)
@@ -175,30 +173,18 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
 
 def published(cfg: Config) -> int:
     """Bytes of weights that wait for players, as float32: of each role that learns, as many
-    versions as may still be played and one; 0 where each version goes from GPU to GPU. Players on a
-    shared base get adapters, by the host."""
-    place, kind = cfg.placement, cfg.transfer.kind
-    shared = place.layout == "shared-base"
-    gpus = (
-        kind == "auto"
-        and place.engine_gpus
-        and place.learner_gpus
-        and not shared
-        and not crews.takes_turns(cfg)
-    )
-    # the embedded one takes arrays
-    gpus = gpus and all(cfg.block(role).engine.kind == "vllm" for role in cfg.roles)
-    if kind == "broadcast" or gpus:
-        return 0
+    versions as may still be played and one. Players on a shared base get adapters."""
     total = 0
     for name, roles in crews.learners(cfg).items():
         block = cfg.block(name)
-        # which publishes one number
-        if block.policy != "frozen" and block.learner.kind != "simulated":
-            model = find(block.model)
-            versions = 2 + max(crews.bound(cfg, role) for role in roles)
-            numbers = learner.trainable(model, block.learner) if shared else model.parameters
-            total += versions * numbers * learner.FLOAT32
+        if block.policy == "frozen" or block.learner.kind == "simulated":
+            continue  # which publishes one number
+        versions = 2 + max(crews.bound(cfg, role) for role in roles)
+        model = find(block.model)
+        numbers = model.parameters
+        if cfg.placement.layout == "shared-base":
+            numbers = learner.trainable(model, block.learner)
+        total += versions * numbers * learner.FLOAT32
     return total
 
 

@@ -38,12 +38,11 @@ from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import Item, Targets
-from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Place
+from ssp.selfplay.transfer.parcel import Parcel
 
 WARM = 1
 """Rounds that are left out at both ends, beside those in flight."""
 _Block = list[int]  # what stands for a payload: model tokens of each episode
-_HERE = Place("127.0.0.1")
 
 
 @dataclass
@@ -80,7 +79,6 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     cfg.save.every = cfg.steps + 1
     cfg.void.limit = 1.0
     cfg.health.on_collapse = "warn"
-    cfg.transfer.kind = "object_store"
     cfg.placement.layout, cfg.placement.engine_gpus = (
         ("shared-base", 0.5) if split.shared else ("separate", 1.0)
     )
@@ -227,9 +225,6 @@ class _Player(Players):  # `sleep` and `wake` do nothing
         self._engine.version = max(version, self._engine.version)
         return {}
 
-    async def place(self) -> Place:
-        return _HERE
-
     async def _episode(self, task: Task) -> Brief:
         cost = self._cost
         lengths = _turns(cost.tokens, cost.sigma, task.seed, cost.searches, cost.cap)
@@ -316,10 +311,7 @@ class _Learner(Learners):
 
     async def weights(self) -> tuple[Parcel, dict[str, float]]:
         self._serial += 1
-        return Parcel(OBJECT_STORE, self._serial, 0), {"serial": float(self._serial)}
-
-    async def place(self) -> Place:
-        return _HERE
+        return Parcel(), {"serial": float(self._serial)}
 
     async def save(self, folder: str, meta: dict[str, Any]) -> None:
         Path(folder).mkdir(parents=True)

@@ -115,10 +115,6 @@ class VllmEngine(LiveEngine):
             raise InputError(rule, found.get(name, "missing"), "publish weights of this model")
         self._thread.ask(lambda: self._load(weights, version, keep))
 
-    def load_device(self, tensors: dict[str, Any], version: int, keep: bool = False) -> None:
-        """`load` from torch tensors on this engine's GPU. Never run on a GPU yet."""
-        self.load(tensors, version, keep)
-
     def adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
         """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds),
         and forget its slots."""

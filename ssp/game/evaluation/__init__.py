@@ -2,15 +2,24 @@
 leaves the estimate and is counted (law 2), draws depend on seed, set, question and sample (law 7),
 and episodes come from the caller's rollout, the same one as in training (law 8)."""
 
-from ssp.game.evaluation.rows import Kept, Play, Row, make_tasks, mark, row_of, select, write_rows
-from ssp.game.evaluation.summary import COUNTS, Line, lines, macro, metrics, summarise
+from ssp.game.evaluation.rows import (
+    Kept,
+    Play,
+    ScoredRow,
+    make_tasks,
+    mark,
+    row_of,
+    select,
+    write_rows,
+)
+from ssp.game.evaluation.summary import COUNTS, TableLine, lines, macro, metrics, summarise
 
 __all__ = [
     "COUNTS",
     "Kept",
-    "Line",
+    "TableLine",
     "Play",
-    "Row",
+    "ScoredRow",
     "lines",
     "macro",
     "make_tasks",

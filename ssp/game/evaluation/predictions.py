@@ -11,7 +11,7 @@ from ssp.base.errors import InputError, hold
 from ssp.data import rows as data
 from ssp.data.golds import answers
 from ssp.data.readers import Question
-from ssp.game.evaluation.rows import Row, row_of
+from ssp.game.evaluation.rows import ScoredRow, row_of
 
 _SUFFIXES = (".jsonl", ".parquet", *data.PACKED)
 _FIELDS = ("prediction", "pred")
@@ -26,7 +26,7 @@ def stem(path: str | Path) -> str:
 
 def read(
     paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]]
-) -> dict[str, list[Row]]:
+) -> dict[str, list[ScoredRow]]:
     """Set name → its rows. A path is a file, or a folder of them; a set is named by its file's
     stem. `questions`, by set name, when the files have none of their own: of one file and one set
     the names may differ. InputError for rows that are no predictions, twice the same, too few, or
@@ -63,10 +63,10 @@ def read(
     return {name: _matched(files[name], asked) for name, asked in questions.items()}
 
 
-def _own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
+def _own(files: Mapping[str, Path]) -> dict[str, list[ScoredRow]]:
     """Rows that bring their gold answers; those that name no `set` belong to their file's."""
     seen: dict[str, str] = {}
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[ScoredRow]] = {}
     for stem, path in files.items():
         before = len(seen)
         for row in data.rows(path):
@@ -93,14 +93,14 @@ def _own(files: Mapping[str, Path]) -> dict[str, list[Row]]:
     return found
 
 
-def _matched(path: Path, questions: Sequence[Question]) -> list[Row]:
+def _matched(path: Path, questions: Sequence[Question]) -> list[ScoredRow]:
     """Rows by id: the question's, or the one it has within its source and split."""
     known = {question.id: question for question in questions}
     for question in questions:
         scope = "".join(f"{part}/" for part in (question.source, question.split) if part)
         known.setdefault(question.id.removeprefix(scope), question)
     seen: dict[str, str] = {}
-    found: dict[str, list[Row]] = {question.id: [] for question in questions}
+    found: dict[str, list[ScoredRow]] = {question.id: [] for question in questions}
     for row in data.rows(path):
         if "id" not in row.fields:
             step = (
@@ -123,7 +123,7 @@ def _matched(path: Path, questions: Sequence[Question]) -> list[Row]:
     return [one for rows in found.values() for one in rows]
 
 
-def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) -> Row:
+def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) -> ScoredRow:
     output = row.fields.get("output")
     place = (
         row.inside("output")

@@ -23,7 +23,7 @@ from ssp.game.rewards import match
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoredRow:
     """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the
     episode. `judge` is the judge's word where one was asked, `score` its score where it gives one
     (`judge.format=score`), `judge_failure` why it gave none, `rubric` the question's own. `recall`:
@@ -65,11 +65,15 @@ class Row:
         return max(len(answer.split()), count(answer))
 
 
-def row_of(question: Question, prediction: str | None, sample: int = 0, cause: str = "") -> Row:
+def row_of(
+    question: Question, prediction: str | None, sample: int = 0, cause: str = ""
+) -> ScoredRow:
     """The row of a bare prediction; None: nothing was handed in, which is wrong. A fault of ours
     (`cause`) has no score."""
     answer, golds = prediction or "", question.answers
-    row = Row(question.id, question.question, list(golds), prediction, sample, question.hops, cause)
+    row = ScoredRow(
+        question.id, question.question, list(golds), prediction, sample, question.hops, cause
+    )
     row = replace(row, rubric=question.rubric)
     if cause:
         return row
@@ -77,7 +81,7 @@ def row_of(question: Question, prediction: str | None, sample: int = 0, cause: s
     return replace(row, em=em, sub_em=sub_em, f1=match.token_f1(answer, golds))
 
 
-def played_row(question: Question, sample: int, episode: Episode) -> Row:
+def played_row(question: Question, sample: int, episode: Episode) -> ScoredRow:
     """The row of a played episode."""
     void = episode.outcome is Outcome.VOID
     row = row_of(question, None if void else episode.final, sample, episode.cause if void else "")
@@ -99,7 +103,7 @@ def found(texts: Iterable[str], golds: Sequence[str]) -> bool:
     return any(says(text, gold) for text in texts for gold in golds)
 
 
-def write_rows(path: Path | str, sets: Mapping[str, Iterable[Row]]) -> None:
+def write_rows(path: Path | str, sets: Mapping[str, Iterable[ScoredRow]]) -> None:
     """One JSON object a row, set after set, with the set's name as `set`; the file is never
     half."""
     rows = ({"set": name, **asdict(row)} for name, them in sets.items() for row in them)
@@ -173,7 +177,7 @@ class Kept:
 
     def __init__(self, out: Path | None, mark: str) -> None:
         self.path = None if out is None else out.with_name(f"{out.name}.part")
-        self.rows: dict[Key, Row] = {}
+        self.rows: dict[Key, ScoredRow] = {}
         self._mark = mark
         if self.path is not None:
             self._take_up(self.path)
@@ -186,7 +190,7 @@ class Kept:
         play: Play,
         batch: int,
         moved: Callable[[int], object] = lambda done: None,
-    ) -> list[Row]:
+    ) -> list[ScoredRow]:
         """Every row of the set `name`: those that are kept, and the others as they are played, at
         most `batch` at once. `tasks`: of each question the same number, side by side, its samples.
         `moved` hears how many rows are there. InvariantError unless each task comes back as one
@@ -237,7 +241,7 @@ class Kept:
                     f"{path} is of others",
                     f"remove it, or {step}",
                 )
-                name, row = found.pop("set"), Row(**found)
+                name, row = found.pop("set"), ScoredRow(**found)
                 if row.scored:
                     self.rows[name, row.id, row.sample] = row
             if len(kept) < len(lines):

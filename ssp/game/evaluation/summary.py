@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ssp.base.intervals import Estimate, of_numbers, of_shares, together
 from ssp.base.text import normalise
-from ssp.game.evaluation.rows import Row
+from ssp.game.evaluation.rows import ScoredRow
 from ssp.game.judge import same
 
 METRICS = ("em", "sub_em", "f1", "judge", "score", "recall", "searches", "turns", "words")
@@ -18,7 +18,7 @@ COUNTS = ("searches", "turns", "words")
 
 
 @dataclass(frozen=True)
-class Scored:
+class Answered:
     """What a periodic summary needs of a row; `correct` is None when the episode is void."""
 
     hops: int
@@ -26,7 +26,7 @@ class Scored:
     searches: int
 
 
-def summarise(rows: Sequence[Scored]) -> dict[str, float]:
+def summarise(rows: Sequence[Answered]) -> dict[str, float]:
     """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out. `accuracy`,
     `stderr` and `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops,
     when all three are there; `searches`: mean a question. Without a scored row an estimate is
@@ -58,7 +58,7 @@ def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One line of the table: a set, its questions of one hop count, or the macro average over sets.
     `rows` counts samples, `void` and `failures` those that a fault or the judge left without a
     score; `estimates` by metric name."""
@@ -70,7 +70,7 @@ class Line:
     estimates: dict[str, Estimate]
 
 
-def lines(name: str, rows: Sequence[Row], ks: Sequence[int] = ()) -> list[Line]:
+def lines(name: str, rows: Sequence[ScoredRow], ks: Sequence[int] = ()) -> list[TableLine]:
     """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of
     pass@k."""
     hops = sorted({row.hops for row in rows} - {0})
@@ -82,8 +82,8 @@ def lines(name: str, rows: Sequence[Row], ks: Sequence[int] = ()) -> list[Line]:
     return [_line(label, part, ks) for label, part in [*parts, (name, list(rows))]]
 
 
-def _line(label: str, rows: list[Row], ks: Sequence[int]) -> Line:
-    questions: dict[str, list[Row]] = {}
+def _line(label: str, rows: list[ScoredRow], ks: Sequence[int]) -> TableLine:
+    questions: dict[str, list[ScoredRow]] = {}
     for row in rows:
         questions.setdefault(row.id, []).append(row)
     values: dict[str, list[float]] = {}
@@ -97,7 +97,7 @@ def _line(label: str, rows: list[Row], ks: Sequence[int]) -> Line:
     estimates = {
         name: (of_numbers if name in COUNTS else of_shares)(of) for name, of in values.items()
     }
-    return Line(label, len(rows), void, failures, estimates)
+    return TableLine(label, len(rows), void, failures, estimates)
 
 
 def pass_at(n: int, correct: int, k: int) -> float:
@@ -114,7 +114,7 @@ def majority(answers: Sequence[str | None]) -> str | None:
     return next((answer for answer in said if normalise(answer) == most[0][0]), None)
 
 
-def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str, float]:
+def question_values(samples: Sequence[ScoredRow], ks: Sequence[int] = ()) -> dict[str, float]:
     """What one question adds to each metric, by its scored samples; a metric that it cannot tell is
     absent. `pass@k` (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by
     EM, with k samples."""
@@ -136,7 +136,7 @@ def question_values(samples: Sequence[Row], ks: Sequence[int] = ()) -> dict[str,
     return values
 
 
-def macro(sets: Mapping[str, Line]) -> Line:
+def macro(sets: Mapping[str, TableLine]) -> TableLine:
     """The unweighted mean over sets, of every metric that all of them have."""
     found = list(sets.values())
     shared = [name for name in found[0].estimates if all(name in line.estimates for line in found)]
@@ -144,4 +144,4 @@ def macro(sets: Mapping[str, Line]) -> Line:
     rows, void, failures = (
         sum(getattr(line, name) for line in found) for name in ("rows", "void", "failures")
     )
-    return Line("macro average", rows, void, failures, means)
+    return TableLine("macro average", rows, void, failures, means)

@@ -3,22 +3,20 @@ eval.jsonl and questions.jsonl (FlashRAG), which share no question. A cached fol
 unaltered (checksums) or made anew."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from ssp.base import cache
+from ssp.base.episode import Document
 from ssp.base.errors import hold
+from ssp.base.extras import extra
 from ssp.base.files import digest
 from ssp.base.seeds import derive, generator
-from ssp.game.world import fanoutqa, sources
-from ssp.game.world.english import HELDOUT, TRAIN, English
-from ssp.game.world.generator import MAX_HOPS, Question, World
-from ssp.game.world.traces import Script
+from ssp.game.world.generator import MAX_HOPS, World, WorldQuestion
 
 FORMAT_VERSION = 1
-ENGLISH_VERSION = 13
-"""Raised when other files come from the same packages."""
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
 """Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than
@@ -28,16 +26,12 @@ SEEDS = {"train": 11, "heldout": 12}
 """Worlds that have a name."""
 KINDS = ("corpus", "targets", "eval", "questions")
 """What a world's folder holds, a file each."""
-ENGLISH: dict[str, dict[str, str]] = {
-    "world:english": {},
-    "world:english-train": {"eval": "eval-train"},
-    "world:fanoutqa": {"eval": "eval-fanoutqa"},
+OF_EXTRAS = {
+    "world:english": "english",
+    "world:english-train": "english",
+    "world:fanoutqa": "english",
 }
-"""Names of the English world → what it reads of another file: questions of the training split or
-FanOutQA's."""
-ENGLISH_KINDS = (*KINDS, "eval-train", "traces")
-ENGLISH_PER_HOP = {"eval": {1: 256, 2: 256, 3: 256}, "eval-train": {1: 128, 2: 128, 3: 128}}
-ENGLISH_TRAIN_PER_HOP = {1: 900, 2: 3600, 3: 900}
+"""Name of a world → the extra that makes it; its module `files` has `resolve` and `oracle`."""
 _MANIFEST = "world.json"
 
 
@@ -52,30 +46,14 @@ class Oracle(Protocol):
 def ensure(seed: int, cache_root: Path | None = None) -> dict[str, Path]:
     """The files of a world by kind, made under `cache_root` (default: `ssp.base.cache.root()`) when
     absent or altered."""
-    return _ensure(
-        f"v{FORMAT_VERSION}-{seed}", KINDS, lambda made: _write(made, World(seed)), cache_root
-    )
+    name = f"v{FORMAT_VERSION}-{seed}"
+    return kept(name, KINDS, lambda folder: _write(folder, World(seed)), cache_root)
 
 
-def english(cache_root: Path | None = None) -> dict[str, Path]:
-    """The files of the English world, as `ensure`; they hold what is installed. InputError where
-    nothing is."""
-    found = {**sources.versions(), **fanoutqa.versions()}
-    kinds = (*ENGLISH_KINDS, *(["eval-fanoutqa"] if fanoutqa.versions() else []))
-    # What the packages and the phrasings say; what is done with them is ENGLISH_VERSION.
-    mark = derive(
-        ENGLISH_VERSION,
-        *(f"{name} {version}" for name, version in found.items()),
-        sources.grammar(),
-    )
-    return _ensure(
-        f"v{ENGLISH_VERSION}-english-{mark % 10**8:08d}", kinds, _write_english, cache_root
-    )
-
-
-def _ensure(
+def kept(
     name: str, kinds: Iterable[str], write: Callable[[Path], None], cache_root: Path | None
 ) -> dict[str, Path]:
+    """The files of the cached folder `name` by kind, as `ensure`; `write` makes them in a folder."""
     folder = (cache_root or cache.root()) / "worlds" / name
     if not _sound(folder):
         cache.put(folder, write, _sound)
@@ -84,8 +62,8 @@ def _ensure(
 
 def is_world(path: str) -> bool:
     """Whether `path` names a world: `world:train`, `world:heldout`, `world:<seed>`, or one of
-    ENGLISH. InputError for a world that has no such name."""
-    return path in ENGLISH or _seed(path) is not None
+    OF_EXTRAS. InputError for a world that has no such name."""
+    return path in OF_EXTRAS or _seed(path) is not None
 
 
 def _seed(path: str) -> int | None:
@@ -93,7 +71,8 @@ def _seed(path: str) -> int | None:
     if not path.startswith(PREFIX):
         return None
     name = path.removeprefix(PREFIX)
-    rule = f"a world is called world:train, world:heldout or world:<seed>, or {', '.join(ENGLISH)}"
+    others = ", ".join(OF_EXTRAS)
+    rule = f"a world is called world:train, world:heldout or world:<seed>, or {others}"
     hold(name in SEEDS or name.isdecimal(), rule, path, "use one of these names")
     return SEEDS[name] if name in SEEDS else int(name)
 
@@ -101,30 +80,28 @@ def _seed(path: str) -> int | None:
 def oracle(path: str, natural: bool) -> Oracle | None:
     """The world that `path` names, when its questions are in `natural` language, or not, as asked;
     else None."""
-    if natural:
-        return English() if path in ENGLISH else None
-    seed = None if path in ENGLISH else _seed(path)
-    return None if seed is None else World(seed)
+    if path in OF_EXTRAS:
+        made: Oracle | None = _other(path).oracle() if natural else None
+        return made
+    seed = _seed(path)
+    return None if seed is None or natural else World(seed)
 
 
 def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
-    """The file behind a data path. `kind`: corpus, targets, eval, questions, or traces, which the
-    English world has. A path of no world comes back as is."""
-    if path in ENGLISH:
-        made, wanted = english(cache_root), ENGLISH[path].get(kind, kind)
-        rule = f"{path} needs the package {fanoutqa.PACKAGE}"
-        hold(wanted in made, rule, "not installed", "bash launch/setup.sh english")
-        return str(made[wanted])
+    """The file behind a data path. `kind`: corpus, targets, eval, questions, or traces, which an
+    extra's world may have. A path of no world comes back as is."""
+    if path in OF_EXTRAS:
+        return str(_other(path).resolve(path, kind, cache_root))
     seed = _seed(path)
     if seed is None:
         return path
-    hold(
-        kind in KINDS,
-        f"a generated world has {', '.join(KINDS)}",
-        f"{path} as {kind}",
-        "name world:english",
-    )
+    rule = f"a generated world has {', '.join(KINDS)}"
+    hold(kind in KINDS, rule, f"{path} as {kind}", "name world:english")
     return str(ensure(seed, cache_root)[kind])
+
+
+def _other(path: str) -> ModuleType:
+    return extra(OF_EXTRAS[path], path, "files")
 
 
 def _sound(folder: Path) -> bool:
@@ -139,49 +116,26 @@ def _sound(folder: Path) -> bool:
 
 
 def _write(folder: Path, world: World) -> None:
-    kept: list[Question] = []  # one draw for evaluation and training, cut in two
-    spare: list[Question] = []
+    held: list[WorldQuestion] = []  # one draw for evaluation and training, cut in two
+    spare: list[WorldQuestion] = []
     for hops in range(1, MAX_HOPS + 1):
-        drawn = world.questions(
-            hops, EVAL_PER_HOP + TRAIN_PER_HOP[hops], derive(world.seed, "files")
-        )
-        kept += drawn[:EVAL_PER_HOP]
+        number = EVAL_PER_HOP + TRAIN_PER_HOP[hops]
+        drawn = world.questions(hops, number, derive(world.seed, "files"))
+        held += drawn[:EVAL_PER_HOP]
         spare += drawn[EVAL_PER_HOP:]
     rows = {
+        "corpus": corpus_rows(world.documents()),
         "targets": _targets(world),
-        "eval": _questions("eval", kept),
-        "questions": _questions("train", spare),
+        "eval": question_rows("eval", held),
+        "questions": question_rows("train", spare),
     }
-    _save(folder, {"corpus": _corpus(world), **rows}, {"seed": world.seed})
+    save(folder, rows, {"seed": world.seed})
 
 
-def _write_english(folder: Path) -> None:
-    world = English()
-
-    def drawn(
-        part: str, prefix: str, per_hop: dict[int, int], seed: str
-    ) -> Iterable[dict[str, object]]:
-        draws = [world.questions(part, hops, n, derive(0, seed)) for hops, n in per_hop.items()]
-        return _questions(prefix, [question for draw in draws for question in draw], world.answers)
-
-    script = Script(world)
-    rows: dict[str, Iterable[dict[str, object]]] = {
-        "corpus": _corpus(world),
-        "targets": script.aims(),
-        "eval": drawn(HELDOUT, "heldout", ENGLISH_PER_HOP["eval"], "eval"),
-        "eval-train": drawn(TRAIN, "train", ENGLISH_PER_HOP["eval-train"], "eval-train"),
-        "questions": drawn(TRAIN, "given", ENGLISH_TRAIN_PER_HOP, "given"),
-        "traces": script.traces(),
-    }
-    if foreign := fanoutqa.versions():
-        rows["eval-fanoutqa"] = fanoutqa.questions(world.sources)
-    _save(folder, rows, {**sources.versions(), **foreign})
-
-
-def _save(
-    folder: Path, rows: dict[str, Iterable[dict[str, object]]], marks: dict[str, object]
+def save(
+    folder: Path, rows: Mapping[str, Iterable[dict[str, object]]], marks: Mapping[str, object]
 ) -> None:
-    """A file each, and the manifest with their checksums."""
+    """Write a file of each kind, and the manifest with their checksums."""
     sums = {}
     for kind, lines in rows.items():
         file = folder / f"{kind}.jsonl"
@@ -190,19 +144,18 @@ def _save(
     (folder / _MANIFEST).write_text(json.dumps({**marks, "format": FORMAT_VERSION, "sha256": sums}))
 
 
-def _corpus(world: World | English) -> Iterable[dict[str, object]]:
-    return ({"id": document.id, "contents": document.contents} for document in world.documents())
+def corpus_rows(documents: Iterable[Document]) -> Iterable[dict[str, object]]:
+    """Rows of a corpus file."""
+    return ({"id": document.id, "contents": document.contents} for document in documents)
 
 
 def _targets(world: World) -> Iterable[dict[str, object]]:
     """One row an entity that can be an answer, with three example questions of other answers and a
     search count."""
     rng = generator(world.seed, "targets")
-    pool = [
-        question
-        for hops in (1, 2, 3)
-        for question in world.questions(hops, 200, derive(world.seed, "examples"))
-    ]
+    pool: list[WorldQuestion] = []
+    for hops in (1, 2, 3):
+        pool += world.questions(hops, 200, derive(world.seed, "examples"))
     for target in world.targets():
         others = [q.text for q in pool if target not in (q.answer, q.text.split()[0])]
         examples = [others[i] for i in rng.choice(len(others), 3, replace=False)]
@@ -214,11 +167,13 @@ def _targets(world: World) -> Iterable[dict[str, object]]:
         }
 
 
-def _questions(
+def question_rows(
     prefix: str,
-    questions: list[Question],
+    questions: Iterable[WorldQuestion],
     answers: Callable[[str], list[str]] = lambda answer: [answer],
 ) -> Iterable[dict[str, object]]:
+    """Rows of a question file, whose ids begin with `prefix`; `answers`: all right spellings of
+    one."""
     for i, question in enumerate(questions):
         yield {
             "id": f"{prefix}-{question.hops}hop-{i}",

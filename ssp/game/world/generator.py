@@ -18,7 +18,7 @@ MAX_HOPS = 4
 
 
 @dataclass(frozen=True)
-class Question:
+class WorldQuestion:
     """`text` is the path `entity relation ... ?` (inner relation first); `chain` the facts that
     lead to `answer`."""
 
@@ -124,12 +124,12 @@ class World:
             ]
         return [(name, path) for name, _, path in found]
 
-    def questions(self, hops: int, n: int, seed: int) -> list[Question]:
+    def questions(self, hops: int, n: int, seed: int) -> list[WorldQuestion]:
         """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`; no entity occurs
         twice in a chain. The first n of a seed are the same for every n. InputError when the world
         has fewer than `n`."""
         candidates = self.paths(hops)
-        found: list[Question] = []
+        found: list[WorldQuestion] = []
         for i in generator(seed, "questions", self.seed, hops).permutation(len(candidates)):
             if len(found) == n:
                 break
@@ -137,7 +137,7 @@ class World:
             chain = self.follow(start, relations)
             if chain is not None and len({chain[0][0], *(fact[2] for fact in chain)}) == hops + 1:
                 found.append(
-                    Question(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain)
+                    WorldQuestion(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain)
                 )
         hold(
             len(found) >= n,

@@ -240,7 +240,10 @@ class _Build:
         )
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
-            return vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]
+            width = vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]
+            if self.encode is not None:
+                vectors.check_rows(plan.faiss_file, held, self.encode)
+            return width
         table, report = self.scratch / TABLE, partial(self.progress, "vectors")
         if plan.embedding:
             return vectors.take_embedding(plan.embedding, table, held.rows, self.dim, report)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ssp.base.errors import InputError, holding
+from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import sync, whole
 from ssp.search.bm25 import shard_rows
 from ssp.search.dense import ADDED, FaissIndex, faiss, inside, open_index
@@ -26,6 +26,11 @@ SEED = 20
 CONSTRUCTION = 200
 """Candidates that HNSW keeps while it links a row (efConstruction; faiss's 40 costs recall). Not of
 IVF's quantiser."""
+
+UNIT = 1e-6
+"""Where two nearnesses count as equal; also the least norm that is divided by."""
+LOOKED_AT = 8
+"""Passages of which an index file's vectors are compared with the encoder's."""
 
 Encode = Callable[[Sequence[str]], Vectors]
 Report = Callable[[int, int], None]
@@ -214,3 +219,32 @@ def adopted(source: Path, rows: int, dim: int, factory: str) -> tuple[str, int]:
             "set --faiss to that",
         )
     return factory, index.d
+
+
+def check_rows(source: Path, documents: MappedDocuments, encode: Encode) -> None:
+    """InputError unless most of a few passages are encoded nearest to their own vectors in an index
+    file, among the vectors of them all: in another order, or by another encoder, few are. Nothing
+    is known of an index that gives no vectors back."""
+    owner = open_index(source)  # what it holds lives as long as it does
+    index = owner
+    if isinstance(index, faiss.IndexIDMap):
+        index = faiss.downcast_index(owner.index)
+    rows = np.unique(np.linspace(0, documents.rows - 1, LOOKED_AT).astype(np.int64))
+    lists = faiss.try_extract_index_ivf(index)
+    if lists is not None and isinstance(faiss.downcast_index(lists), faiss.IndexIVFFastScan):
+        return  # faiss crashes where it is asked
+    try:
+        if lists is not None:
+            lists.make_direct_map()
+        held = np.stack([index.reconstruct(int(row)) for row in rows])
+    except RuntimeError:
+        return
+    encoded = encode([document.contents for document in documents.gather(rows)])
+    nearness = encoded @ (held / np.maximum(np.linalg.norm(held, axis=1, keepdims=True), UNIT)).T
+    right = nearness.diagonal() >= nearness.max(axis=1) - UNIT
+    hold(
+        2 * np.count_nonzero(right) > len(rows),
+        "the vectors of an index are those of the corpus's rows, in their order",
+        f"{source}: {np.count_nonzero(right)} of {len(rows)} passages are nearest to their own",
+        "take the corpus and the encoder that it was made with; ids of one's own must be the rows",
+    )

@@ -1,9 +1,8 @@
-"""The search server as an ASGI app, without a web framework: a request costs tens of microseconds
-beside its search."""
+"""The search server as an ASGI app."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import REQUEST_TIMEOUT
@@ -11,6 +10,12 @@ from typing import Any
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
@@ -29,17 +34,19 @@ MAX_REQUESTS = 512
 count."""
 BODY_SECONDS = 30.0
 """In which a body arrives as a whole."""
-RETRY_AFTER = (b"retry-after", b"1")
+RETRY_AFTER = {"retry-after": "1"}
 """When a client is told to try again, in seconds."""
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Info = dict[str, float]
-Reply = tuple[int, bytes, Sequence[tuple[bytes, bytes]]]
 
-JSON = (b"content-type", b"application/json")
+
+class Reply(JSONResponse):
+    """JSON, by orjson."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return orjson.dumps(content)
 
 
 @dataclass
@@ -57,12 +64,9 @@ class Served:
     def coverage(self) -> float:
         """The share of the rows that a search would reach now."""
         shards = self.shards()
-        total = sum(shard["rows"] for shard in shards)
-        return (
-            sum(shard["rows"] for shard in shards if shard["state"] == "up") / total
-            if total
-            else 1.0
-        )
+        rows = sum(shard["rows"] for shard in shards)
+        up = sum(shard["rows"] for shard in shards if shard["state"] == "up")
+        return up / rows if rows else 1.0
 
 
 class Metrics:
@@ -114,13 +118,17 @@ class SearchApi:
         self._rerankings: Batcher[Any, list[float], None] = Batcher(
             self._rerank, max_batch, window, settle=_in_loop
         )
-        self._gets: dict[str, Callable[[], Reply]] = {
-            "/health": lambda: _json(200, {"status": "ok"}),
-            "/healthz": lambda: _json(200, {"status": "ok"}),
+        gets = {
+            "/health": self._alive,
+            "/healthz": self._alive,
             "/readyz": self._readyz,
-            "/status": lambda: _json(200, self.status()),
+            "/status": self._status,
             "/metrics": self._metrics,
         }
+        routes = [Route(path, answer) for path, answer in gets.items()]
+        routes += [Route(path, self._answer, methods=["POST"]) for path in forms.FORMS]
+        self._app = Starlette(routes=routes, exception_handlers={HTTPException: _unknown})
+        self._app.router.redirect_slashes = False
 
     def open(self, served: Served) -> None:
         """From now on this is what answers."""
@@ -133,75 +141,70 @@ class SearchApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http":
-            return
-        status, body, headers = await self._answer(scope["path"], scope["method"], receive)
-        length = (b"content-length", b"%d" % len(body))
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-        await send({"type": "http.response.body", "body": body})
+        await self._app(scope, receive, send)
 
-    async def _answer(self, path: str, method: str, receive: Receive) -> Reply:
-        if path in self._gets:
-            if method in ("GET", "HEAD"):
-                return self._gets[path]()
-            return _json(405, {"detail": "Method Not Allowed"}, (b"allow", b"GET, HEAD"))
-        if path not in forms.FORMS:
-            return _json(404, {"detail": "Not Found"})
-        if method != "POST":
-            return _json(405, {"detail": "Method Not Allowed"}, (b"allow", b"POST"))
+    async def _answer(self, request: Request) -> Response:
+        """The reply to one question, counted."""
+        path = request.scope["path"]
         began = time.perf_counter()
         self._counts["requests"] += 1
         self._busy += 1
         try:
-            if self._busy > MAX_REQUESTS:
-                raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
-            asked: Any = forms.read(forms.FORMS[path], await _body(receive))
-            reply = await (self._reranked if isinstance(asked, Rerank) else self._retrieved)(asked)
-        except Refused as refused:
-            self._counts["refused"] += 1
-            end = [(b"connection", b"close")] if refused.status == REQUEST_TIMEOUT else []
-            reply = _json(refused.status, {"detail": refused.detail}, *end)
-        except InputError as refused:  # what only the index knows: a knob that it has not
-            self._counts["refused"] += 1
-            reply = _json(422, {"detail": str(refused)})
-        except Fault as fault:
-            self._counts["faults"] += 1
-            self.metrics.faults.labels(fault.cause).inc()
-            reply = _json(503, {"detail": str(fault), "cause": fault.cause}, RETRY_AFTER)
+            reply = await self._reply(path, request)
         except Exception:
             self.metrics.requests.labels(path, "500").inc()
             raise
         finally:
             self._busy -= 1
-        self.metrics.requests.labels(path, str(reply[0])).inc()
+        self.metrics.requests.labels(path, str(reply.status_code)).inc()
         self.metrics.latency.observe(time.perf_counter() - began)
         return reply
 
-    async def _retrieved(self, asked: Retrieve | Search | BatchSearch) -> Reply:
+    async def _reply(self, path: str, request: Request) -> Response:
+        try:
+            if self._busy > MAX_REQUESTS:
+                raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
+            asked: Any = forms.read(forms.FORMS[path], await _body(request))
+            if isinstance(asked, Rerank):
+                return await self._reranked(asked)
+            return await self._retrieved(asked)
+        except Refused as refused:
+            self._counts["refused"] += 1
+            headers = {}
+            if refused.status == REQUEST_TIMEOUT:
+                headers["connection"] = "close"
+            return Reply({"detail": refused.detail}, refused.status, headers)
+        except InputError as refused:  # what only the index knows: a knob that it has not
+            self._counts["refused"] += 1
+            return Reply({"detail": str(refused)}, 422)
+        except Fault as fault:
+            self._counts["faults"] += 1
+            self.metrics.faults.labels(fault.cause).inc()
+            return Reply({"detail": str(fault), "cause": fault.cause}, 503, RETRY_AFTER)
+
+    async def _retrieved(self, asked: Retrieve | Search | BatchSearch) -> Response:
         served = self._open()
         question = asked.question(self.topk, served.options, served.reranker is not None)
         began = time.perf_counter()
         self._counts["queries"] += len(question.queries)
         self.metrics.queries.inc(len(question.queries))
-        found, infos = await self._soon(
-            self._searches, (question.k, question.options), question.queries
-        )
-        content = question.render(found)
+        key = question.k, question.options
+        documents, infos = await self._soon(self._searches, key, question.queries)
+        content = question.render(documents)
         if question.timings:
-            total, seconds = time.perf_counter() - began, dict[str, float]()
-            for stage, spent in (pair for info in infos for pair in info.items()):
-                seconds[stage] = seconds.get(stage, 0.0) + spent
-            content["timings"] = {
-                "wait": max(0.0, total - sum(seconds.values())),
-                **seconds,
-                "total": total,
-            }
-        return _json(200, content)
+            total = time.perf_counter() - began
+            seconds: dict[str, float] = {}
+            for info in infos:
+                for stage, spent in info.items():
+                    seconds[stage] = seconds.get(stage, 0.0) + spent
+            wait = max(0.0, total - sum(seconds.values()))
+            content["timings"] = {"wait": wait, **seconds, "total": total}
+        return Reply(content)
 
-    async def _reranked(self, asked: Rerank) -> Reply:
+    async def _reranked(self, asked: Rerank) -> Response:
         forms.needs(self._open().reranker is not None)
         scores, _ = await self._soon(self._rerankings, None, asked.pairs())
-        return _json(200, asked.reply(scores))
+        return Reply(asked.reply(scores))
 
     async def _soon(
         self, batcher: Batcher[Any, Any, Any], key: Hashable, items: Sequence[Any]
@@ -239,13 +242,19 @@ class SearchApi:
         self.metrics.stages.labels("rerank").inc(time.perf_counter() - began)
         return scores, None
 
-    def _readyz(self) -> Reply:
+    async def _alive(self, request: Request) -> Response:
+        return Reply({"status": "ok"})
+
+    async def _readyz(self, request: Request) -> Response:
         if self._served is None:
-            return _json(503, {"status": "loading"}, RETRY_AFTER)
+            return Reply({"status": "loading"}, 503, RETRY_AFTER)
         coverage = self._served.coverage
         if coverage < 1:
-            return _json(503, {"status": "partial", "coverage": coverage}, RETRY_AFTER)
-        return _json(200, {"status": "ready", "coverage": coverage})
+            return Reply({"status": "partial", "coverage": coverage}, 503, RETRY_AFTER)
+        return Reply({"status": "ready", "coverage": coverage})
+
+    async def _status(self, request: Request) -> Response:
+        return Reply(self.status())
 
     def status(self) -> dict[str, Any]:
         """What /status shows."""
@@ -261,38 +270,35 @@ class SearchApi:
             "uptime_seconds": round(time.monotonic() - self._started, 3),
         }
 
-    def _metrics(self) -> Reply:
+    async def _metrics(self, request: Request) -> Response:
+        coverage = self._served.coverage if self._served else 0.0
         self.metrics.waiting.set(self._searches.waiting)
-        self.metrics.coverage.set(self._served.coverage if self._served else 0.0)
-        self.metrics.ready.set(self._readyz()[0] == 200)
-        return (
-            200,
-            generate_latest(self.metrics.registry),
-            [(b"content-type", b"text/plain; version=0.0.4")],
-        )
+        self.metrics.coverage.set(coverage)
+        self.metrics.ready.set(coverage >= 1)
+        figures = generate_latest(self.metrics.registry)
+        return Response(figures, headers={"content-type": "text/plain; version=0.0.4"})
 
 
-async def _body(receive: Receive) -> bytes:
+async def _body(request: Request) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while True:
-                event = await receive()
-                if event["type"] != "http.request":
-                    raise Refused(400, "the body is incomplete")
-                body += event.get("body", b"")
+            async for part in request.stream():
+                body += part
                 if len(body) > forms.MAX_BODY:
                     raise Refused(413, f"the body is above {forms.MAX_BODY} bytes")
-                if not event.get("more_body"):
-                    return bytes(body)
+    except ClientDisconnect:
+        raise Refused(400, "the body is incomplete") from None
     except TimeoutError:
-        raise Refused(
-            REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:g} s"
-        ) from None
+        late = f"the body did not arrive within {BODY_SECONDS:g} s"
+        raise Refused(REQUEST_TIMEOUT, late) from None
+    return bytes(body)
 
 
-def _json(status: int, content: Any, *headers: tuple[bytes, bytes]) -> Reply:
-    return status, orjson.dumps(content), (JSON, *headers)
+async def _unknown(request: Request, error: Exception) -> Response:
+    """The reply for a path or a method that there is none for."""
+    assert isinstance(error, HTTPException)
+    return Reply({"detail": error.detail}, error.status_code, error.headers)
 
 
 def _in_loop(outcomes: Sequence[Outcome]) -> None:

@@ -7,7 +7,6 @@ from ssp.base.crew import Around, Call, Crew
 from ssp.base.errors import Fault, SspError
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
-from ssp.selfplay.transfer.broadcast import FAILED
 
 GONE = "payload_lost"
 """Cause of a call that did not begin, because what it was given is gone with its node."""
@@ -28,8 +27,7 @@ class Cast:
     ledger: Crew[LedgerWriter]
 
     def learner(self, role: str) -> Learners:
-        """Who trains `role`: its state dies with it, so that a fault of it is a LearnerLost (but
-        `broadcast_failed`)."""
+        """Who trains `role`: its state dies with it, so that a fault of it is a LearnerLost."""
         return _Mortal(self.learners[role], role).first
 
 
@@ -42,6 +40,4 @@ class _Mortal(Around[Learners]):
         try:
             return await self.inner.perform(worker, call, *args)
         except Fault as fault:
-            if fault.cause == FAILED:
-                raise
             raise LearnerLost(f"{self._role} learner: {fault}") from fault

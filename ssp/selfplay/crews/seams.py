@@ -14,15 +14,13 @@ from ssp.game.judge import Item
 from ssp.learning.samples import Sample
 from ssp.learning.warmup.taught import Taught
 from ssp.selfplay.records import PlayOrder, PlayReport
-from ssp.selfplay.transfer.broadcast import Call
-from ssp.selfplay.transfer.parcel import Place
 
 
 class Players(Protocol):
     """One of the players of a role. `play` gives the block in the tasks' order and its report;
-    Fault `payload_lost` or `weights_missed` where the parcel is of no use any more. `refresh` (in
-    flight) and `receive` (of a broadcast) take new weights; seconds. `sleep` gives the GPU's memory
-    back until `wake`; Fault `engine_awake` when too much stays."""
+    Fault `payload_lost` where the parcel is of no use any more. `refresh` (in flight) takes new
+    weights; seconds. `sleep` gives the GPU's memory back until `wake`; Fault `engine_awake` when
+    too much stays."""
 
     @call(payload=True, computes=True, work="play")
     async def play(
@@ -34,12 +32,6 @@ class Players(Protocol):
     async def sleep(self) -> None: ...
     @call(work="turn")
     async def wake(self) -> None: ...
-    @call(repeats=True)
-    async def place(self) -> Place: ...
-    async def join(self, group: Call, rank: int, host: str, /) -> None: ...
-    @call(beside=True)
-    async def receive(self, version: int, parcel: Ref, /) -> dict[str, float]: ...
-    async def leave(self) -> None: ...
 
 
 class Judges(Protocol):
@@ -61,9 +53,9 @@ class Judges(Protocol):
 
 class Learners(Taught, Protocol):
     """One learner, of one rank or several. `update` is one step of the roles of `samples`, over the
-    same blocks, and a publication; `weights` a publication of what it has, `again` an earlier one,
-    by the object store (Fault `weights_gone`), `anchor_weights` those of the reference, outside of
-    the publications. The rest is a group of broadcasts: Fault `broadcast_failed`."""
+    same blocks, and a publication; `weights` a publication of what it has, `again` the last one once
+    more (Fault `weights_gone`), `anchor_weights` those of the reference, outside of the
+    publications."""
 
     @call(payload=True, computes=True, work="learn")
     async def update(
@@ -75,18 +67,6 @@ class Learners(Taught, Protocol):
     async def again(self, serial: int, /) -> tuple[Ref, dict[str, float]]: ...
     @call(payload=True, computes=True, work="sync")
     async def anchor_weights(self) -> tuple[Ref, dict[str, float]]: ...
-    @call(first=True)
-    async def place(self) -> Place: ...
-    @call(first=True)
-    async def publish_by(self, kind: str, keep: int, /) -> None: ...
-    @call(first=True, computes=True)
-    async def listen(self, host: str, /) -> int: ...
-    @call(first=True, computes=True)
-    async def join(self, group: Call, host: str, /) -> None: ...
-    @call(first=True, computes=True, work="sync")
-    async def send(self, serial: int, /) -> float: ...
-    @call(first=True, computes=True)
-    async def leave(self) -> None: ...
 
 
 class Retriever(Protocol):

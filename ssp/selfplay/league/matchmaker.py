@@ -27,7 +27,7 @@ from ssp.selfplay.league.league import League
 from ssp.selfplay.league.payoff import Result
 from ssp.selfplay.records import Match, Published
 from ssp.selfplay.settled import Round
-from ssp.selfplay.transfer.parcel import FOLDER, Parcel
+from ssp.selfplay.transfer.parcel import Parcel
 from ssp.selfplay.versions import WeightStore
 
 PARTS = 4
@@ -206,7 +206,7 @@ class Matchmaker:
         found = [(newest, [game for game in games if game.frozen != self._sides[other]])]
         for made in sorted(matches):
             version = self._kept[other][made]
-            parcel = Parcel(FOLDER, -1, 0, path=str(member(self._folder, other, version)))
+            parcel = Parcel(path=str(member(self._folder, other, version)))
             found.append((Published(version, parcel, -1, past=f"-v{version}"), matches[made]))
         return found
 

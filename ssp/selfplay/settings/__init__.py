@@ -73,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     game.agents_play,
     *learning.RULES,
     game.questions_fill_batches,
+    game.worlds_are_here,
     game.refill_fills_groups,
     game.someone_learns,
     game.who_warms_up_learns,

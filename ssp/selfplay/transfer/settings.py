@@ -1,7 +1,7 @@
 """Which settings of weight transfer may stand together."""
 
 from ssp.base.errors import hold
-from ssp.config.crews import bound, takes_turns
+from ssp.config.crews import bound
 from ssp.config.schema import Config
 
 
@@ -45,29 +45,4 @@ def in_flight_keeps_one_grader(cfg: Config) -> None:
     hold(alone, rule, found, step)
 
 
-def broadcasts_reach_awake_players_only(cfg: Config) -> None:
-    """A verifier that plays the live solver fetches weights when it is asked; an engine that sleeps
-    takes none."""
-    if cfg.transfer.kind != "broadcast":
-        return
-    live = cfg.spec.asker and cfg.referee.verifier == "solver"
-    rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
-    hold(
-        not live,
-        rule,
-        "referee.verifier=solver",
-        "set transfer.kind=auto, or referee.verifier=frozen",
-    )
-    rule = (
-        "weights go by the host where engines and learners take turns on a GPU: an engine sleeps"
-        " meanwhile"
-    )
-    found = f"transfer.kind=broadcast placement.layout={cfg.placement.layout}"
-    hold(not takes_turns(cfg), rule, found, "set transfer.kind=auto")
-
-
-RULES = (
-    in_flight_needs_live_engines,
-    in_flight_keeps_one_grader,
-    broadcasts_reach_awake_players_only,
-)
+RULES = (in_flight_needs_live_engines, in_flight_keeps_one_grader)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ssp import engines
 from ssp.base import cache, models
 from ssp.base.errors import InputError, hold, holding
+from ssp.base.extras import extra
 from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
 from ssp.config import own
 from ssp.config.crews import apart, warmed
@@ -25,8 +26,7 @@ from ssp.engines.endpoint import EndpointEngine
 from ssp.engines.folder import ModelFolder
 from ssp.engines.vllm import setup
 from ssp.game import corpora, protocols
-from ssp.game.evaluation import Play, methods
-from ssp.game.evaluation.methods import Bench
+from ssp.game.evaluation import Play
 from ssp.game.judge import AnswerJudge
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import TOOL
@@ -248,19 +248,6 @@ def player(cfg: Config, role: str, folder: Path, search: Search, temperature: fl
     return lambda tasks: rollout(living, spoken, search, tasks, told)[0]
 
 
-def baseline(
-    cfg: Config, role: str, folder: Path, search: Search, temperature: float, method: str
-) -> Play:
-    """Tasks → episodes by a baseline method (`ssp.game.evaluation.methods`), same engine, search
-    and limits as `role`."""
-    check_model(cfg, role, folder)
-    block, steps, topk = cfg.block(role), methods.get(method), cfg.retriever.topk
-    bench = Bench(
-        engine(block, folder), tokenizer(folder), search, block.limits.at(None), temperature, topk
-    )
-    return lambda tasks: bench.play(steps, tasks)
-
-
 @lru_cache
 def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
     """What a role's `tools` names, once a process; `web`: the web is searched, by the engine at
@@ -284,9 +271,8 @@ def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
     reads = tools.READ.name in specs
     if not reads or web is None:
         return tools.Tools(found, reads)
-    from ssp.search.online.pages import Pages  # brings an HTTP client
-
-    return tools.Tools(found, reads, Pages(loopback=is_loopback(web)).text)
+    pages = extra("online", "reading pages of the web", "pages").Pages(loopback=is_loopback(web))
+    return tools.Tools(found, reads, pages.text)
 
 
 def _called(cfg: Config, role: str) -> tools.Tools:

@@ -21,7 +21,7 @@ from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.learning.samples import Sample
 from ssp.record.manifest import read_record, seal
-from ssp.selfplay.transfer.parcel import OBJECT_STORE, Parcel, Weights, size
+from ssp.selfplay.transfer.parcel import Parcel, Weights
 from ssp.selfplay.transfer.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -55,12 +55,7 @@ class Learner(Publisher):
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
         """The weights of the reference that the policy is held to, for an evaluation: outside of
         the publications."""
-        weights = self._inner.anchor_weights()
-        return Parcel(OBJECT_STORE, -1, size(weights), weights), {}
-
-    def on_gpu(self) -> bool:
-        """Whether the weights are on a GPU."""
-        return self._inner.backend.device.type == "cuda"
+        return Parcel(self._inner.anchor_weights()), {}
 
     def update(
         self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]
@@ -91,10 +86,10 @@ class Learner(Publisher):
 
     def again(self, serial: int) -> tuple[Any, dict[str, float]]:
         """See `Publisher.again`."""
-        if self._ranks.world == 1:
+        if self._ranks.rank == 0:
             return super().again(serial)
-        weights = self.exported()  # all ranks together, whether or not the outbox still needs them
-        return self._again(serial, lambda: weights) if self._ranks.rank == 0 else ({}, {})
+        self.exported()  # which all ranks do together
+        return {}, {}
 
     def save(self, folder: str, meta: dict[str, Any]) -> None:
         """Write a checkpoint folder (Hugging Face layout and optimizer), aside and renamed."""
@@ -135,7 +130,7 @@ class SimulatedLearner(Publisher):
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
         """The weights of the reference: there is none, so the same."""
-        return Parcel(OBJECT_STORE, -1, size(self.exported()), self.exported()), {}
+        return Parcel(self.exported()), {}
 
     def update(
         self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: list[Episode]

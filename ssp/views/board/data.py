@@ -18,7 +18,6 @@ from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import BACK, RunReader, line_of
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
-from ssp.selfplay.curriculum.yardstick import read_told
 from ssp.selfplay.league import payoff
 from ssp.selfplay.questions.reader import gathered, origin
 from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Play, Record, identify
@@ -65,7 +64,8 @@ class Board:
         self._set("run", "", self._about())
         self._figures()
         self._accounts()
-        if (told := read_told(self.run)) is not None:
+        told = parts.yardstick(self.run.yardstick)
+        if told is not None:
             self._set("yardstick", "", told)
         if self._timeline.look():
             self._set("timeline", "", self._timeline.shown())

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any
 
+from ssp.base.errors import holding
 from ssp.base.intervals import wilson
 from ssp.base.played import ANSWERS, ASKS
 from ssp.selfplay.league import ratings
@@ -74,6 +75,17 @@ class Spans:
             for track, name, start, length in self._spans
         ]
         return {"from": round(first / 1e6, 2), "spans": spans}
+
+
+def yardstick(file: Path) -> dict[str, Any] | None:
+    """What `ssp bank RUN --yardstick` left: {policy, attempts, rounds: [step, own, low, high,
+    yardstick, low, high, questions]}; None without. InputError for a broken file."""
+    if not file.exists():
+        return None
+    odd = (OSError, ValueError, RecursionError)
+    with holding(odd, f"{file.name} is JSON", file, "remove it, and measure again"):
+        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return told
 
 
 def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Baselines of an evaluation: `ssp eval --method`."""

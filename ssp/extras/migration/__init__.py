@@ -1,0 +1,80 @@
+"""From the reference systems' keys to ours (`keys.yaml`); `variables.py` does the same for SSP's
+environment variables, `command.py` for a launch script.
+
+Refuses to know the schema (tests look every key up in it), to read configs, and to print."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ssp.config.gone import rows
+
+TABLE = Path(__file__).with_name("keys.yaml")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of theirs: `ours`, those of ours that stand for it (none: `note` says why), and a
+    word about values."""
+
+    name: str
+    ours: tuple[str, ...]
+    note: str
+    how: Any = None
+    """What becomes of a value; its forms stand at the top of keys.yaml."""
+
+    @property
+    def stands_for(self) -> str:
+        """The key that an option of a script sets; any other key's own name."""
+        return str(self.how["as"]) if isinstance(self.how, dict) and "as" in self.how else self.name
+
+
+@dataclass(frozen=True)
+class Section:
+    """Keys of one system, under a title."""
+
+    title: str
+    keys: tuple[Key, ...]
+
+
+@functools.cache
+def sections() -> dict[str, Section]:
+    """The table of keys, by system."""
+    read = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    made: dict[str, Section] = {}
+    for system, part in read.items():
+        keys: list[Key] = []
+        for name, (ours, *rest) in part["keys"].items():
+            keys.append(Key(name, tuple(ours.split()), *rest))
+        made[system] = Section(part["title"], tuple(keys))
+    return made
+
+
+@functools.cache
+def _keys() -> dict[str, Key]:
+    """By name; where two systems have it, that of the first."""
+    known: dict[str, Key] = {}
+    for section in sections().values():
+        for key in section.keys:
+            known.setdefault(key.name, key)
+    return known
+
+
+def find(name: str) -> Key | None:
+    """Their key of that name, or the row of a block that it lies in (`reward_model.*`)."""
+    return next((_keys()[row] for row in rows(name) if row in _keys()), None)
+
+
+def word(name: str) -> str:
+    """Which keys of ours stand for one of theirs, or why none does; "" for a key of nobody's."""
+    key = find(name)
+    if key is None:
+        return ""
+    return (
+        f"{key.name} is {' and '.join(key.ours)}"
+        if key.ours
+        else f"{key.name} has none: {key.note}"
+    )

@@ -1,0 +1,99 @@
+"""What a value of theirs is here: each override of a launch script as settings of ours, or why it
+has none.
+
+Owns the meaning of values. Promises a row for every override, in its order, and settings for
+`solver` where no proposer plays. Refuses to read scripts and configs, and to guess: a value that it
+does not know is said to need a person."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ssp.extras import migration
+from ssp.extras.migration.script import Facts, Override, Settings, is_number, parsed
+from ssp.extras.migration.special import NUMBERS, RECIPES, SPECIAL, Made
+
+SECRET = ("api_key", "secret", "password", "access_token")
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One override: `settings` of ours (none: `note` says why), `known` when the table has the key,
+    `told` when its value stands in the script."""
+
+    key: str
+    value: str
+    settings: Settings = field(default_factory=dict)
+    note: str = ""
+    known: bool = True
+    told: bool = True
+
+
+def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) -> list[Translation]:
+    """A row for each override. `system`, `base`: as of `Facts`."""
+    facts = Facts(overrides, system, base)
+    made = [_row(override, facts) for override in overrides]
+    formats = any(key.startswith("reward_model.") and key.endswith("_score") for key in facts.given)
+    if system == "search-r1" and facts.base["solver.reward"] == "format_em" and not formats:
+        exact = {"solver.reward": "em"}
+        made.append(Translation("(main_ppo, no format scores)", "exact match", exact))
+    return made
+
+
+def merged(made: Sequence[Translation]) -> Settings:
+    """All settings, the last of a repeated key; a switch goes before what says the same thing as a
+    value."""
+
+    def switch(row: Translation) -> bool:
+        key = migration.find(row.key)
+        return key is not None and isinstance(key.how, dict) and "when" in key.how
+
+    settings: Settings = {}
+    for row in sorted(made, key=switch):
+        settings |= row.settings
+    return settings
+
+
+def _row(override: Override, facts: Facts) -> Translation:
+    name, row = override.key, migration.find(override.key)
+    shown = "***" if any(word in name.lower() for word in SECRET) else override.value
+    if row is None:
+        return Translation(name, shown or "", note="no key of the five systems", known=False)
+    untold = "its value is not in the script"
+    if shown is None:
+        ours = f"set {' and '.join(row.ours)}" if row.ours else row.note
+        return Translation(name, "?", note=f"{untold}: {ours}", told=False)
+    value = parsed(override.value or "")
+    if "${" in str(value):  # it would be filled in from this machine's environment
+        return Translation(name, shown, note=f"{untold}: {' '.join(row.ours)}", told=False)
+    if override.value in ("", "null", "None") or not row.ours:
+        return Translation(name, shown, note=row.note or f"nothing to set ({' '.join(row.ours)})")
+
+    made = _made(migration.find(row.stands_for) or row, value, facts)
+    if isinstance(made, str):
+        remark = f" ({row.note})" if row.note else ""
+        return Translation(name, shown, note=made or f"by hand: {' and '.join(row.ours)}{remark}")
+    role = "defaults" if facts.system == "ssp" else "solver"
+    settings: Settings = {}
+    for key, setting in made.items():
+        block, _, rest = key.partition(".")
+        settings[f"{role}.{rest}" if block == "defaults" else key] = setting
+    return Translation(name, shown, settings)
+
+
+def _made(key: migration.Key, value: Any, facts: Facts) -> Made:
+    """Settings of ours, or why there are none; "" where the value needs a person."""
+    how, ours = key.how, key.ours[0]
+    if key.name in NUMBERS:
+        return NUMBERS[key.name](value, facts) if is_number(value) else ""
+    if key.name in SPECIAL:
+        return SPECIAL[key.name](value, facts)
+    if isinstance(how, dict) and "when" in how:
+        return dict(how["set"]) if value == how["when"] else RECIPES
+    if isinstance(how, dict):
+        return {ours: how[value]} if isinstance(value, str | bool) and value in how else ""
+    if how == "positive" and type(value) is int:
+        return {ours: max(0, value)}
+    if how in ("same", "positive"):
+        return {ours: value}
+    return "" if how == "hand" else f"the recipe's {ours} stays"

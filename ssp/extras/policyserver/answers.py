@@ -1,0 +1,90 @@
+"""A policy that answers questions, each as an evaluation plays it; those that come together are played
+together."""
+
+import asyncio
+from collections.abc import Hashable
+from itertools import islice
+from typing import Any
+
+from launch.policy import Policy
+from ssp.base.episode import Episode, Outcome, Task, called
+from ssp.base.errors import SspError, hold
+from ssp.base.seeds import derive
+from ssp.capacity.memory import threads
+from ssp.config.schema import Config
+from ssp.game import corpora
+from ssp.game.rollout import rollout
+from ssp.search.batcher import Batcher
+from ssp.selfplay.workers import build
+
+TOGETHER = 32
+"""Questions that are played in one batch at most."""
+WAITING = 1024
+"""Questions that wait at most; more are refused."""
+LONGEST = 65_536
+"""Characters of a question, at most."""
+
+
+class Answerer:
+    """The policy that `named` names, and its search in `corpus` (None: as `ssp ask` takes it).
+    `heat`: the temperature of a question that names none."""
+
+    def __init__(self, cfg: Config, named: Policy, corpus: str | None, heat: float) -> None:
+        threads.use(threads.alone(cfg))
+        folder = named.folder(cfg)
+        build.settings(cfg, cfg.spec.answerer, heat)  # its tools and its agent are there
+        self._cfg, self.heat = cfg, heat
+        self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
+        search = corpora.search(cfg, [self._corpus])
+        build.check_model(cfg, cfg.spec.answerer, folder)
+        self._parts = (
+            build.engine(cfg.answering, folder),
+            build.renderer(cfg, cfg.spec.answerer, folder),
+            search,
+        )
+        self._tokenizer = build.tokenizer(folder)
+        self._batch: Batcher[tuple[str, int], Episode, None] = Batcher(
+            self._play, TOGETHER, waiting=WAITING
+        )
+
+    def close(self) -> None:
+        """End its thread; who waits gets an error."""
+        self._batch.close()
+
+    async def ask(self, question: str, heat: float | None = None, seed: int = 0) -> Episode:
+        """The episode of a question: the same for the same question, temperature and seed, where
+        the engine repeats itself. InputError for a question that cannot be asked; SspError for one
+        that could not be played."""
+        rule = f"a question has a word, and at most {LONGEST} characters"
+        fits = question.split() and len(question) <= LONGEST
+        hold(fits, rule, len(question), "ask another one")
+        build.check_words(self._tokenizer, [question])
+        asked = self._batch.submit(self.heat if heat is None else heat, [(question, seed)])
+        patience = self._cfg.placement.call_timeout
+        try:
+            async with asyncio.timeout(patience):
+                (episode,), _ = await asyncio.wrap_future(asked)
+        except TimeoutError:
+            raise SspError(f"no answer within {patience:g} s") from None
+        if episode.outcome is Outcome.VOID:
+            said = ": ".join(filter(None, (episode.cause, episode.detail)))
+            raise SspError(f"the question could not be played: {said}")
+        return episode
+
+    def _play(self, heat: Hashable, asked: list[tuple[str, int]]) -> tuple[list[Episode], None]:
+        tasks = []
+        for i, (text, seed) in enumerate(asked):
+            drawn, fields = derive(self._cfg.seed, "ask", text, seed), {"question": text}
+            task = Task(f"ask-{i}", "ask", self._cfg.spec.answerer, i, drawn, fields, self._corpus)
+            tasks.append(replace(task, prompt=self._cfg.spec.examining.prompt))
+        settings = build.settings(self._cfg, self._cfg.spec.answerer, heat)  # type: ignore[arg-type]
+        return rollout(*self._parts, tasks, settings)[0], None
+
+
+def searches(episode: Episode) -> list[dict[str, Any]]:
+    """Each search that was carried out, with what it showed."""
+    shown, told = iter(episode.documents), []
+    for query, hits in zip(called(episode.queries, episode.tools), episode.hits, strict=True):
+        rows = [{"id": one.id, "title": one.title, "text": one.text} for one in islice(shown, hits)]
+        told.append({"query": query, "documents": rows})
+    return told

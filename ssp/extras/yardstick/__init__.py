@@ -1,0 +1,150 @@
+"""The yardstick: a run's questions, asked again of one policy that never changes, what its solver
+started from.
+
+Its own rate falls when questions become harder, and the run's solver rises above it on the same
+ones when it becomes better. Rollout, corpus, search, judge and attempts are the run's (law 8),
+draws depend on the seed and the question alone, voids are in no rate, and the ledger is not
+touched. Intervals count questions."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from ssp.base.episode import REPLAYED, Outcome, Task
+from ssp.base.errors import hold
+from ssp.base.files import whole
+from ssp.base.intervals import Estimate, of_shares
+from ssp.base.seeds import derive, generator
+from ssp.capacity.memory import threads
+from ssp.config.schema import Config
+from ssp.data.readers import Question
+from ssp.game import corpora
+from ssp.game.judge import Item
+from ssp.game.rewards.proposer import win_rate
+from ssp.record.reader import RunReader
+from ssp.record.runfolder import RunFolder
+from ssp.selfplay.curriculum.figures import Asked, read
+from ssp.selfplay.questions.files import answered
+from ssp.selfplay.questions.records import identify
+from ssp.selfplay.workers import build
+from ssp.telemetry.terminal import table
+
+QUESTIONS = 8
+"""Asked of a round, at most."""
+ENOUGH = 2
+"""Questions of a round that are worth a point."""
+
+Ask = Callable[[Sequence[Question]], Sequence[float | None]]
+"""Plays questions by the yardstick's policy; the solve rate of each, None when too few attempts
+were scored."""
+
+
+class YardstickRound(NamedTuple):
+    """One round: `questions` of it that both have a rate for, the run's own solver on them, and the
+    yardstick."""
+
+    step: int
+    questions: int
+    own: Estimate
+    yardstick: Estimate
+
+
+def command(console: Console, run: RunFolder, every: int, trusted: bool) -> int:
+    """`ssp bank RUN --yardstick`: ask what the solver started from, leave its file, show its
+    table."""
+    cfg = RunReader(run, trusted).cfg
+    threads.use(threads.alone(cfg))
+    start = build.model_dir(cfg, cfg.spec.answerer, run)
+    points = leave(run, asker(cfg, start), str(start), every)
+
+    rows = []
+    for point in points:
+        both = [f"{one.mean:.2f} ({one.low:.2f} to {one.high:.2f})" for one in point[2:]]
+        rows.append((str(point.step), str(point.questions), *both))
+    console.print(f"yardstick: {start}")
+    console.print(table(("round", "questions", "the run's solver", "yardstick"), rows))
+    console.print(f"{run.yardstick}: shown by ssp board")
+    return 0
+
+
+def chosen(
+    rounds: Iterable[tuple[int, Sequence[Asked]]], every: int, number: int, seed: int
+) -> dict[int, list[Asked]]:
+    """Step → at most `number` played questions of it, drawn: of the first round, and of every
+    `every`-th."""
+    drawn: dict[int, list[Asked]] = {}
+    for step, asked in rounds:
+        there = [one for one in asked if one.rate is not None and one.kind != REPLAYED]
+        if there and (step % every == 0 or not drawn):
+            picks = generator(seed, "yardstick", step).permutation(len(there))[:number]
+            drawn[step] = [there[pick] for pick in sorted(picks.tolist())]
+    return drawn
+
+
+def measure(
+    rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str], Question]
+) -> list[YardstickRound]:
+    """Ask the questions of each round; those with fewer than `ENOUGH` rates are left out. `known`:
+    a data set's."""
+    points = []
+    for step, asked in rounds.items():
+        keys = [(one.question, one.target) for one in asked]
+        rates = ask([known.get(key) or Question(identify(*key), key[0], (key[1],)) for key in keys])
+        own, yardstick = [], []
+        for one, rate in zip(asked, rates, strict=True):
+            if one.rate is not None and rate is not None:
+                own.append(one.rate)
+                yardstick.append(rate)
+        if len(own) >= ENOUGH:
+            points.append(YardstickRound(step, len(own), of_shares(own), of_shares(yardstick)))
+    return points
+
+
+def asker(cfg: Config, folder: Path) -> Ask:
+    """Who asks a policy of `cfg` (its protocol, limits, temperature; the run's corpus, search and
+    judge) in this process."""
+    search, heat = corpora.search(cfg, [corpora.TRAIN]), cfg.answering.sampling.temperature
+    play = build.player(cfg, cfg.spec.answerer, folder, search, heat)
+    judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
+
+    def ask(questions: Sequence[Question]) -> list[float | None]:
+        build.check_words(words, [one.question for one in questions])
+        tasks, items = [], []
+        for asked in questions:
+            for i in range(attempts):
+                seed = derive(cfg.seed, "yardstick", asked.id, i)
+                told = {"question": asked.question}
+                task = Task(f"{asked.id}a{i}", asked.id, cfg.spec.answerer, i, seed, told)
+                tasks.append(replace(task, prompt=cfg.spec.examining.prompt))
+        episodes = play(tasks)
+        for i, episode in enumerate(episodes):
+            asked = questions[i // attempts]
+            items.append(Item(asked.question, list(asked.answers), episode.final, asked.rubric))
+
+        rights: list[bool | None] = []
+        for episode, decision in zip(episodes, judge.decide(items), strict=True):
+            rights.append(None if episode.outcome is Outcome.VOID else decision.right)
+        starts = range(0, len(rights), attempts)
+        return [win_rate(rights[at : at + attempts], attempts) for at in starts]
+
+    return ask
+
+
+def leave(
+    run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUESTIONS
+) -> list[YardstickRound]:
+    """Measure a run and leave `yardstick.json` in its folder, for the board. InputError when it has
+    no round to ask about."""
+    cfg = RunReader(run).cfg
+    points = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
+    rule = "a yardstick asks questions of settled rounds"
+    hold(points, rule, f"{run.path} has too few", "let the run go on")
+    rounds = [[one.step, *one.own, *one.yardstick, one.questions] for one in points]
+    told = {"policy": policy, "attempts": cfg.game.attempts, "rounds": rounds}
+    with whole(run.yardstick) as aside:
+        aside.write_text(json.dumps(told), encoding="utf-8")
+    return points
