@@ -3,6 +3,7 @@ together."""
 
 import asyncio
 from collections.abc import Hashable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
