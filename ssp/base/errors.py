@@ -65,6 +65,12 @@ class Refusals(InputError):
         return "\n".join([f"{len(lines)} settings, or sets of them, are refused:", *lines])
 
 
+def refuse(errors: Sequence[InputError]) -> None:
+    """Raise the error, or all of several together; nothing where there is none."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else Refusals(errors)
+
+
 class Fault(SspError):
     """A failure that is ours, not the policy's: it makes the episodes that it hit void (law 2).
     `cause` is one snake_case word that is counted in `void/<cause>`, e.g. `retriever_down`,

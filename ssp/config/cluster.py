@@ -1,10 +1,10 @@
 """The cluster's part of the configuration: where actors run, and how payloads travel between
 them."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from ssp.config.fields import choice, number
+from ssp.config.fields import Actors, Count, Seconds, Share, Within
 
 
 @dataclass
@@ -12,12 +12,13 @@ class TransferConfig:
     """`kind`, how weights reach engines: object_store, broadcast (torch.distributed: gloo, or NCCL
     between GPUs), auto (broadcast where learner and engines have a GPU each)."""
 
-    kind: str = choice("auto", "auto object_store broadcast")
+    kind: Literal["auto", "object_store", "broadcast"] = "auto"
 
 
 @dataclass
 class PlacementConfig:
-    """How many actors there are (`proposers`, `solvers`, `judges`), and where. `cpus`: what each
+    """How many actors there are, and where: of each role `ROLEs`, such as `solvers` (`players`
+    holds them by role), and `judges`. `cpus`: what each
     asks Ray for. `restarts`: how often each may start again (learners: all together).
     `call_timeout`: seconds that one call may take, and (but 60 at least) Ray to start or a
     RAY_ADDRESS to answer, all actors to start, one to come back; in twice that all nodes of `ssp
@@ -31,16 +32,15 @@ class PlacementConfig:
     `nodes`: what the cluster has, for planning without it: "4x8x80" is 4 nodes of 8 GPUs of 80 GB
     ("" = ask the cluster)."""
 
-    layout: str = choice("separate", "separate colocate shared-base")
+    layout: Literal["separate", "colocate", "shared-base"] = "separate"
     nodes: str = ""
-    engine_gpus: float = number(0.0, 0, 1)
-    learner_gpus: float = number(0.0, 0, 1)
-    proposers: int = number(2, 1, 1024)
-    solvers: int = number(2, 1, 1024)
-    judges: int = number(2, 1, 1024)
-    cpus: ClassVar[float] = 0.1
-    restarts: int = number(10, 0)
-    call_timeout: float = number(300.0, 0.001)
+    engine_gpus: Share = 0.0
+    learner_gpus: Share = 0.0
+    players: dict[str, Actors] = field(default_factory=dict)
+    judges: Actors = 2
+    cpus = 0.1
+    restarts: Count = 10
+    call_timeout: Seconds = 300.0
 
 
 @dataclass
@@ -49,8 +49,8 @@ class RayConfig:
     cluster`. One node alone listens on 127.0.0.1 only.
     `dashboard`: port of Ray's (0 = the first free one from 8265 on, -1 = there is none)."""
 
-    dashboard: int = number(0, -1, 65535)
-    start_timeout: ClassVar[float] = 300.0
+    dashboard: Annotated[int, Within(-1, 65535)] = 0
+    start_timeout = 300.0
 
     @property
     def nodes_timeout(self) -> float:

@@ -2,37 +2,39 @@
 who shares GPUs."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.tokenlog import BYTES_A_TOKEN
 from ssp.config.schema import Config
 
 
 def players(cfg: Config, role: str) -> int:
     """How many play `role`: none where it has no part, as a proposer where questions are given."""
-    return int(getattr(cfg.placement, f"{role}s")) if role in cfg.roles else 0
+    return cfg.placement.players[role] if role in cfg.roles else 0
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     """Every learner of a run, by the role that it is called after: the roles that it trains, in the
-    order of their steps. Roles with policy=shared have one, called after the last of them, the
-    solver."""
+    order of their steps. Roles with policy=shared have one, called after the last of them."""
     shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
     own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
     return {**own, shared[-1]: shared} if shared else own
 
 
 def warmed(cfg: Config) -> tuple[str, ...]:
-    """The roles that start from what a warm start makes of `solver.model`: those that play and name
-    the same model."""
-    return tuple(role for role in cfg.roles if cfg.block(role).model == cfg.solver.model)
+    """The roles that start from what a warm start makes of the model of who answers: those that
+    play and name the same one."""
+    model = cfg.block(cfg.spec.answerer).model
+    return tuple(role for role in cfg.roles if cfg.block(role).model == model)
 
 
 def apart(cfg: Config) -> bool:
-    """Whether the proposer has weights of its own, which may learn on from what a warm start has
+    """Whether who asks has weights of its own, which may learn on from what a warm start has
     made."""
-    own = cfg.proposer.policy != "shared" and cfg.placement.layout != "shared-base"
-    return own and PROPOSER in warmed(cfg)
+    asker = cfg.spec.asker
+    if asker not in warmed(cfg):
+        return False
+    return cfg.block(asker).policy != "shared" and cfg.placement.layout != "shared-base"
 
 
 def learns(cfg: Config, role: str, step: int) -> bool:
@@ -52,9 +54,10 @@ def at_once(cfg: Config, role: str) -> int:
 
 
 def evaluated(cfg: Config) -> int:
-    """Questions of an evaluation that one solver plays at a time, at most: two of its shares of a
+    """Questions of an evaluation that one player tries at a time, at most: two of its shares of a
     training batch, so that an evaluation takes little more memory than training."""
-    return 2 * -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+    answerer = cfg.spec.answerer
+    return 2 * -(-cfg.block(answerer).batch * cfg.game.attempts // cfg.placement.players[answerer])
 
 
 def ranks(cfg: Config, learner: str) -> int:
@@ -76,9 +79,10 @@ def gpus(cfg: Config, role: str) -> tuple[float, float]:
 def judge_gpus(cfg: Config) -> float:
     """GPUs of each rank of a judge's engine, where one verifies and engines have GPUs: a whole one
     of vLLM, a player's share of the embedded one."""
-    verifies = cfg.referee.verifier in ("frozen", "solver") and PROPOSER in cfg.roles
-    share = gpus(cfg, SOLVER)[0] if verifies else 0.0
-    return {"vllm": float(share > 0), "torch": share}.get(cfg.solver.engine.kind, 0.0)
+    answerer = cfg.spec.answerer
+    verifies = cfg.referee.verifier in ("frozen", "solver") and bool(cfg.spec.asker)
+    share = gpus(cfg, answerer)[0] if verifies else 0.0
+    return {"vllm": float(share > 0), "torch": share}.get(cfg.block(answerer).engine.kind, 0.0)
 
 
 QUEUE_ITEMS = 65_536
@@ -105,14 +109,15 @@ def waiting(cfg: Config, role: str) -> int:
 
 
 def batch(cfg: Config, role: str) -> int:
-    """Episodes of `role` that are played for a training batch at most: all that a proposer learns
-    from (of further targets too), and of a solver's refilled one what lies in the same blocks."""
-    further = cfg.game.resample_attempts if cfg.game.batch.startswith("resample") else 0
-    return (
-        cfg.block(role).batch
-        * cfg.game.refill
-        * (cfg.game.attempts if role == SOLVER else 1 + further)
-    )
+    """Episodes of `role` that are played for a training batch at most: all that who asks learns
+    from (of further targets too), and of a refilled one what lies in the same blocks."""
+    times = 0
+    for play in cfg.spec.plays.values():
+        if role in play.roles:
+            times += play.times if isinstance(play.times, int) else attrgetter(play.times)(cfg)
+    if role == cfg.spec.asker and cfg.game.batch.startswith("resample"):
+        times += cfg.game.resample_attempts
+    return cfg.block(role).batch * cfg.game.refill * times
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ def shared_gpus(cfg: Config) -> tuple[SharedGpus, ...]:
     if place.layout == "colocate":
         return tuple(SharedGpus(roles, roles, (name,)) for name, roles in learn.items())
     if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
-        return (SharedGpus(cfg.roles, (SOLVER,), tuple(learn)),)
+        return (SharedGpus(cfg.roles, (cfg.spec.answerer,), tuple(learn)),)
     return ()
 
 
@@ -145,4 +150,4 @@ def takes_turns(cfg: Config, role: str = "") -> bool:
 
 def bound(cfg: Config, role: str) -> int:
     """How many versions old a batch of `role` may be."""
-    return int(getattr(cfg.schedule.max_staleness, role))
+    return cfg.schedule.max_staleness[role]

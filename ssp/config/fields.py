@@ -1,40 +1,107 @@
-"""What stands at a setting's field: the values that it allows; and blocks of settings over each
-other."""
+"""The types of settings. What a field allows stands in its annotation, and pydantic reads it."""
 
 import copy
+import functools
 import math
-from collections.abc import Iterator
-from dataclasses import Field, field, fields, is_dataclass
-from typing import Any, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from ssp.base.places import is_own
+
+STRICT = {"extra": "forbid", "coerce_numbers_to_str": True, "allow_inf_nan": False}
+"""How pydantic reads settings: no key is unknown, and no number is infinite."""
 INF = math.inf
+MOST = 10**12
+"""Where a whole number has no other end."""
 
 
-def number(default: float, low: float, high: float = INF) -> Any:
-    """A number from `low` to `high`, both allowed; INF: no such end, and itself refused."""
-    return field(default=default, metadata={"range": (low, high)})
+@dataclass(frozen=True)
+class Within:
+    """A number from `low` to `high`, both allowed. Infinity is no number, and neither is true."""
+
+    low: float
+    high: float = INF
+
+    def __get_pydantic_core_schema__(self, source: type, handler: Any) -> Any:
+        """What pydantic asks for; only a process that reads settings imports its core."""
+        from pydantic_core import core_schema
+
+        ends: dict[str, float] = {}
+        if self.low > -INF:
+            ends["ge"] = self.low
+        if source is int or self.high < INF:
+            ends["le"] = min(self.high, MOST) if self.high == INF else self.high
+        return core_schema.no_info_before_validator_function(_number, {**handler(source), **ends})
 
 
-def choice(default: str, names: str) -> Any:
-    """One of `names`, with blanks between; "" too where it is the `default`."""
-    return field(default=default, metadata={"choices": (*("",) * (default == ""), *names.split())})
+@dataclass(frozen=True)
+class Own:
+    """The place of code of one's own."""
+
+    def __get_pydantic_core_schema__(self, source: type, handler: Any) -> Any:
+        """See `Within`."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(_own, handler(source))
 
 
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("true and false are no numbers")
+    return value
+
+
+def _own(value: str) -> str:
+    if not is_own(value):
+        raise ValueError("no place of code")
+    return value
+
+
+Count = Annotated[int, Within(0)]
+Positive = Annotated[int, Within(1)]
+Actors = Annotated[int, Within(1, 1024)]
+Few = Annotated[int, Within(1, 64)]
+Amount = Annotated[float, Within(0)]
+Share = Annotated[float, Within(0, 1)]
+Seconds = Annotated[float, Within(0.001)]
+Place = Annotated[str, Own()]
+
+
+@functools.cache
 def hints(schema: Any) -> dict[str, Any]:
-    """Key → type of a block. What is the same for everybody, a ClassVar, is no key."""
-    types = get_type_hints(schema)
+    """Field → type of a block of settings, with what it allows."""
+    types = get_type_hints(schema, include_extras=True)
     return {item.name: types[item.name] for item in fields(schema)}
 
 
-def walk(schema: Any, prefix: str = "") -> Iterator[tuple[str, Field[Any]]]:
-    """Every key below a block and its field; keys of a role block once, as `{role}.key`."""
-    types = hints(schema)
-    for item in fields(schema):
-        key, hint = f"{prefix}{item.name}", types[item.name]
-        if not is_dataclass(hint):
-            yield key, item
-        elif key not in ("proposer", "solver"):
-            yield from walk(hint, "{role}." if key == "defaults" else f"{key}.")
+def plain(hint: Any) -> Any:
+    """The type without what it allows; of several the first."""
+    if get_origin(hint) is Annotated:
+        return get_args(hint)[0]
+    return hint
+
+
+def choices(hint: Any) -> tuple[str, ...]:
+    """The names that a setting of this type takes; none where it is no choice."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(name for part in get_args(hint) for name in choices(part))
+
+
+def takes_own(hint: Any) -> bool:
+    """Whether a setting of this type takes the place of one's own code."""
+    return Place in get_args(hint)
+
+
+def ends(hint: Any) -> Within | None:
+    """The smallest and the largest value of a number."""
+    marks = getattr(hint, "__metadata__", ())
+    return next((mark for mark in marks if isinstance(mark, Within)), None)
+
+
+def is_text(hint: Any) -> bool:
+    """Whether a setting of this type is a word or a text."""
+    return plain(hint) is str or bool(choices(hint))
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ under another name is taken for another file."""
 import os
 import re
 
-from ssp.base.episode import PROPOSER
 from ssp.config.schema import Config
 
 _WORLD = re.compile(r"(?:^|/)worlds/(v\d+-[^/]+)/[^/]+$")
@@ -19,14 +18,14 @@ _PARTED = re.compile(
 
 def held_out(cfg: Config) -> bool:
     """Whether the first set of `data.eval` is of other questions than those that are trained. A
-    proposer may ask anything about its own world, and so may the run whose bank is played; a data
+    role that asks may ask anything about its own world, and so may the run whose bank is played; a data
     set's questions are those of its file."""
     if not cfg.data.eval:
         return False
     asked = cfg.data.eval[0].file
     if _PARTED.search(asked):
         return True
-    trained = [cfg.data.questions] if PROPOSER not in cfg.roles else [cfg.data.targets]
+    trained = [cfg.data.targets if cfg.spec.asker else cfg.data.questions]
     if cfg.game.questions != "dataset":
         trained.append(cfg.data.corpus)
     return _place(asked) not in map(_place, trained)

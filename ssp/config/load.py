@@ -1,42 +1,35 @@
 """From a config name or file and `key=value` overrides to one checked `Config`.
 
-Owns reading, merging and the messages about keys and types. Promises this order, later wins:
-schema, the file's `defaults`, the file's role block, `defaults.x=` on the command line,
-`proposer.x=` or `solver.x=` on the command line; so what is typed beats what is written, and a role
-beats its defaults in the same place. Options go with the reward that they stand beside: who names
-another reward leaves them behind.
-Refuses unknown keys at any depth, and to know which values make sense (`ssp.config.rules`)."""
+Owns reading, merging and interpolation. Promises this order, later wins: schema, the game's own
+settings, the file's `defaults`, the file's role block, `defaults.x=` on the command line, a role's
+`ROLE.x=` on the command line; so what is typed beats what is written, and a role beats its defaults
+in the same place. Options go with the reward that they stand beside: who names another reward
+leaves them behind. Refuses to know which values make sense (`ssp.config.reading`)."""
 
 import difflib
-import functools
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ssp.base.errors import InputError, hold, holding
-from ssp.config import migration, own, rules
-from ssp.config.fields import merge
-from ssp.config.keys import all_keys, check_keys
-from ssp.config.schema import Config
+from ssp.base.gamespec import GameSpec
+from ssp.base.places import is_own
+from ssp.config import games, keys, migration, own, reading
+from ssp.config.fields import hints, is_text, merge
+from ssp.config.keys import Place
+from ssp.config.rules import Rule
+from ssp.config.schema import PRESETS, Config
 
 Raw = dict[str, Any]
 _SUFFIXES = (".yaml", ".yml")
-_ROLES = ("proposer", "solver")
 _HERE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$)")
 _COMMAND_LINE = "the command line"
-_WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a text",
-}
 DEEPEST = 16
 """Words in a key; no block lies so deep, and what is read is walked by functions that call
 themselves."""
@@ -48,7 +41,7 @@ def load(
     name_or_file: str,
     overrides: Sequence[str] = (),
     trusted: bool = True,
-    combinations: Sequence[rules.Rule] = (),
+    combinations: Sequence[Rule] = (),
 ) -> Config:
     """The configuration, its values checked, and its `combinations`.
     `name_or_file`: a shipped config's name, or a path (ends in .yaml, or holds a slash).
@@ -63,24 +56,31 @@ def load(
     if not trusted:
         _seal(file, path, typed)
         file = _without_gone(file)
-    for raw, source in ((file, str(path)), (typed, _COMMAND_LINE)):
-        _refuse_foreign(raw, source)
-        check_keys(raw, Config, "", source)
-        _typed(raw, source)
-    merged = merge(file, typed)
-    for role in _ROLES:
-        merged[role] = _inherit(role, file, typed)
-    if "preset" in (schedule := merged.get("schedule", {})):
-        with _named_errors(merged, str(path)):
-            typed_of = _typed(merged, str(path)).schedule
-            schedule["preset"] = typed_of.preset
-            for role in schedule.get("max_staleness", {}):
-                schedule["max_staleness"][role] = getattr(typed_of.max_staleness, role)
-    rules.expand_preset(merged)
-    with _named_errors(merged, str(path)):  # interpolations are resolved
-        cfg = cast(Config, OmegaConf.to_object(_typed(merged, str(path))))
-    rules.check(cfg, combinations)
-    return cfg
+    spec = _game(file, typed)
+    layers = {"the game": _tree(spec.settings), str(path): file, _COMMAND_LINE: typed}
+    for source in (str(path), _COMMAND_LINE):
+        _refuse_foreign(layers[source], spec.role_blocks, source)
+
+    merged: Raw = {}
+    for raw in layers.values():
+        merged = merge(merged, raw)
+    for role in spec.role_blocks:
+        merged[role] = _inherit(role, list(layers.values()))
+    merged = _interpolated(merged, spec.role_blocks)
+    _expand_preset(merged, spec.role_blocks)
+
+    def written(place: Place) -> tuple[Place, str]:
+        for source, raw in reversed(layers.items()):
+            if keys.has(raw, place):
+                return place, source
+        return written(("defaults", *place[1:])) if place[0] != "defaults" else (place, str(path))
+
+    return reading.check(merged, spec.role_blocks, written, combinations)
+
+
+def checked(cfg: Config) -> Config:
+    """`cfg` again, when each of its values is one that `load` takes. InputError as in `load`."""
+    return reading.check(container(cfg), tuple(cfg.blocks), lambda place: (place, "a setting"), ())
 
 
 def stated(name_or_file: str, overrides: Sequence[str] = ()) -> dict[str, object]:
@@ -93,8 +93,8 @@ def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
     """What a file has to hold so that `load` of it gives what `load` of this file and these
     overrides gives."""
     raw, typed = _read(find(name_or_file)), _parse_overrides(overrides)
-    for name in ("defaults", *_ROLES):
-        block, above = raw.get(name, {}), typed.get(name, {})
+    for name in _blocks(raw):
+        block, above = raw[name], typed.get(name, {})
         if above.get("reward", block.get("reward")) != block.get("reward"):
             block.pop("reward_options", None)
         if name != "defaults":
@@ -111,14 +111,27 @@ def _drop(block: Raw, above: Raw) -> None:
             block.pop(key, None)
 
 
+def container(cfg: Config) -> Raw:
+    """The configuration as a file has it: plain data, a block beside the others for each role."""
+    raw = asdict(cfg)
+    raw |= raw.pop("blocks")
+    place: Raw = {}
+    for name, value in raw["placement"].items():
+        place |= (
+            {f"{role}s": n for role, n in value.items()} if name == "players" else {name: value}
+        )
+    raw["placement"] = place
+    return raw
+
+
 def dotted(cfg: Config) -> dict[str, Any]:
     """Every key and value of a configuration, by its full name."""
-    return dict(leaves(cast(Raw, OmegaConf.to_container(OmegaConf.structured(cfg)))))
+    return dict(leaves(container(cfg)))
 
 
 def to_yaml(cfg: Config) -> str:
     """The resolved configuration as YAML; `load` of it gives an equal `Config`."""
-    return OmegaConf.to_yaml(OmegaConf.structured(cfg))
+    return OmegaConf.to_yaml(OmegaConf.create(container(cfg)))
 
 
 def names() -> list[str]:
@@ -179,13 +192,16 @@ def _seal(file: Raw, path: Path, typed: Raw) -> None:
             f"an interpolation in {key}, in {path}",
             "write its value there",
         )
-    for name in ("defaults", *_ROLES):
-        block = file.get(name)
-        if isinstance(block, dict):
-            own.seal(block)
-            _seal_address(block.get("engine"))
+    for name in _blocks(file):
+        own.seal(file[name])
+        _seal_address(file[name].get("engine"))
+    game = file.get("game")
+    if isinstance(game, dict) and is_own(str(game.get("kind"))):
+        game["kind"] = f"{own.SEALED}{game['kind']}"
     _seal_address(file.get("judge"))
-    if _value_of(merge(file, typed), "retriever.online.engine"):  # whose key goes to that address
+    if keys.value(
+        merge(file, typed), ("retriever", "online", "engine")
+    ):  # whose key goes to that address
         _seal_address(file.get("retriever"))
 
 
@@ -208,7 +224,6 @@ def _seal_address(block: object) -> None:
 def _parse_overrides(overrides: Sequence[str]) -> Raw:
     """Dotted `key=value` texts as one nested mapping, the last of a repeated key winning."""
     tree: Raw = {}
-    types = all_keys(Config, "")
     for text in overrides:
         key, equals, value = text.partition("=")
         steps = key.strip().split(".")
@@ -226,13 +241,9 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
             ) from error
         assert isinstance(parsed, dict)
         leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
-        if (
-            types.get(key.strip()) is str
-            and leaf is not None
-            and not value.lstrip().startswith(("{", "["))
-        ):
-            # 007, on and step: are words too
-            leaf = leaf if isinstance(leaf, str) else value.strip()
+        words = is_text(keys.hint(steps)) and not value.lstrip().startswith(("{", "["))
+        if words and leaf is not None and not isinstance(leaf, str):
+            leaf = value.strip()  # 007, on and step: are words too
         node = tree
         for step in steps[:-1]:
             below = node.setdefault(step, {})
@@ -247,22 +258,95 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
     return tree
 
 
-def _inherit(role: str, file: Raw, typed: Raw) -> Raw:
+def _blocks(raw: Raw) -> list[str]:
+    """Names of the blocks in which settings of roles stand, `defaults` among them."""
+    names = [name for name in raw if name == "defaults" or not keys.is_fixed(name)]
+    return [name for name in names if isinstance(raw[name], dict)]
+
+
+def _tree(settings: Mapping[str, object]) -> Raw:
+    """Dotted keys and their values as one nested mapping."""
+    tree: Raw = {}
+    for key, value in settings.items():
+        for step in reversed(key.split(".")):
+            value = {step: value}
+        tree = merge(tree, cast(Raw, value))
+    return tree
+
+
+def _game(file: Raw, typed: Raw) -> GameSpec:
+    """The game that these settings name, whose roles have names that are free."""
+    game = _interpolated({"game": {}} | merge(file, typed))["game"]
+    named = game if isinstance(game, dict) else {}
+    kind, questions = named.get("kind", ""), named.get("questions", "proposer")
+    spec = games.find(games.kind(str(kind), str(questions)))
+    players = keys.hint(("placement",))
+    for role in spec.role_blocks:
+        free = not keys.is_fixed(role) and f"{role}s" not in hints(players)
+        rule = "a role of a game has a name that is no key of the configuration yet"
+        hold(free, rule, f"{role} in game.kind={kind}", "give the role another name")
+    return spec
+
+
+def _inherit(role: str, layers: Sequence[Raw]) -> Any:
     """The role's block in the order that the module's docstring promises."""
     block: Raw = {}
-    for source in (file, typed):
+    for layer in layers:
         for name in ("defaults", role):
-            above = source.get(name, {})
+            above = layer.get(name, {})
+            if not isinstance(above, dict):
+                return above
             if above.get("reward", block.get("reward")) != block.get("reward"):
                 block.pop("reward_options", None)
             block = merge(block, above)
     return block
 
 
-def _refuse_foreign(raw: Raw, source: str) -> None:
+def _interpolated(raw: Raw, roles: Sequence[str] = ()) -> Raw:
+    """Settings with the values that interpolations stand for, which may name any key."""
+    if not any("${" in f"{value}" for _, value in leaves(raw)):
+        return raw
+    below = container(Config())
+    below |= {role: below["defaults"] for role in roles}
+    try:
+        whole = OmegaConf.to_container(OmegaConf.create(merge(below, raw)), resolve=True)
+    except OmegaConfBaseException as error:
+        key, said = error.full_key or "a setting", str(error).splitlines()[0]
+        raise InputError("an interpolation has a value", f"{key}: {said}", "correct it") from error
+    return _only(raw, cast(Raw, whole))
+
+
+def _only(raw: Raw, whole: Raw) -> Raw:
+    """What `whole` says of the keys of `raw`."""
+    both = {key: (value, whole[key]) for key, value in raw.items()}
+    return {
+        key: _only(value, said) if isinstance(value, dict) and isinstance(said, dict) else said
+        for key, (value, said) in both.items()
+    }
+
+
+def _expand_preset(raw: Raw, roles: Sequence[str]) -> None:
+    """Write the bounds of `schedule.preset` into the settings; InputError when a bound that is
+    there says something else."""
+    preset = keys.value(raw, ("schedule", "preset"))
+    bounds = keys.value(raw, ("schedule", "max_staleness")) or {}
+    if not isinstance(preset, str) or preset not in PRESETS or not isinstance(bounds, dict):
+        return
+    stands = PRESETS[preset]
+    for role in roles:
+        key, bound = f"schedule.max_staleness.{role}", bounds.get(role, stands)
+        rule, step = (
+            f"schedule.preset={preset} stands for {key}={stands}",
+            "set the preset or the bounds, not both",
+        )
+        hold(f"{bound}" == f"{stands}", rule, f"{key}={bound}", step)
+    raw["schedule"]["max_staleness"] = bounds | dict.fromkeys(roles, stands)
+
+
+def _refuse_foreign(raw: Raw, roles: tuple[str, ...], source: str) -> None:
     """Keys of the reference systems, and settings of ours that are gone, are named all at once,
     with what replaces them."""
-    given, known = dict(leaves(raw)), all_keys(Config, "")
+    given, known = dict(leaves(raw)), keys.all_keys(roles)
     foreign = [key for key in given if key not in known and migration.find(key)]
     foreign += [
         f"{key}={value}"
@@ -280,43 +364,3 @@ def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-@functools.cache
-def _schema() -> DictConfig:
-    """The typed defaults. Building them is slow and merging copies them, so one is enough."""
-    return cast(DictConfig, OmegaConf.structured(Config))
-
-
-def _typed(raw: Raw, source: str) -> DictConfig:
-    """`raw` over the schema's defaults; a value of the wrong type is named with its key."""
-    with _named_errors(raw, source):
-        return cast(DictConfig, OmegaConf.merge(_schema(), OmegaConf.create(raw)))
-
-
-@contextmanager
-def _named_errors(raw: Raw, source: str) -> Iterator[None]:
-    """OmegaConf's complaints as InputError: the rule, the value found, what to type."""
-    try:
-        yield
-    except (OmegaConfBaseException, OverflowError) as error:
-        huge = (
-            key
-            for key, value in leaves(raw)
-            if isinstance(value, int) and abs(value) > sys.float_info.max
-        )
-        key = str(getattr(error, "full_key", None) or next(huge, "a setting"))
-        kind = _WORDS.get(all_keys(Config, "").get(key), "")  # of an element of a list ""
-        if not kind:
-            rule = f"settings in {source} must have the right type"
-            raise InputError(rule, f"{key}: {str(error).splitlines()[0]}", "correct it") from error
-        raise InputError(
-            f"{key} in {source} is {kind}", repr(_value_of(raw, key)), f"type {key}=<{kind}>"
-        ) from error
-
-
-def _value_of(raw: Raw, full: str) -> object:
-    value: Any = raw
-    for step in full.split("."):
-        value = value.get(step) if isinstance(value, dict) else value
-    return value

@@ -19,11 +19,18 @@ from ssp.base.errors import hold
 from ssp.base.places import find, is_file_place, is_own
 from ssp.base.services import SEALED as SEALED
 from ssp.base.services import sealed as sealed
-from ssp.config import tables
 from ssp.config.schema import Config
 
 KEYS = ("algorithm", "loss", "reward", "agent")
 """Settings of a role block that may name a place."""
+
+SAID: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("ppo_clip", "tis", "decoupled", "gspo", "cispo"), {"trust_region": True}),
+    **dict.fromkeys(("topk_reverse", "topk_forward"), {"distributions": True}),
+    **dict.fromkeys(("topk_reverse_paper", "topk_forward_paper", "full"), {"distributions": True}),
+}
+"""What losses and KLs say of themselves as attributes (a test compares), for rules that import no
+torch."""
 
 
 def seal(block: dict[str, Any]) -> None:
@@ -50,12 +57,12 @@ def says(value: str, attribute: str) -> Any:
         return not sealed(value) and getattr(
             find(value, f"your own {value}", f"{attribute} = True"), attribute, False
         )
-    return tables.SAID.get(value, {}).get(attribute, False)
+    return SAID.get(value, {}).get(attribute, False)
 
 
 def saying(attribute: str) -> str:
     """Those that are built in and say so, listed."""
-    return ", ".join(name for name, said in tables.SAID.items() if said.get(attribute))
+    return ", ".join(name for name, said in SAID.items() if said.get(attribute))
 
 
 def title(value: str) -> str:
@@ -67,7 +74,8 @@ def title(value: str) -> str:
 def locate(cfg: Config) -> None:
     """Make every file among the places of `cfg` absolute: workers may have another working
     folder."""
-    for block in (cfg.defaults, cfg.proposer, cfg.solver):
+    cfg.game.kind = _located(cfg.game.kind)
+    for block in (cfg.defaults, *cfg.blocks.values()):
         for key in KEYS:
             setattr(block, key, _located(str(getattr(block, key))))
         block.tools = [_located(tool) for tool in block.tools]
@@ -88,20 +96,23 @@ def prints(cfg: Config) -> dict[str, str]:
     """Setting → the place's title, and the first 16 hex digits of a sha256, for every place that
     `cfg` names: of the file, or of those that a program's command names, and for a protocol's file.
     Sealed code has none."""
-    found = {}
+    named = {"game.kind": cfg.game.kind}
     for role in cfg.roles:
         block = cfg.block(role)
-        named = [(key, getattr(block, key)) for key in KEYS] + [
-            (f"tools[{n}]", tool) for n, tool in enumerate(block.tools)
-        ]
-        named.append(("reward_options.guide", block.guide))
-        for key, value in named:
-            # ours is no one's own
-            if is_own(value) and not sealed(value) and not value.startswith("ssp."):
-                found[f"{role}.{key}"] = f"{title(value)} {_print(_files(value))}".rstrip()
-    if (spoken := Path(cfg.protocol).expanduser()).suffix in (".yaml", ".yml"):
-        found["protocol"] = f"{spoken.name} {_print([spoken])}".rstrip()
-    return found
+        for key in KEYS:
+            named[f"{role}.{key}"] = getattr(block, key)
+        for number, tool in enumerate(block.tools):
+            named[f"{role}.tools[{number}]"] = tool
+        named[f"{role}.reward_options.guide"] = block.guide
+    marks = {}
+    for key, value in named.items():
+        ours = value.startswith("ssp.")
+        if is_own(value) and not sealed(value) and not ours:
+            marks[key] = f"{title(value)} {_print(_files(value))}".rstrip()
+    spoken = Path(cfg.protocol).expanduser()
+    if spoken.suffix in (".yaml", ".yml"):
+        marks["protocol"] = f"{spoken.name} {_print([spoken])}".rstrip()
+    return marks
 
 
 def check_same(

@@ -1,15 +1,20 @@
 """One role's half of the configuration: its policy, how it plays, how it learns.
 
-Owns names, types and defaults of the role blocks, which `proposer`, `solver` and `defaults` share.
+Owns names, types and defaults of the role blocks, which the game's roles and `defaults` share.
 Refuses to judge combinations (`ssp.config.rules`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal
 
 from ssp.base import devices
-from ssp.config.fields import INF, choice, number
+from ssp.config.fields import INF, Actors, Amount, Count, Few, Place, Positive, Share, Within
+
+ACTED = ("scripted", "simulated")
+"""Engines without a model: a script plays, and nothing can be learned from it."""
+COLDEST = 0.01
+"""Lowest temperature above 0: below, logits divided by it overflow; 0 itself is greedy."""
 
 
 @dataclass
@@ -18,9 +23,9 @@ class SimulatedConfig:
     the mean `tokens` (0: as few as the protocol allows), at most `limits.turn_tokens`. A simulated
     decode step takes `step_ms` milliseconds, and 7/600 of it more for each sequence that runs."""
 
-    tokens: float = number(0.0, 0)
-    sigma: ClassVar[float] = 0.8
-    step_ms: float = number(6.0, 0)
+    tokens: Amount = 0.0
+    sigma = 0.8
+    step_ms: Amount = 6.0
 
     @property
     def sequence_ms(self) -> float:
@@ -45,15 +50,15 @@ class EngineConfig:
     For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment
     variable SSP_ENGINE_KEY."""
 
-    kind: str = choice("torch", "torch vllm endpoint scripted simulated")
-    dtype: str = choice("float32", "float32 bfloat16 auto")
-    device: str = choice("auto", "auto cpu cuda")
-    continuous: ClassVar[bool] = False
-    tensor_parallel: int = number(1, 1, 64)
-    memory: float = number(0.85, 0.01, 1)
-    sequences: int = number(256, 1)
-    longest: ClassVar[int] = 0
-    prefix_cache: ClassVar[bool] = True
+    kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    continuous = False
+    tensor_parallel: Few = 1
+    memory: Annotated[float, Within(0.01, 1)] = 0.85
+    sequences: Positive = 256
+    longest = 0
+    prefix_cache = True
     url: str = ""
     simulated: SimulatedConfig = field(default_factory=SimulatedConfig)
 
@@ -66,8 +71,8 @@ class LoraConfig:
     """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update counts as
     it is."""
 
-    rank: int = number(0, 0, 4096)
-    targets: ClassVar[tuple[str, ...]] = LINEAR
+    rank: Annotated[int, Within(0, 4096)] = 0
+    targets = LINEAR
 
 
 @dataclass
@@ -86,25 +91,25 @@ class LearnerConfig:
     (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
     proposer first."""
 
-    kind: str = choice("torch", "torch deepspeed simulated")
-    ranks: int = number(1, 1, 1024)
-    dtype: ClassVar[str] = "float32"
-    device: ClassVar[str] = "auto"
-    zero: int = number(2, 1, 3)
-    offload: str = choice("none", "none optimizer all")
+    kind: Literal["torch", "deepspeed", "simulated"] = "torch"
+    ranks: Actors = 1
+    dtype = "float32"
+    device = "auto"
+    zero: Annotated[int, Within(1, 3)] = 2
+    offload: Literal["none", "optimizer", "all"] = "none"
     packing: bool = False
     checkpointing: bool = False
     combine: bool = False
     lora: LoraConfig = field(default_factory=LoraConfig)
-    lr: float = number(5e-4, 0)
-    warmup_steps: int = number(0, 0)
-    schedule: str = choice("constant", "constant cosine")
-    minibatch: int = number(0, 0)
-    beta2: float = number(0.95, 0, 0.999999)
-    weight_decay: float = number(0.0, 0)
-    max_grad_norm: ClassVar[float] = 1.0
-    token_budget: int = number(4096, 1)
-    token_ms: ClassVar[float] = 0.16
+    lr: Amount = 5e-4
+    warmup_steps: Count = 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    minibatch: Count = 0
+    beta2: Annotated[float, Within(0, 0.999999)] = 0.95
+    weight_decay: Amount = 0.0
+    max_grad_norm = 1.0
+    token_budget: Positive = 4096
+    token_ms = 0.16
 
 
 @dataclass
@@ -112,9 +117,9 @@ class CriticConfig:
     """The value model of algorithm=gae. `lr`: its rate. `value_clip`: how far a value may move in
     one update. `warmup_steps`: updates that train it alone, before the policy learns."""
 
-    lr: float = number(1e-5, 0)
-    value_clip: ClassVar[float] = 0.5
-    warmup_steps: int = number(0, 0)
+    lr: Amount = 1e-5
+    value_clip = 0.5
+    warmup_steps: Count = 0
 
 
 @dataclass
@@ -129,19 +134,28 @@ class KlConfig:
     episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it keeps this
     share of itself."""
 
-    kind: str = choice(
+    kind: Literal[
+        "k1",
+        "k2",
         "k3",
-        "k1 k2 k3 k3pp k4 k5 abs topk_reverse topk_forward topk_reverse_paper topk_forward_paper"
-        " full",
-    )
-    coef: float = number(0.0, 0)
-    place: str = choice("loss", "loss reward advantage future")
-    topk: int = number(32, 1)
+        "k3pp",
+        "k4",
+        "k5",
+        "abs",
+        "topk_reverse",
+        "topk_forward",
+        "topk_reverse_paper",
+        "topk_forward_paper",
+        "full",
+    ] = "k3"
+    coef: Amount = 0.0
+    place: Literal["loss", "reward", "advantage", "future"] = "loss"
+    topk: Positive = 32
     weight: bool = False
-    target: float = number(0.0, 0)
-    horizon: ClassVar[float] = 10_000.0
-    ema_tau: float = number(1.0, 0, 1)
-    ema_every: ClassVar[int] = 10
+    target: Amount = 0.0
+    horizon = 10_000.0
+    ema_tau: Share = 1.0
+    ema_every = 10
 
 
 @dataclass
@@ -150,9 +164,9 @@ class CorrectionConfig:
     sampler is outside [`low`, `high`] (IcePop). sequence: whole episodes, by the geometric mean of
     their ratios. none: no token."""
 
-    mask: str = choice("none", "none token sequence")
-    low: ClassVar[float] = 0.5
-    high: ClassVar[float] = 5.0
+    mask: Literal["none", "token", "sequence"] = "none"
+    low = 0.5
+    high = 5.0
 
 
 @dataclass
@@ -160,16 +174,16 @@ class SamplingConfig:
     """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that
     does not learn."""
 
-    temperature: float = number(1.0, 0)
+    temperature: Amount = 1.0
 
 
 @dataclass
 class StageConfig:
     """Token limits `turn_tokens` and `total_tokens` from update `step` on (0 = as before it)."""
 
-    step: int = 0
-    turn_tokens: int = 0
-    total_tokens: int = 0
+    step: Count = 0
+    turn_tokens: Count = 0
+    total_tokens: Count = 0
 
 
 @dataclass
@@ -183,13 +197,13 @@ class LimitsConfig:
     text of the oldest observation goes). `stages`: [{step, turn_tokens, total_tokens}, ...], limits
     that change when the role's update `step` comes."""
 
-    searches: int = number(5, 0)
-    retries: int = number(0, 0)
-    turn_tokens: int = number(24, 1)
-    observation_tokens: int = number(160, 1)
-    prompt_tokens: int = number(16, 1)
-    total_tokens: int = number(960, 2)
-    overflow: str = choice("stop", "stop drop")
+    searches: Count = 5
+    retries: Count = 0
+    turn_tokens: Positive = 24
+    observation_tokens: Positive = 160
+    prompt_tokens: Positive = 16
+    total_tokens: Annotated[int, Within(2)] = 960
+    overflow: Literal["stop", "drop"] = "stop"
     stages: list[StageConfig] = field(default_factory=list)
 
     def at(self, step: int | None) -> LimitsConfig:
@@ -215,9 +229,9 @@ class SourceConfig:
     query's sampled tokens has risen since the search before). Information that a policy wrote
     itself is not trained."""
 
-    kind: str = choice(
-        "retriever", "retriever self first_1 first_2 first_3 first_4 first_5 entropy"
-    )
+    kind: Literal[
+        "retriever", "self", "first_1", "first_2", "first_3", "first_4", "first_5", "entropy"
+    ] = "retriever"
 
     @property
     def real(self) -> int:
@@ -251,29 +265,42 @@ class RoleConfig:
     `freeze_after` (0 = never) it learns no more."""
 
     model: str = "coldstart"
-    policy: str = choice("own", "own shared frozen")
-    template: str = choice("", "plain chatml llama3 tokenizer")
-    algorithm: str = choice(
-        "grpo",
-        "grpo dr_grpo grpo_turns rloo reinforce_pp_baseline reinforce reinforce_running"
-        " reinforce_none reinforce_pp gae rae remax hrpo",
-    )
-    loss: str = choice("ppo_clip", "pg ppo_clip tis decoupled gspo cispo")
+    policy: Literal["own", "shared", "frozen"] = "own"
+    template: Literal["", "plain", "chatml", "llama3", "tokenizer"] = ""
+    algorithm: (
+        Literal[
+            "grpo",
+            "dr_grpo",
+            "grpo_turns",
+            "rloo",
+            "reinforce_pp_baseline",
+            "reinforce",
+            "reinforce_running",
+            "reinforce_none",
+            "reinforce_pp",
+            "gae",
+            "rae",
+            "remax",
+            "hrpo",
+        ]
+        | Place
+    ) = "grpo"
+    loss: Literal["pg", "ppo_clip", "tis", "decoupled", "gspo", "cispo"] | Place = "ppo_clip"
     reward: str = ""
     reward_options: dict[str, Any] = field(default_factory=dict)
-    invalid_reward: float = number(0.0, -INF)
-    batch: int = number(48, 1)
-    warmup_steps: int = number(0, 0)
-    freeze_after: int = number(0, 0)
-    clip_low: float = number(0.2, 0, 1)
-    clip_high: float = number(0.28, 0)
-    clip_dual: float = number(0.0, 0)
-    tis_cap: ClassVar[float] = 2.0
-    aggregate: str = choice("token-mean", "token-mean sequence-mean fixed-length")
-    entropy_coef: float = number(0.0, 0)
-    llds_coef: float = number(0.0, 0)
-    gamma: ClassVar[float] = 1.0
-    lam: float = number(1.0, 0, 1)
+    invalid_reward: Annotated[float, Within(-INF)] = 0.0
+    batch: Positive = 48
+    warmup_steps: Count = 0
+    freeze_after: Count = 0
+    clip_low: Share = 0.2
+    clip_high: Amount = 0.28
+    clip_dual: Amount = 0.0
+    tis_cap = 2.0
+    aggregate: Literal["token-mean", "sequence-mean", "fixed-length"] = "token-mean"
+    entropy_coef: Amount = 0.0
+    llds_coef: Amount = 0.0
+    gamma = 1.0
+    lam: Share = 1.0
     engine: EngineConfig = field(default_factory=EngineConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
@@ -288,11 +315,11 @@ class RoleConfig:
     def __post_init__(self) -> None:
         """A role's learner computes in its engine's precision, on its device, and in simulated time
         at its pace. Its engine has room for its longest episode."""
-        self.engine.longest = self.limits.longest  # type: ignore[misc]
+        self.engine.longest = self.limits.longest
         self.engine.dtype = devices.dtype(self.engine.dtype, self.engine.device)
-        self.learner.dtype = self.engine.dtype  # type: ignore[misc]
-        self.learner.device = self.engine.device  # type: ignore[misc]
-        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600  # type: ignore[misc]
+        self.learner.dtype = self.engine.dtype
+        self.learner.device = self.engine.device
+        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600
 
     @property
     def guide(self) -> str:

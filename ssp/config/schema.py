@@ -5,15 +5,18 @@ left).
 Refuses to read files and to judge values."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, Literal
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.gamespec import GameSpec
 from ssp.config import games
 from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
-from ssp.config.fields import choice, number
+from ssp.config.fields import STRICT, Actors, Amount, Count, Few, Positive, Seconds, Share, Within
 from ssp.config.role import RoleConfig
 
+PRESETS = {"sync": 0, "one-step-off": 1, "async": 4}
+"""The staleness bound of every role that `schedule.preset` stands for."""
+PLAYERS = 2
+"""Actors that play a role, where nothing else is set."""
 SHORTEST_START = 60.0
 """Seconds that Ray and all actors have to start at least, however short a call may be."""
 
@@ -34,10 +37,10 @@ class EvalConfig:
     `hops`, and of those that state none; one between asks half as many. `temperature`: 0 (greedy)
     or at least 0.01."""
 
-    every: int = number(10, 0)
-    final_questions_per_hop: int = number(128, 1)
-    temperature: float = number(1.0, 0)
-    hops: ClassVar[tuple[int, ...]] = (1, 2, 3)
+    every: Count = 10
+    final_questions_per_hop: Positive = 128
+    temperature: Amount = 1.0
+    hops = (1, 2, 3)
 
 
 @dataclass
@@ -45,8 +48,8 @@ class SaveConfig:
     """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, those that
     state.json needs, and the solver's with the best evaluation during the run."""
 
-    every: int = number(10, 1)
-    keep: int = number(2, 1)
+    every: Positive = 10
+    keep: Positive = 2
 
 
 @dataclass
@@ -55,29 +58,21 @@ class VoidConfig:
     `window` outcomes is void. Then one round may be tried every `probe_every` seconds, and after
     `give_up_after` seconds the run ends."""
 
-    limit: float = number(0.05, 0, 1)
-    window: ClassVar[int] = 200
-    probe_every: ClassVar[float] = 10.0
-    give_up_after: ClassVar[float] = 1800.0
-
-
-@dataclass
-class RoleInt:
-    """One whole number for the `proposer` and one for the `solver`."""
-
-    proposer: int = number(0, 0)
-    solver: int = number(0, 0)
+    limit: Share = 0.05
+    window = 200
+    probe_every = 10.0
+    give_up_after = 1800.0
 
 
 @dataclass
 class ScheduleConfig:
-    """`max_staleness`: how many versions old a role's batch may be (0 = synchronous). `preset`:
-    sync, one-step-off or async, which set both of its numbers. `in_flight`: new weights reach
+    """`max_staleness`: how many versions old a batch of each role may be (0 = synchronous).
+    `preset`: sync, one-step-off or async, which set all of its numbers. `in_flight`: new weights reach
     players within a turn; needs bounds above 0, and an engine of kind vllm, simulated or torch, in
     which every episode then runs on its own: it hides waits, and is not bit for bit repeatable."""
 
-    preset: str = choice("", "sync one-step-off async")
-    max_staleness: RoleInt = field(default_factory=RoleInt)
+    preset: Literal["", "sync", "one-step-off", "async"] = ""
+    max_staleness: dict[str, Count] = field(default_factory=dict)
     in_flight: bool = False
 
 
@@ -94,15 +89,15 @@ class HealthConfig:
     running mean. `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it
     began, at most `rollbacks` times)."""
 
-    on_collapse: str = choice("stop", "warn stop rollback")
-    patience: ClassVar[int] = 5
-    mismatch: ClassVar[float] = 0.1
-    ratio: ClassVar[float] = 0.5
-    samples: ClassVar[float] = 0.1
-    grad_norm: ClassVar[float] = 100.0
-    drift: ClassVar[float] = 0.025
-    collapse: ClassVar[float] = 0.1
-    rollbacks: ClassVar[int] = 2
+    on_collapse: Literal["warn", "stop", "rollback"] = "stop"
+    patience = 5
+    mismatch = 0.1
+    ratio = 0.5
+    samples = 0.1
+    grad_norm = 100.0
+    drift = 0.025
+    collapse = 0.1
+    rollbacks = 2
 
 
 @dataclass
@@ -120,14 +115,14 @@ class GameConfig:
     two different rewards (1 = no refill)."""
 
     kind: str = ""
-    questions: str = choice("proposer", "proposer dataset bank")
-    proposals: int = number(1, 1, 64)
-    attempts: int = number(6, 1)
-    batch: str = choice("dummy", "dummy resample resample_all replay replay_reset")
-    refill: int = number(1, 1, 64)
-    resample_attempts: ClassVar[int] = 5
-    resample_min_valid: ClassVar[float] = 1.0
-    replay_reset_every: ClassVar[int] = 10
+    questions: Literal["proposer", "dataset", "bank"] = "proposer"
+    proposals: Few = 1
+    attempts: Positive = 6
+    batch: Literal["dummy", "resample", "resample_all", "replay", "replay_reset"] = "dummy"
+    refill: Few = 1
+    resample_attempts = 5
+    resample_min_valid = 1.0
+    replay_reset_every = 10
 
 
 @dataclass
@@ -138,10 +133,10 @@ class LeagueConfig:
 
     A version becomes a member `every` updates after the newest member. `size`: members a role."""
 
-    match: str = choice("self", "self prioritised mix")
-    power: ClassVar[float] = 4.0
-    every: int = number(10, 1)
-    size: ClassVar[int] = 16
+    match: Literal["self", "prioritised", "mix"] = "self"
+    power = 4.0
+    every: Positive = 10
+    size = 16
 
     @property
     def past(self) -> float:
@@ -191,15 +186,15 @@ class RefereeConfig:
             "no_evidence",
         ]
     )
-    verifier: str = choice("frozen", "frozen solver judge none")
-    evidence: str = choice("chain", "chain verbatim quoted counted none")
-    noise: int = number(2, 0)
-    prompt_tokens: int = number(768, 1)
-    max_relations: ClassVar[int] = 5
-    min_chars: ClassVar[int] = 10
-    max_chars: ClassVar[int] = 1000
-    min_words: ClassVar[int] = 10
-    alarm_patience: ClassVar[int] = 5
+    verifier: Literal["frozen", "solver", "judge", "none"] = "frozen"
+    evidence: Literal["chain", "verbatim", "quoted", "counted", "none"] = "chain"
+    noise: Count = 2
+    prompt_tokens: Positive = 768
+    max_relations = 5
+    min_chars = 10
+    max_chars = 1000
+    min_words = 10
+    alarm_patience = 5
 
     @property
     def answer_tokens(self) -> int:
@@ -220,14 +215,14 @@ class JudgeConfig:
     a good answer has: a score by it. A question's own (`rubric` of its row) follows it. `timeout`:
     seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
 
-    kind: str = choice("exact", "exact llm")
+    kind: Literal["exact", "llm"] = "exact"
     url: str = ""
     model: str = ""
     format: str = "word"
-    timeout: ClassVar[float] = 30.0
-    retries: ClassVar[int] = 4
-    concurrency: ClassVar[int] = 32
-    cache: ClassVar[int] = 100_000
+    timeout = 30.0
+    retries = 4
+    concurrency = 32
+    cache = 100_000
 
     @property
     def longest(self) -> int:
@@ -282,7 +277,7 @@ class OnlineConfig:
     1 to topk, drawn from (seed, query, topk)."""
 
     engine: str = ""
-    ttl: ClassVar[float] = 86400.0
+    ttl = 86400.0
 
 
 @dataclass
@@ -294,9 +289,9 @@ class WarmupConfig:
     update. `lr`: its rate (0 = `solver.learner.lr`)."""
 
     data: str = ""
-    epochs: int = number(1, 1)
-    batch: int = number(32, 1)
-    lr: float = number(0.0, 0)
+    epochs: Positive = 1
+    batch: Positive = 32
+    lr: Amount = 0.0
 
 
 @dataclass
@@ -314,20 +309,20 @@ class RetrieverConfig:
     none), which reads `rerank` candidates a query.
     `gpus`: GPUs that each shard and encoder asks Ray for."""
 
-    shards: int = number(2, 1, 1024)
-    replicas: int = number(1, 1, 1024)
+    shards: Actors = 2
+    replicas: Actors = 1
     url: str = ""
-    topk: int = number(3, 1)
-    k1: ClassVar[float] = 1.2
-    b: ClassVar[float] = 0.25
-    timeout: float = number(20.0, 0.001)
-    window: ClassVar[float] = 0.002
-    max_batch: ClassVar[int] = 64
-    cache: ClassVar[int] = 8192
-    effort: int = number(0, 0)
+    topk: Positive = 3
+    k1 = 1.2
+    b = 0.25
+    timeout: Seconds = 20.0
+    window = 0.002
+    max_batch = 64
+    cache = 8192
+    effort: Count = 0
     reranker: str = ""
-    rerank: ClassVar[int] = 10
-    gpus: float = number(0.0, 0)
+    rerank = 10
+    gpus: Amount = 0.0
     online: OnlineConfig = field(default_factory=OnlineConfig)
 
 
@@ -336,7 +331,7 @@ class TelemetryConfig:
     """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run
     folder, for `wandb sync`) or online (project and key from its own environment variables)."""
 
-    wandb: str = choice("none", "none offline online")
+    wandb: Literal["none", "offline", "online"] = "none"
 
 
 @dataclass
@@ -345,8 +340,9 @@ class Config:
     the last checkpoint), step:N (a kept checkpoint) or a run folder. `protocol`: an id, or a .yaml
     file (docs/protocols.md)."""
 
-    seed: int = number(0, 0, 2**63 - 1)
-    steps: int = number(60, 1)
+    __pydantic_config__ = STRICT
+    seed: Annotated[int, Within(0, 2**63 - 1)] = 0
+    steps: Positive = 60
     resume: str = "never"
     protocol: str = "mini"
     run: RunConfig = field(default_factory=RunConfig)
@@ -367,25 +363,28 @@ class Config:
     ray: RayConfig = field(default_factory=RayConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     defaults: RoleConfig = field(default_factory=RoleConfig)
-    proposer: RoleConfig = field(default_factory=lambda: RoleConfig(reward="1-acc"))
-    solver: RoleConfig = field(default_factory=lambda: RoleConfig(reward="em"))
+    blocks: dict[str, RoleConfig] = field(default_factory=dict)
+    """The settings of each role. In a file they stand beside the other keys."""
 
     def __post_init__(self) -> None:
-        """A start may take as long as a call, and a minute. Episodes of the torch engine run on
-        their own where weights may come within a turn, or agents play. The solver's engine is also
-        the verifier's, on a shared base the proposer's."""
-        self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)  # type: ignore[misc]
-        for role, block in ((PROPOSER, self.proposer), (SOLVER, self.solver)):
-            bound = getattr(self.schedule.max_staleness, role)
+        """Each role of the game has its settings. A start may take as long as a call, and a minute.
+        Episodes of the torch engine run on their own where weights may come within a turn, or
+        agents play. The engine of who answers is also the verifier's, on a shared base
+        everybody's."""
+        spec = self.spec
+        for role in spec.role_blocks:
+            block = self.blocks.setdefault(role, RoleConfig())
+            block.reward = block.reward or ("1-acc" if role == spec.asker else "em")
+            self.placement.players.setdefault(role, PLAYERS)
+            bound = self.schedule.max_staleness.setdefault(role, 0)
             live = self.schedule.in_flight and bound > 0
             if (live or block.agent) and block.engine.kind == "torch":
-                block.engine.continuous = True  # type: ignore[misc]
-        proof, longest = (
-            self.referee.prompt_tokens + self.referee.answer_tokens,
-            self.solver.limits.longest,
-        )
-        if PROPOSER in self.roles:
-            self.solver.engine.longest = max(longest, proof, self.proposer.limits.longest)  # type: ignore[misc]
+                block.engine.continuous = True
+        self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)
+        if spec.asker:
+            proof = self.referee.prompt_tokens + self.referee.answer_tokens
+            lengths = [self.blocks[role].limits.longest for role in spec.roles]
+            self.blocks[spec.answerer].engine.longest = max(proof, *lengths)
 
     @property
     def spec(self) -> GameSpec:
@@ -399,5 +398,12 @@ class Config:
 
     def block(self, role: str) -> RoleConfig:
         """The block of one role."""
-        block: RoleConfig = getattr(self, role)
+        return self.blocks[role]
+
+    def __getattr__(self, role: str) -> RoleConfig:
+        """The block of one role, by its name."""
+        blocks = self.__dict__.get("blocks", {})
+        if role not in blocks:
+            raise AttributeError(f"no setting and no role of the game: {role}")
+        block: RoleConfig = blocks[role]
         return block

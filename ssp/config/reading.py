@@ -1,0 +1,198 @@
+"""From raw settings to a `Config`: pydantic reads them, and what it refuses is said in the words of
+a person who has to type something else.
+
+Promises that all that is refused is said at once, and that a rule which speaks of a refused value
+is left out."""
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import is_dataclass
+from typing import Any, get_origin
+
+from pydantic import TypeAdapter, ValidationError
+
+from ssp.base.errors import InputError, refuse
+from ssp.config import keys
+from ssp.config.fields import INF, MOST, choices, ends, hints, plain, takes_own
+from ssp.config.keys import Place, shown
+from ssp.config.rules import Rule, refused
+from ssp.config.schema import Config
+
+Raw = dict[str, Any]
+Written = Callable[[Place], tuple[Place, str]]
+"""Where a value comes from: the place that somebody wrote, and the name of the file, or the command
+line."""
+
+_BY_ROLE: tuple[Place, ...] = ((), ("placement",), ("schedule", "max_staleness"))
+"""Blocks whose keys are named after the roles of the game."""
+_STRANGE = ("unexpected_keyword_argument", "invalid_key")
+_RANGE = ("greater_than_equal", "less_than_equal", "finite_number")
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def check(raw: Raw, roles: tuple[str, ...], written: Written, rules: Sequence[Rule]) -> Config:
+    """The configuration of these settings. InputError with all that is refused. A rule that speaks
+    of a setting whose own value is refused is left out; where a key is unknown nobody knows what
+    was meant, and all rules are."""
+    reading = Reading(raw, roles, written)
+    cfg = reading.config()
+    errors = [*reading.strange.values(), *reading.wrong.values()]
+    if not reading.strange:
+        about = "|".join(rf"(?<![\w.]){re.escape(key)}(?!\w)" for key in reading.wrong) or "(?!)"
+        together = refused(cfg, rules)
+        errors += [error for error in together if not re.search(about, str(error))]
+    refuse(errors)
+    return cfg
+
+
+class Reading:
+    """Settings on their way to a `Config`: what pydantic refuses is kept, and left out."""
+
+    def __init__(self, raw: Raw, roles: tuple[str, ...], written: Written) -> None:
+        self._raw, self._roles, self._written = raw, roles, written
+        self.strange: dict[str, InputError] = {}
+        self.wrong: dict[str, InputError] = {}
+
+    def config(self) -> Config:
+        """The configuration, with the default in the place of what is refused."""
+        for place in self._strangers():
+            self._refuse(place, _STRANGE[0])
+        for place in _missing(self._raw):
+            self._refuse(place, "missing")
+        while True:
+            try:
+                return _adapter().validate_python(_nested(self._raw))
+            except ValidationError as error:
+                for each in error.errors(include_url=False):
+                    self._refuse(self._place(each["loc"]), each["type"])
+
+    def _strangers(self) -> list[Place]:
+        """Keys that are named after no role."""
+        known = keys.all_keys(self._roles)
+        strange: list[Place] = []
+        for above in _BY_ROLE:
+            block = keys.value(self._raw, above)
+            names = block if isinstance(block, dict) else {}
+            for name in names:
+                if "." in str(name) or shown((*above, name)) not in known:
+                    strange.append((*above, name))
+        return strange
+
+    def _place(self, loc: Place) -> Place:
+        """The place of an error: keys as somebody types them, without what pydantic calls the
+        members of a union."""
+        if loc[0] == "blocks":
+            loc = loc[1:]
+        elif loc[:2] == ("placement", "players"):
+            loc = ("placement", f"{loc[2]}s", *loc[3:])
+        place: Place = ()
+        value: Any = self._raw
+        for step in loc:
+            if not isinstance(value, dict | list):
+                break
+            place = (*place, step)
+            value = keys.value(value, (step,))
+        return place
+
+    def _refuse(self, place: Place, kind: str) -> None:
+        value = keys.value(self._raw, place)
+        written, source = self._written(place)
+        if kind in _STRANGE:
+            error = keys.unknown(written, self._roles, source)
+            self.strange.setdefault(shown(written), error)
+        else:
+            error = _refusal(written, kind, value, keys.value(self._raw, place[:-1]), source)
+            self.wrong.setdefault(shown(written), error)
+        self._drop(place)
+
+    def _drop(self, place: Place) -> None:
+        """Leave the value out, or the list that it stands in."""
+        block: Any = self._raw
+        for step in place[:-1]:
+            if not isinstance(block.get(step), dict):
+                block.pop(step, None)
+                return
+            block = block[step]
+        block.pop(place[-1], None)
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Config]:
+    """The validator. Building it is slow, and one is enough."""
+    return TypeAdapter(Config)
+
+
+def _nested(raw: Raw) -> Raw:
+    """Settings as the schema has them: what roles name lies in a block of its own."""
+    fixed = {name: value for name, value in raw.items() if keys.is_fixed(name)}
+    nested = {**fixed, "blocks": {name: raw[name] for name in raw if name not in fixed}}
+    place = raw.get("placement")
+    if isinstance(place, dict):
+        known = hints(keys.hint(("placement",)))
+        players = {name.removesuffix("s"): place[name] for name in place if name not in known}
+        rest = {name: value for name, value in place.items() if name in known}
+        nested["placement"] = {**rest, "players": players}
+    return nested
+
+
+def _missing(raw: Raw, above: Place = ()) -> Iterator[Place]:
+    """Where OmegaConf's mark for a value that is to come stands."""
+    for key, value in list(raw.items()):
+        if isinstance(value, dict):
+            yield from _missing(value, (*above, key))
+        elif value == "???":
+            yield (*above, key)
+
+
+def _refusal(place: Place, kind: str, value: object, around: object, source: str) -> InputError:
+    """What pydantic found, in the words of a person who has to type something else. `around`: what
+    the value stands in."""
+    key, hint = shown(place), keys.hint(place)
+    base = plain(hint)
+    if kind == "missing":
+        rule, found = "every key needs a value", f"{key}: ??? in {source}"
+        return InputError(rule, found, "set it, or leave it out")
+    if choices(hint):
+        return _choice(key, hint, value)
+    if kind in _RANGE:
+        return _range(key, hint, value)
+    if is_dataclass(base):
+        rule, names = f"{key} in {source} is a block of settings", ", ".join(hints(base))
+        return InputError(rule, repr(value), f"set one of its keys instead: {names}")
+    if isinstance(place[-1], int):
+        key = shown(place[:-1])
+        rule = f"{key} in {source} is a list of words"
+        return InputError(rule, repr(around), f"write {key}=[a, b]")
+    if get_origin(base) is list:
+        rule = f"{key} in {source} is a list"
+        return InputError(rule, repr(value), f"write the whole list: {key}=[...]")
+    if get_origin(base) is dict:
+        return InputError(f"{key} in {source} is a block", repr(value), f"write {key}.KEY=VALUE")
+    word = _WORDS[base]
+    return InputError(f"{key} in {source} is {word}", repr(value), f"type {key}=<{word}>")
+
+
+def _choice(key: str, hint: Any, value: object) -> InputError:
+    names = choices(hint)
+    listed = [name or "''" for name in names]
+    if takes_own(hint):
+        listed.append("or your own my_file.py:name")
+    found = value if isinstance(value, str) and value else repr(value)
+    rule = f"{key} is one of {', '.join(listed)}"
+    return InputError(rule, found, f"set {key}={names[0] or names[-1]}")
+
+
+def _range(key: str, hint: Any, value: Any) -> InputError:
+    within = ends(hint)
+    low, high = (-INF, INF) if within is None else (within.low, within.high)
+    most = MOST if high == INF else 2**63 - 1
+    if isinstance(value, int) and abs(value) > most:
+        rule = f"{key} is a number that a run may reach"
+        return InputError(rule, f"{value}", "type a smaller one")
+    if low == -INF:
+        return InputError(f"{key} is a finite number", value, f"set {key}=0")
+    if high == INF:
+        return InputError(f"{key} is at least {low:g}", value, f"set {key}={low:g} or more")
+    span = f"from {low:g} to {high:g}"
+    return InputError(f"{key} is {span}", value, f"set it {span}")
