@@ -290,7 +290,7 @@ def number(least: float, most: float = math.inf) -> Callable[[str], float]:
 
 def temperature(text: str) -> float:
     """A sampling temperature, for argparse: 0 is greedy."""
-    from ssp.config.tables import COLDEST
+    from ssp.config.role import COLDEST
 
     value = number(0.0)(text)
     return value if value == 0.0 else number(COLDEST)(text)

@@ -27,8 +27,8 @@ from ssp.base.errors import InputError, SspError, hold, holding
 from ssp.base.printable import say
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
+from ssp.config.role import COLDEST
 from ssp.config.schema import Config
-from ssp.config.tables import COLDEST
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

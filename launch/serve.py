@@ -23,7 +23,7 @@ from actors import cluster
 from launch.cli import Parser, address, bind, run, whole
 from ssp.base.errors import InputError
 from ssp.base.printable import say
-from ssp.config import rules
+from ssp.config import load
 from ssp.config.schema import Config, RetrieverConfig
 from ssp.game import corpora
 from ssp.search.router import Router
@@ -140,8 +140,7 @@ def configured(args: argparse.Namespace) -> Config:
     block.topk = args.topk
     for name in FLAGS:
         setattr(block, name, getattr(args, name))
-    rules.check(cfg, ())
-    return cfg
+    return load.checked(cfg)
 
 
 def loaded(cfg: Config, end: ExitStack) -> Served:

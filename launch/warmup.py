@@ -132,8 +132,8 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     traces for that role alone. InputError for what it cannot do."""
     role = SOLVER if taught == ALL else taught
     # The other role learns nothing meanwhile, so that it shares no cores.
-    blocks: dict[str, Any] = {
-        name: replace(cfg.block(name), policy="frozen", warmup_steps=0) for name in ROLES
+    blocks = {
+        name: replace(block, policy="frozen", warmup_steps=0) for name, block in cfg.blocks.items()
     }
     hold(
         cfg.warmup.data,
@@ -158,7 +158,9 @@ def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
     shape = models.read_json(folder / "config.json")
     wide = 1 if shape.get("dtype", shape.get("torch_dtype")) == "float32" else 2
     runfolder.check_space(out, whole * (2 if own.learner.lora.rank else COPIES * wide) - there)
-    return Course(replace(cfg, steps=steps, **blocks), role, folder.absolute(), episodes, saves)
+    return Course(
+        replace(cfg, steps=steps, blocks=blocks), role, folder.absolute(), episodes, saves
+    )
 
 
 def _data(cfg: Config) -> Path:

@@ -111,13 +111,18 @@ def waiting(cfg: Config, role: str) -> int:
 def batch(cfg: Config, role: str) -> int:
     """Episodes of `role` that are played for a training batch at most: all that who asks learns
     from (of further targets too), and of a refilled one what lies in the same blocks."""
-    times = 0
+    further = role == cfg.spec.asker and cfg.game.batch.startswith("resample")
+    most = times(cfg, role) + (cfg.game.resample_attempts if further else 0)
+    return cfg.block(role).batch * cfg.game.refill * most
+
+
+def times(cfg: Config, role: str) -> int:
+    """Episodes that a role plays in one game."""
+    played = 0
     for play in cfg.spec.plays.values():
         if role in play.roles:
-            times += play.times if isinstance(play.times, int) else attrgetter(play.times)(cfg)
-    if role == cfg.spec.asker and cfg.game.batch.startswith("resample"):
-        times += cfg.game.resample_attempts
-    return cfg.block(role).batch * cfg.game.refill * times
+            played += play.times if isinstance(play.times, int) else attrgetter(play.times)(cfg)
+    return played
 
 
 @dataclass(frozen=True)

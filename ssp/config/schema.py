@@ -372,12 +372,14 @@ class Config:
         agents play. The engine of who answers is also the verifier's, on a shared base
         everybody's."""
         spec = self.spec
-        for role in spec.role_blocks:
-            block = self.blocks.setdefault(role, RoleConfig())
-            block.reward = block.reward or ("1-acc" if role == spec.asker else "em")
-            self.placement.players.setdefault(role, PLAYERS)
-            bound = self.schedule.max_staleness.setdefault(role, 0)
-            live = self.schedule.in_flight and bound > 0
+        blocks, players, bounds = self.blocks, self.placement.players, self.schedule.max_staleness
+        self.blocks = {role: blocks.get(role) or RoleConfig() for role in spec.role_blocks}
+        self.placement.players = {role: players.get(role, PLAYERS) for role in self.blocks}
+        self.schedule.max_staleness = {role: bounds.get(role, 0) for role in self.blocks}
+        for role, block in self.blocks.items():
+            asks = role == spec.asker or role not in spec.roles  # who has no part would ask
+            block.reward = block.reward or ("1-acc" if asks else "em")
+            live = self.schedule.in_flight and self.schedule.max_staleness[role] > 0
             if (live or block.agent) and block.engine.kind == "torch":
                 block.engine.continuous = True
         self.ray.start_timeout = max(SHORTEST_START, self.placement.call_timeout)

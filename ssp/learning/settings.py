@@ -4,11 +4,11 @@ setting that another one only makes idle mostly passes."""
 from collections.abc import Iterator
 from dataclasses import fields
 
-from ssp.base.episode import PROPOSER
-from ssp.base.errors import InputError, Refusals
+from ssp.base.errors import InputError, refuse
 from ssp.config import own
+from ssp.config.crews import bound
 from ssp.config.role import LearnerConfig, RoleConfig
-from ssp.config.rules import Rule
+from ssp.config.rules import Rule, each_role
 from ssp.config.schema import Config
 from ssp.learning import algorithms
 
@@ -19,17 +19,17 @@ Checks = Iterator[tuple[bool, str, object, str]]
 """Whether it is broken, rule, value, next step."""
 
 
-def own_code_is_there(cfg: Config) -> None:
+@each_role
+def own_code_is_there(cfg: Config, role: str) -> None:
     """A user's own estimator or loss is found, and of the right kind, before anything starts."""
-    for role in cfg.roles:
-        block = cfg.block(role)
-        places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
-        if block.policy != "frozen" and places and not any(map(own.sealed, places)):
-            # Here, because they import torch, which a dry run does without.
-            from ssp.learning import losses
+    block = cfg.block(role)
+    places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
+    if block.policy != "frozen" and places and not any(map(own.sealed, places)):
+        # Here, because they import torch, which a dry run does without.
+        from ssp.learning import losses
 
-            algorithms.get(block.algorithm, block.gamma, block.lam)
-            losses.get(block.loss)
+        algorithms.get(block.algorithm, block.gamma, block.lam)
+        losses.get(block.loss)
 
 
 def settings_fit(cfg: Config) -> None:
@@ -40,9 +40,8 @@ def settings_fit(cfg: Config) -> None:
         for check in (*_losses(cfg, role), *_learner(role, cfg.block(role)))
     ]
     checks += [*_groups(cfg), *_shared(cfg)]
-    found = {rule: InputError(rule, value, step) for broken, rule, value, step in checks if broken}
-    if found:
-        raise next(iter(found.values())) if len(found) == 1 else Refusals(list(found.values()))
+    errors = {rule: InputError(rule, value, step) for broken, rule, value, step in checks if broken}
+    refuse(list(errors.values()))
 
 
 RULES: tuple[Rule, ...] = (own_code_is_there, settings_fit)
@@ -57,14 +56,13 @@ def _trusted(loss: str) -> bool:
 def _losses(cfg: Config, role: str) -> Checks:
     block, known = cfg.block(role), own.saying("trust_region")
     kl, loss, learns = block.kl, block.loss, block.policy != "frozen"
-    bound = getattr(cfg.schedule.max_staleness, role)
     marked = (
         ", or give your function the attribute trust_region = True once it uses tokens.behaviour"
     )
     # From the second optimizer step of a batch on its policy is not the one that sampled, as with a
     # bound.
     for key, value, better in (
-        (f"schedule.max_staleness.{role}", bound, "tis"),
+        (f"schedule.max_staleness.{role}", bound(cfg, role), "tis"),
         (f"{role}.learner.minibatch", block.learner.minibatch, "ppo_clip"),
     ):
         rule = f"{role}.loss must be one of {known} when {key} is above 0"
@@ -151,86 +149,75 @@ def _learner(role: str, block: RoleConfig) -> Checks:
 
 
 def _groups(cfg: Config) -> Checks:
-    asks, algorithm = cfg.proposer, cfg.solver.algorithm
-    learns = PROPOSER in cfg.roles and asks.policy != "frozen"
-    rule = f"solver.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
+    role, asker = cfg.spec.answerer, cfg.spec.asker
+    algorithm = cfg.block(role).algorithm
     kind = algorithms.kind(algorithm)
-    alone = (
-        cfg.solver.policy != "frozen"
-        and cfg.game.attempts < 2
-        and kind is not None
-        and kind.needs_group
-    )
-    step = "set game.attempts=6, or solver.algorithm=reinforce"
+    rule = f"{role}.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
+    learns = cfg.block(role).policy != "frozen"
+    alone = learns and cfg.game.attempts < 2 and kind is not None and kind.needs_group
+    step = f"set game.attempts=6, or {role}.algorithm=reinforce"
     yield alone, rule, f"game.attempts={cfg.game.attempts}", step
-    refill = f"game.refill={cfg.game.refill}"
     rule = (
-        f"{refill} replaces groups without spread, which teach nothing where the group is the"
-        " solver's baseline"
+        f"game.refill={cfg.game.refill} replaces groups without spread, which teach nothing where"
+        f" the group is the {role}'s baseline"
     )
     grouped = kind is None or kind.baseline == "group"
-    step = "set solver.algorithm=grpo, or leave game.refill out"
-    yield cfg.game.refill > 1 and not grouped, rule, f"solver.algorithm={algorithm}", step
-    rule = "proposer.algorithm=remax needs a greedy question to each target, which nobody asks"
-    found, step = "proposer.algorithm=remax", "set proposer.algorithm=reinforce"
-    yield learns and asks.algorithm == "remax", rule, found, step
-    rule = "proposer.algorithm=rloo compares questions to one target, of which there is one"
-    found = "proposer.algorithm=rloo with game.proposals=1"
-    step = "set proposer.algorithm=reinforce (the batch as baseline), or game.proposals=4"
-    yield learns and asks.algorithm == "rloo" and cfg.game.proposals == 1, rule, found, step
+    step = f"set {role}.algorithm=grpo, or leave game.refill out"
+    yield cfg.game.refill > 1 and not grouped, rule, f"{role}.algorithm={algorithm}", step
+    if not asker or cfg.block(asker).policy == "frozen":
+        return
+    algorithm = cfg.block(asker).algorithm
+    rule = f"{asker}.algorithm=remax needs a greedy question to each target, which nobody asks"
+    found, step = f"{asker}.algorithm=remax", f"set {asker}.algorithm=reinforce"
+    yield algorithm == "remax", rule, found, step
+    rule = f"{asker}.algorithm=rloo compares questions to one target, of which there is one"
+    found = f"{asker}.algorithm=rloo with game.proposals=1"
+    step = f"set {asker}.algorithm=reinforce (the batch as baseline), or game.proposals=4"
+    yield algorithm == "rloo" and cfg.game.proposals == 1, rule, found, step
 
 
 def _shared(cfg: Config) -> Checks:
-    """A policy is shared by the two roles that play: one model, one program that trains it, one
-    pace."""
-    shared, asks, answers = (
-        [role for role in cfg.roles if cfg.block(role).policy == "shared"],
-        cfg.proposer,
-        cfg.solver,
-    )
+    """A policy is shared by roles that play: one model, one program that trains it, one pace."""
+    shared = [role for role in cfg.roles if cfg.block(role).policy == "shared"]
     if len(shared) < 2:
         found = " ".join(f"{role}.policy={cfg.block(role).policy}" for role in cfg.roles)
         step = "set defaults.policy=shared, or where nobody proposes policy=own"
         yield bool(shared), "policy=shared is one policy for both roles", found, step
         return
-    rule, models = "roles with policy=shared have one {}", f"{asks.model} and {answers.model}"
-    yield asks.model != answers.model, rule.format("model"), models, "set defaults.model only"
-    apart = (
-        ("minibatch",) if asks.learner.combine or answers.learner.combine else ("minibatch", *RATE)
-    )
+    first, *others = shared
+    for role in others:
+        yield from _alike(cfg, first, role)
+
+
+def _alike(cfg: Config, first: str, role: str) -> Checks:
+    """What two roles with one policy have in common. `role` takes the later step."""
+    one, other, rule = cfg.block(first), cfg.block(role), "roles with policy=shared have one {}"
+    models = f"{one.model} and {other.model}"
+    yield one.model != other.model, rule.format("model"), models, "set defaults.model only"
+    combine = one.learner.combine or other.learner.combine
+    apart = ("minibatch",) if combine else ("minibatch", *RATE)
     names = {item.name: "learner" for item in fields(LearnerConfig) if item.name not in apart}
-    for name, block_of in {
-        **names,
-        "dtype": "engine",
-        "device": "engine",
-    }.items():  # the learner computes as its engine
-        one, other = (getattr(block.learner, name) for block in (asks, answers))
+    names |= {"dtype": "engine", "device": "engine"}  # the learner computes as its engine
+    for name, block_of in names.items():
+        values = getattr(one.learner, name), getattr(other.learner, name)
         more = ", and with combine=true one learning rate" if name in RATE else ""
-        found = f"{block_of}.{name}: {one} and {other}"
-        yield (
-            one != other,
-            rule.format("learner") + more,
-            found,
-            f"set defaults.{block_of}.{name} only",
-        )
+        found = f"{block_of}.{name}: {values[0]} and {values[1]}"
+        step = f"set defaults.{block_of}.{name} only"
+        yield values[0] != values[1], rule.format("learner") + more, found, step
     bounds, both = (
-        cfg.schedule.max_staleness,
+        (bound(cfg, first), bound(cfg, role)),
         rule.format("staleness bound: both train in the same step"),
     )
-    found = f"proposer {bounds.proposer}, solver {bounds.solver}"
-    yield bounds.proposer != bounds.solver, both, found, "set both schedule.max_staleness alike"
-    # So that the solver's policy is not the one that sampled any more (law 1).
+    found = f"{first} {bounds[0]}, {role} {bounds[1]}"
+    yield bounds[0] != bounds[1], both, found, "set both schedule.max_staleness alike"
+    # So that this policy is not the one that sampled any more (law 1).
     rule = (
-        f"solver.loss is one of {own.saying('trust_region')} where a shared policy takes the"
-        " proposer's step first"
+        f"{role}.loss is one of {own.saying('trust_region')} where a shared policy takes the"
+        f" {first}'s step first"
     )
-    step = "set solver.loss=ppo_clip, or defaults.learner.combine=true"
-    yield (
-        not answers.learner.combine and not _trusted(answers.loss),
-        rule,
-        f"solver.loss={answers.loss}",
-        step,
-    )
+    step = f"set {role}.loss=ppo_clip, or defaults.learner.combine=true"
+    stale = not other.learner.combine and not _trusted(other.loss)
+    yield stale, rule, f"{role}.loss={other.loss}", step
 
 
 def warnings(cfg: Config) -> Iterator[str]:

@@ -8,8 +8,7 @@ from ssp.base.errors import hold
 from ssp.capacity.memory.learner import FLOAT32, width
 from ssp.capacity.memory.needs import GB, Need, size
 from ssp.capacity.memory.shapes import Model
-from ssp.config.role import RoleConfig
-from ssp.config.tables import ACTED
+from ssp.config.role import ACTED, RoleConfig
 from ssp.engines.base import most_rows
 from ssp.engines.vllm.setup import cpu_cache
 

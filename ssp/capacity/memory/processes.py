@@ -68,14 +68,13 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
 def episodes(cfg: Config, role: str) -> int:
     """What one engine of the role plays at a time: its share of a batch, of so many rounds as it
     plays at once."""
-    blocks = crews.at_once(cfg, role)
-    if role == PROPOSER:
-        return blocks * -(-cfg.proposer.batch // cfg.placement.proposers)
-    share = -(-cfg.solver.batch * cfg.game.attempts // cfg.placement.solvers)
+    block, players = cfg.block(role), cfg.placement.players[role]
+    played = crews.at_once(cfg, role) * -(-block.batch * crews.times(cfg, role) // players)
+    if role != cfg.spec.answerer or block.engine.kind != "torch":
+        return played
     asked = len(cfg.eval.hops) * cfg.eval.final_questions_per_hop if cfg.data.eval else 0
     # in turn with training, lock step
-    evaluated = min(-(-asked // cfg.placement.solvers), crews.evaluated(cfg))
-    return max(blocks * share, evaluated if cfg.solver.engine.kind == "torch" else 0)
+    return max(played, min(-(-asked // players), crews.evaluated(cfg)))
 
 
 def notes(cfg: Config) -> list[str]:
@@ -198,7 +197,7 @@ def published(cfg: Config) -> int:
         # which publishes one number
         if block.policy != "frozen" and block.learner.kind != "simulated":
             model = find(block.model)
-            versions = 2 + max(getattr(cfg.schedule.max_staleness, role) for role in roles)
+            versions = 2 + max(crews.bound(cfg, role) for role in roles)
             numbers = learner.trainable(model, block.learner) if shared else model.parameters
             total += versions * numbers * learner.FLOAT32
     return total

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ssp.base.episode import PROPOSER, SOLVER
+from ssp.base.episode import SOLVER
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
 from ssp.config.schema import Config
@@ -30,7 +30,7 @@ def alone(cfg: Config, role: str = SOLVER, at_once: int = 1) -> int:
 def player(cfg: Config, role: str, count: int = 0) -> int:
     """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its
     own."""
-    count = count or (cfg.placement.proposers if role == PROPOSER else cfg.placement.solvers)
+    count = count or cfg.placement.players[role]
     return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else 1
 
 

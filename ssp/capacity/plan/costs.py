@@ -17,8 +17,8 @@ from ssp.base.episode import PROPOSER
 from ssp.base.errors import hold
 from ssp.capacity.memory.shapes import find
 from ssp.config.crews import learners, players
+from ssp.config.role import ACTED
 from ssp.config.schema import Config
-from ssp.config.tables import ACTED
 from ssp.engines.simulated import Pace
 from ssp.learning.tiny.actor import least_searches
 

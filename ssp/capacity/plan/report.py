@@ -9,8 +9,8 @@ from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, Split, choose, judge_seconds, own, role_costs, work
 from ssp.capacity.plan.simulate import Measured, simulate
 from ssp.config.crews import learners
+from ssp.config.role import ACTED
 from ssp.config.schema import Config
-from ssp.config.tables import ACTED
 
 SPEED = (
     "GPUs",

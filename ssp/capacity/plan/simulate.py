@@ -23,7 +23,7 @@ from ssp.base.played import Brief
 from ssp.base.seeds import generator
 from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
 from ssp.capacity.plan.jumping import run_jumping
-from ssp.config.crews import at_once, learners
+from ssp.config.crews import at_once, bound, learners
 from ssp.config.schema import Config
 from ssp.engines.simulated import Decoding, Pace
 from ssp.learning.samples import Sample
@@ -72,8 +72,8 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
     if split.shared:
         cfg.schedule.in_flight = False
         for role in cfg.roles:
-            setattr(cfg.schedule.max_staleness, role, 0)
-    most = max(getattr(cfg.schedule.max_staleness, role) for role in cfg.roles)
+            cfg.schedule.max_staleness[role] = 0
+    most = max(bound(cfg, role) for role in cfg.roles)
     edge = WARM + most + 1
     cfg.steps = 2 * edge + (rounds or max(4, 3 * (most + 1)))
     cfg.eval.every = 0

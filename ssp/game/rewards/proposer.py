@@ -48,11 +48,11 @@ def names() -> list[str]:
     return sorted(_KINDS)
 
 
-def check(kind: str, options: Mapping[str, Any]) -> None:
+def check(kind: str, options: Mapping[str, Any], role: str = "proposer") -> None:
     """InputError for an unknown kind, for an option that it does not take, and for a place that
-    leads to no function."""
+    leads to no function. `role` asks, and is named in the message."""
     theirs, guide = own.is_own(kind), str(options.get(GUIDE, ""))
-    rule = f"proposer.reward_options.guide is {', '.join(GUIDES)}, or my_file.py:function"
+    rule = f"{role}.reward_options.guide is {', '.join(GUIDES)}, or my_file.py:function"
     there = own.sealed(guide) or (own.is_own(guide) and imported(guide, guide, "(question)", ""))
     hold(
         not guide or guide in GUIDES or there,
@@ -61,9 +61,9 @@ def check(kind: str, options: Mapping[str, Any]) -> None:
         "set it to one of these, or leave it out",
     )
     check_options(
-        _kind(kind),
+        _kind(kind, role),
         _others(options),
-        "proposer.reward_options",
+        f"{role}.reward_options",
         GIVEN if theirs else (),
         1 if theirs else 2,
     )
@@ -90,9 +90,9 @@ def _others(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != GUIDE}
 
 
-def _kind(kind: str) -> Callable[..., float]:
+def _kind(kind: str, role: str = "proposer") -> Callable[..., float]:
     if own.is_own(kind):
         return imported(kind, kind, "(win_rate)", 0.5)
-    rule = f"proposer.reward must be one of {', '.join(names())}, or my_file.py:function"
-    hold(kind in _KINDS, rule, kind, "set proposer.reward to one of these")
+    rule = f"{role}.reward is one of {', '.join(names())}, or your own my_file.py:function"
+    hold(kind in _KINDS, rule, kind, f"set {role}.reward to one of these")
     return _KINDS[kind]

@@ -20,12 +20,14 @@ def a_league_can_be_played(cfg: Config) -> None:
     frozen = [role for role in cfg.roles if cfg.block(role).policy == "frozen"]
     found = f"{frozen[0]}.policy=frozen" if frozen else f"game.questions={cfg.game.questions}"
     rule = "a league has past versions of a proposer and a solver that both learn"
-    hold(cfg.game.questions == "proposer" and not frozen, rule, found, "set league.match=self")
+    asker = cfg.spec.asker
+    hold(asker and not frozen, rule, found, "set league.match=self")
     match = f"league.match={cfg.league.match}"
     least = 2 * cfg.game.proposals  # the newest asks about every other target
     rule = f"{match} shares a round's targets between proposers, so there are two at least"
-    found = f"proposer.batch={cfg.proposer.batch} with game.proposals={cfg.game.proposals}"
-    hold(cfg.proposer.batch >= least, rule, found, f"set proposer.batch={least}")
+    batch = cfg.block(asker).batch
+    found = f"{asker}.batch={batch} with game.proposals={cfg.game.proposals}"
+    hold(batch >= least, rule, found, f"set {asker}.batch={least}")
     # A player that takes newer weights in the middle of a turn never goes back; an adapter's folder
     # is no model.
     rule = f"{match} has players change between newest and past weights"

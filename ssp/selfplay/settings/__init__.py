@@ -25,12 +25,13 @@ def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True)
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
+    role = cfg.spec.answerer
     recalls = (
-        "protocol=ssrl asks the solver to write the information itself, and"
-        " solver.search.kind=retriever answers in its place: set solver.search.kind=self (or"
+        f"protocol=ssrl asks the {role} to write the information itself, and"
+        f" {role}.search.kind=retriever answers in its place: set {role}.search.kind=self (or"
         " first_1, entropy), or protocol=search-r1 for real searches"
     )
-    asks = cfg.protocol == "ssrl" and cfg.solver.search.kind == "retriever"
+    asks = cfg.protocol == "ssrl" and cfg.block(role).search.kind == "retriever"
     return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
 
 
@@ -74,7 +75,9 @@ RULES: tuple[Rule, ...] = (
     game.questions_fill_batches,
     game.refill_fills_groups,
     game.someone_learns,
+    game.who_warms_up_learns,
     *league.RULES,
+    game.actions_are_sampled,
     game.temperatures_are_usable,
     game.proposals_can_be_checked,
     game.stages_follow_each_other,

@@ -1,9 +1,9 @@
 """Which settings of placement may stand together."""
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
-from ssp.config.crews import bound
+from ssp.config.crews import bound, players
 from ssp.config.nodes import parse
+from ssp.config.rules import each_role
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import LORA_RANKS
 
@@ -53,19 +53,17 @@ def shares_fit_the_layout(cfg: Config) -> None:
         hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
-def turns_are_synchronous(cfg: Config) -> None:
+@each_role
+def turns_are_synchronous(cfg: Config, role: str) -> None:
     """Where an engine sleeps while its learner works, nothing is played meanwhile, and only vLLM
     can sleep."""
-    place = cfg.placement
-    for role in cfg.roles if place.layout != "separate" and place.engine_gpus != 1 else ():
-        kind, most = cfg.block(role).engine.kind, bound(cfg, role)
-        rule = (
-            f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and"
-            " wake"
-        )
-        hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
-        rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
-        hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
+    place, kind, most = cfg.placement, cfg.block(role).engine.kind, bound(cfg, role)
+    if place.layout == "separate" or place.engine_gpus == 1:
+        return
+    rule = f"{role}.engine.kind is vllm for placement.layout={place.layout}: engines sleep and wake"
+    hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm, or layout=separate")
+    rule = f"schedule.max_staleness.{role} is 0 where engines and learners take turns"
+    hold(most == 0, rule, most, "set the bounds to 0, or placement.layout=separate")
 
 
 def one_base_serves_both(cfg: Config) -> None:
@@ -75,7 +73,7 @@ def one_base_serves_both(cfg: Config) -> None:
     apart = "placement.layout=separate"
     rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
     hold(
-        PROPOSER in cfg.roles,
+        len(cfg.roles) == 2,
         f"{rule}, so both play",
         f"game.questions={cfg.game.questions}",
         f"set {apart}",
@@ -91,25 +89,25 @@ def one_base_serves_both(cfg: Config) -> None:
     )
     step = f"set referee.verifier=judge, or {apart}"
     hold(
-        cfg.referee.verifier != SOLVER,
+        cfg.referee.verifier != "solver",
         f"{rule}: a judge's engine takes none",
         "referee.verifier=solver",
         step,
     )
-    models, place = (cfg.proposer.model, cfg.solver.model), cfg.placement
-    hold(
-        models[0] == models[1], rule, " and ".join(models), "set defaults.model, and no role's own"
-    )
-    alike = cfg.proposer.engine == cfg.solver.engine
+    one, other = (cfg.block(role) for role in cfg.roles)
+    found = f"{one.model} and {other.model}"
+    hold(one.model == other.model, rule, found, "set defaults.model, and no role's own")
+    alike = one.engine == other.engine
     hold(
         alike,
         f"{rule}, and one engine block",
         "they differ",
         "set defaults.engine.*, and no role's own",
     )
-    found = f"placement.proposers={place.proposers}, solvers={place.solvers}"
+    numbers = {role: players(cfg, role) for role in cfg.roles}
+    found = ", ".join(f"placement.{role}s={number}" for role, number in numbers.items())
     rule = f"{rule}: each engine has a player of both"
-    hold(place.proposers == place.solvers, rule, found, "set both to the number of engines")
+    hold(len(set(numbers.values())) == 1, rule, found, "set both to the number of engines")
 
 
 def _has_an_adapter(cfg: Config, role: str, rule: str) -> None:

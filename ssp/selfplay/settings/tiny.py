@@ -26,11 +26,10 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     )
     hold(recipe.protocol != WORLD_PROTOCOL, rule, found, "leave it out; steps=2 makes a run short")
     attempts = min(recipe.game.attempts, ATTEMPTS)
-    computed = [
-        f"game.attempts={attempts}",
-        f"proposer.learner.minibatch={_minibatch(recipe.proposer, 1, 1)}",
-        f"solver.learner.minibatch={_minibatch(recipe.solver, recipe.game.attempts, attempts)}",
-    ]
+    computed = [f"game.attempts={attempts}"]
+    for role, block in recipe.blocks.items():
+        tries = (recipe.game.attempts, attempts) if role == recipe.spec.answerer else (1, 1)
+        computed.append(f"{role}.learner.minibatch={_minibatch(block, *tries)}")
     sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
     given = [recipe.game.questions, *sources][-1] == "dataset"
     return load(

@@ -1,8 +1,7 @@
 """Which settings of weight transfer may stand together."""
 
-from ssp.base.episode import PROPOSER, SOLVER
 from ssp.base.errors import hold
-from ssp.config.crews import takes_turns
+from ssp.config.crews import bound, takes_turns
 from ssp.config.schema import Config
 
 
@@ -11,7 +10,7 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
     be stale."""
     if not cfg.schedule.in_flight:
         return
-    stale = [role for role in cfg.roles if getattr(cfg.schedule.max_staleness, role) > 0]
+    stale = [role for role in cfg.roles if bound(cfg, role) > 0]
     learn = any(cfg.block(role).policy != "frozen" for role in stale)
     out = "or leave schedule.in_flight out"
     rule = "schedule.in_flight concerns roles that learn with schedule.max_staleness.<role> above 0"
@@ -24,25 +23,23 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
-    """Law 4: where several versions of the solver may try one question, questions share no
+    """Law 4: where several versions may try one question, questions share no
     baseline. `gae` and the other estimators that whiten over the batch do."""
-    moves = (
-        cfg.schedule.in_flight
-        and cfg.schedule.max_staleness.solver > 0
-        and cfg.solver.policy != "frozen"
-    )
-    block = cfg.proposer
-    if not moves or PROPOSER not in cfg.roles or block.policy == "frozen":
+    asker, answerer = cfg.spec.asker, cfg.spec.answerer
+    flies = cfg.schedule.in_flight and bound(cfg, answerer) > 0
+    moves = flies and cfg.block(answerer).policy != "frozen"
+    if not moves or not asker or cfg.block(asker).policy == "frozen":
         return
+    block = cfg.block(asker)
     alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1
     alone = alone or block.algorithm in ("rae", "reinforce_running", "reinforce_none")
     rule = (
-        "with schedule.in_flight several versions of the solver grade a batch, so its questions"
+        f"with schedule.in_flight several versions of the {answerer} grade a batch, so its questions"
         " share no baseline"
     )
-    found = f"proposer.algorithm={block.algorithm}"
+    found = f"{asker}.algorithm={block.algorithm}"
     step = (
-        "set proposer.algorithm=grpo, or schedule.max_staleness.solver=0, or leave"
+        f"set {asker}.algorithm=grpo, or schedule.max_staleness.{answerer}=0, or leave"
         " schedule.in_flight out"
     )
     hold(alone, rule, found, step)
@@ -53,7 +50,7 @@ def broadcasts_reach_awake_players_only(cfg: Config) -> None:
     takes none."""
     if cfg.transfer.kind != "broadcast":
         return
-    live = PROPOSER in cfg.roles and cfg.referee.verifier == SOLVER
+    live = cfg.spec.asker and cfg.referee.verifier == "solver"
     rule = "transfer.kind=broadcast reaches players only, so referee.verifier is not solver"
     hold(
         not live,

@@ -18,10 +18,9 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.base.services import ENGINE_KEY, SEALED, is_loopback, key_from
 from ssp.config import own
 from ssp.config.crews import apart, warmed
-from ssp.config.role import RoleConfig
+from ssp.config.role import ACTED, RoleConfig
 from ssp.config.rules import refused
 from ssp.config.schema import Config
-from ssp.config.tables import ACTED
 from ssp.engines import Engine
 from ssp.engines.endpoint import EndpointEngine
 from ssp.engines.folder import ModelFolder

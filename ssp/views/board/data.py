@@ -9,6 +9,7 @@ from typing import Any
 from ssp.base import causes
 from ssp.base.episode import ATTEMPT, PROPOSER, ROLES, SOLVER
 from ssp.base.models import called
+from ssp.config import crews
 from ssp.config.heldout import held_out
 from ssp.game import protocols
 from ssp.game.protocols import Protocol
@@ -134,7 +135,7 @@ class Board:
             "live": self.run.held,
             "steps": cfg.steps,
         }
-        bounds = {role: getattr(cfg.schedule.max_staleness, role) for role in cfg.roles}
+        bounds = {role: crews.bound(cfg, role) for role in cfg.roles}
         about |= {"attempts": cfg.game.attempts, "roles": list(cfg.roles), "bounds": bounds}
         return {**about, "evaluation": evaluation, "settings": settings}
 

@@ -262,11 +262,9 @@ class Verdicts:
         if folder is None:
             return None, "which solver verified it is not on record, or its weights are gone"
         if folder not in self._judges:  # without a guide, which changes no verdict
-            self._judges = {
-                folder: Judge(
-                    replace(cfg, proposer=replace(cfg.proposer, reward_options={})), folder
-                )
-            }
+            asker = cfg.spec.asker
+            block = replace(cfg.block(asker), reward_options={})
+            self._judges = {folder: Judge(replace(cfg, blocks=cfg.blocks | {asker: block}), folder)}
         return self._judges[folder], ""
 
     @cached_property
