@@ -15,14 +15,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
-from ssp.config import tables
-from ssp.config.fields import INF
+from ssp.config import own
+from ssp.config import role as role_schema
+from ssp.config.fields import INF, choices, ends, hints, is_text, plain, takes_own
 from ssp.config.role import RoleConfig
-from ssp.config.schema import Config
+from ssp.config.schema import PLAYERS, PRESETS, Config
 from ssp.game import protocols, rewards
 from ssp.game.referee.rules import RULES
+from ssp.game.rewards import proposer
 from ssp.record.runfolder import MAY_CHANGE
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
@@ -35,7 +37,6 @@ TYPES = {
     float: "number",
     bool: "true or false",
     str: "text",
-    list[int]: "list of whole numbers",
     list[str]: "list of texts",
     dict[str, Any]: "options",
 }
@@ -43,26 +44,37 @@ GROUPS = {
     "trust_region": "Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5).",
     "distributions": "KL estimators over whole distributions, which rollouts do not keep: they work in the loss only.",
 }
-"""What names say of themselves (`ssp.config.tables.SAID`) that rules go by."""
+"""What names say of themselves (`ssp.config.own.SAID`) that rules go by."""
+
+NAMED = {"players": f"{ROLE}s", "max_staleness": f"max_staleness.{ROLE}"}
+"""Fields that hold a number of each role → how it is typed."""
+NUMBERS = {"ROLEs": PLAYERS, "ROLE": 0}
+"""Their defaults."""
 
 NAMES: dict[str, tuple[str, ...]] = {
     "resume": ("never", "auto", "step:N"),
     "protocol": tuple(protocols.names()),
+    "proposer.reward": tuple(proposer.names()),
     "solver.reward": tuple(rewards.names()),
     "referee.rules": tuple(RULES),
 }
 """Built-in names of keys that are no choice of the tables."""
 
-BESIDE = {"resume": "a run folder", "protocol": "a file", "solver.reward": "your own code"}
+BESIDE = {
+    "resume": "a run folder",
+    "protocol": "a file",
+    "proposer.reward": "your own code",
+    "solver.reward": "your own code",
+}
 """What such a key takes beside them."""
 
 HEAD = """Every key of a configuration: what it means, its type, its default, what is allowed. To set one, type `key=value` behind a
 command (`ssp train --config quickstart game.attempts=4`), or nest it in a file and name that (`--config FILE`).
 `ssp train --dry-run` prints every key as a run would have it.
 
-`ROLE` stands for `proposer`, `solver`, or `defaults`, from which both inherit. Of several values the last of these wins: the default
-below, the file's `defaults`, the file's role block, a typed `defaults.*`, a typed `proposer.*` or `solver.*`. A key that does not
-exist, is out of its range or contradicts another key is refused, all of them in one message. A key that another one makes idle is
+`ROLE` stands for each role of the game, `proposer` and `solver` in those that ship, or for `defaults`, from which all inherit. Of
+several values the last of these wins: the default below, the game's own, the file's `defaults`, the file's role block, a typed
+`defaults.*`, a typed `proposer.*` or `solver.*`. A key that does not exist, is out of its range or contradicts another key is refused, all of them in one message. A key that another one makes idle is
 accepted. The shipped configurations (`configs/`) set other values than the defaults here. A resumed run may change {anew}; other
 keys stay as they were.
 
@@ -103,10 +115,12 @@ class Block:
 
     @property
     def keys(self) -> dict[str, Any]:
-        found = get_type_hints(self.schema)
+        """Key → type, with what it allows."""
         start = f"{self.path}." if self.path else ""
         return {
-            start + item.name: found[item.name] for item in fields(self.schema) if not is_dataclass(found[item.name])
+            start + NAMED.get(name, name): get_args(hint)[1] if name in NAMED else hint
+            for name, hint in hints(self.schema).items()
+            if not is_dataclass(hint) and name != "blocks"
         }
 
     @property
@@ -117,9 +131,8 @@ class Block:
 def blocks(schema: type = Config, path: str = "") -> Iterator[Block]:
     """Every block, in the schema's order; those of the roles once, and last."""
     yield Block(path, schema)
-    hints = get_type_hints(schema)
-    for item in fields(schema):
-        inside, below = hints[item.name], f"{path}.{item.name}".lstrip(".")
+    for name, inside in hints(schema).items():
+        below = f"{path}.{name}".lstrip(".")
         if get_origin(inside) is list and is_dataclass(get_args(inside)[0]):
             yield from blocks(get_args(inside)[0], f"{below}[]")
         elif is_dataclass(inside) and inside is not RoleConfig:
@@ -134,7 +147,7 @@ def unexplained() -> list[str]:
         key
         for block in blocks()
         for key in block.keys
-        if f"`{key.rpartition('.')[2]}`" not in block.text.replace("`/`", "` / `")
+        if f"`{key.removesuffix('.ROLE').rpartition('.')[2]}`" not in block.text.replace("`/`", "` / `")
     ]
 
 
@@ -158,24 +171,24 @@ def anchor(title: str) -> str:
 
 
 def presets() -> str:
-    bounds = ["schedule.max_staleness.proposer", "schedule.max_staleness.solver"]
-    rows = [(f"`{name}`", *map(str, pair), str(max(pair) + 1)) for name, pair in tables.PRESETS.items()]
-    head = ("`schedule.preset`", *(f"`{bound}`" for bound in bounds), "rounds under way at most")
+    bound = f"schedule.max_staleness.{ROLE}"
+    rows = [(f"`{name}`", str(number), str(number + 1)) for name, number in PRESETS.items()]
+    head = ("`schedule.preset`", f"`{bound}`", "rounds under way at most")
     text = (
-        "`schedule.preset` sets both staleness bounds (`schedule.max_staleness.*`) and nothing else. Beside another value of "
-        "one of them it is refused. Without a preset both are 0."
+        "`schedule.preset` sets the staleness bound of every role (`schedule.max_staleness.*`) and nothing else. Beside another "
+        "value of one of them it is refused. Without a preset all are 0."
     )
     return f"## Presets\n\n{filled(text)}\n\n{table(head, rows)}"
 
 
 def groups() -> str:
     """Values that rules treat alike."""
-    source = Path(tables.__file__).read_text(encoding="utf-8")
+    source = Path(role_schema.__file__).read_text(encoding="utf-8")
     rows = [
-        (listed([name for name, said in tables.SAID.items() if said.get(key)]), remark)
+        (listed(tuple(name for name, said in own.SAID.items() if said.get(key))), remark)
         for key, remark in GROUPS.items()
     ]
-    rows.append((listed(tables.ACTED), remarks(source)["ACTED"]))
+    rows.append((listed(role_schema.ACTED), remarks(source)["ACTED"]))
     return f"## Values that belong together\n\n{table(('values', 'what they are'), rows)}"
 
 
@@ -199,11 +212,13 @@ def section(block: Block) -> str:
     rows = []
     for key, type_ in block.keys.items():
         name = key.rpartition(".")[2]
-        default = shown(getattr(defaults, name))
+        default = shown(NUMBERS[name] if name in NUMBERS else getattr(defaults, name))
         if key.startswith(f"{ROLE}.") and "[]" not in key:
-            default += own(key.partition(".")[2], getattr(defaults, name))
-        element = get_args(type_)[0] if get_origin(type_) is list else None
-        kind = "list of blocks" if is_dataclass(element) else TYPES[type_]
+            default += of_roles(key.partition(".")[2], getattr(defaults, name))
+        inside = plain(type_)
+        element = get_args(inside)[0] if get_origin(inside) is list else None
+        word = "text" if is_text(type_) else TYPES.get(inside, "list of blocks")
+        kind = "list of blocks" if is_dataclass(element) else word
         rows.append((f"`{key}`", kind, default, allowed(key, type_)))
     text = prose(block.text, names) + fixed(block)
     return f"## {heading(block)}\n\n{text}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
@@ -211,10 +226,16 @@ def section(block: Block) -> str:
 
 def fixed(block: Block) -> str:
     """The constants that the block's docstring names, with their values; "" where it names none."""
-    hints = get_type_hints(block.schema)
-    named = [name for name, hint in hints.items() if get_origin(hint) is ClassVar and f"`{name}`" in block.text]
+    constants = [name for name, value in vars(block.schema).items() if is_constant(block.schema, name, value)]
+    named = [name for name in constants if f"`{name}`" in block.text]
     found = ", ".join(f"`{name}` {constant(getattr(block.schema, name))}" for name in named)
     return f"\n{filled(f'Fixed: {found}.')}\n" if found else ""
+
+
+def is_constant(schema: type, name: str, value: Any) -> bool:
+    """Whether it is the same for everybody: a value of the class that is no setting."""
+    plain_value = isinstance(value, int | float | str | tuple)
+    return plain_value and not name.startswith("_") and name not in hints(schema)
 
 
 def constant(value: Any) -> str:
@@ -228,7 +249,7 @@ def instance(schema: type) -> Any:
     return schema()
 
 
-def own(key: str, default: Any) -> str:
+def of_roles(key: str, default: Any) -> str:
     """Defaults of the roles where they are others than their block's: the name of each, and its."""
     found = ""
     for role in ROLES:
@@ -243,25 +264,25 @@ def allowed(key: str, type_: Any) -> str:
     """What a key takes, in words; "" where its text says it."""
     if key.startswith(f"{ROLE}."):
         path = key.partition(".")[2]
-        each = [f"{role}: {found}" for role in ROLES if (found := known(f"{role}.{path}"))]
-        key = f"{{role}}.{path}"
+        each = [f"{role}: {names}" for role in ROLES if (names := known(f"{role}.{path}"))]
         if each:
             return "; ".join(each)
-    return known(key) or ("`true`, `false`" if type_ is bool else "")
+    if names := known(key):
+        return names
+    if choices(type_):
+        return listed(choices(type_)) + (", your own code" if takes_own(type_) else "")
+    within = ends(type_)
+    if within is None:
+        return "`true`, `false`" if type_ is bool else ""
+    if within.low == -INF:
+        return "any finite number"
+    low, high = number(within.low), number(within.high)
+    return f"at least {low}" if within.high == INF else f"{low} to {high}"
 
 
 def known(key: str) -> str:
-    """What the tables allow for a key as they call it; "" where it is in none."""
-    if key in tables.choices():
-        return listed(tables.choices()[key]) + (", your own code" if key in tables.PLACES else "")
-    if key in NAMES:
-        return listed(NAMES[key]) + (f", {BESIDE[key]}" if key in BESIDE else "")
-    if key not in tables.ranges():
-        return ""
-    low, high = tables.ranges()[key]
-    if low == -INF:
-        return "any finite number"
-    return f"at least {number(low)}" if high == INF else f"{number(low)} to {number(high)}"
+    """Names that the schema does not say; "" where there are none."""
+    return listed(NAMES[key]) + (f", {BESIDE[key]}" if key in BESIDE else "") if key in NAMES else ""
 
 
 def listed(names: tuple[str, ...]) -> str:

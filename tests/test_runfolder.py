@@ -92,7 +92,7 @@ def test_a_changed_setting_is_refused_and_shown(home):
     before = folder.config.read_bytes()
     changed = Config(resume="auto", seed=3)
     changed.solver.learner.lr = 0.1
-    changed.placement.solvers = 5
+    changed.placement.players["solver"] = 5
     with pytest.raises(InputError) as error:
         open_run(changed, "q")
     assert error.value.found == "seed was 0 and is now 3, solver.learner.lr was 0.0005 and is now 0.1"

@@ -241,7 +241,7 @@ class SourceConfig:
 
 @dataclass
 class RoleConfig:
-    """One role's policy and learning. Both roles inherit `defaults`.
+    """One role's policy and learning. Every role inherits `defaults`.
 
     `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded
     model. `policy`: own, shared (both roles play and train one set of weights), or frozen.

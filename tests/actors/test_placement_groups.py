@@ -61,7 +61,7 @@ class Actor:
 def config(**placed: Any) -> Config:
     """Two proposers, one solver of two GPUs, a solver's learner of two ranks, described as 80 GB cards."""
     cfg = Config()
-    cfg.placement.proposers, cfg.placement.solvers = 2, 1
+    cfg.placement.players = {"proposer": 2, "solver": 1}
     cfg.placement.engine_gpus = cfg.placement.learner_gpus = 1
     cfg.placement.nodes = "1x4x80,1x2x80"
     cfg.ray.start_timeout = 20

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from ssp.base.errors import InvariantError
-from ssp.config.tables import SAID, choices
-from ssp.game.rewards import proposer
+from ssp.config.own import SAID
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.algorithms.tokens import token_rewards
+from tests.choices import choices
 
 NAN = float("nan")
 EXTRA = {"gae": {"values": torch.zeros(99, 4)}, "remax": {"baseline_rewards": torch.zeros(99)}}
@@ -41,11 +41,9 @@ def test_every_name_of_the_contract_is_there():
 
 
 def test_a_configuration_takes_the_names_that_there_are():
-    known = choices()
-    assert set(known["{role}.kl.kind"]) == set(kl.names())
-    assert set(known["{role}.loss"]) == set(losses.names())
-    assert set(known["{role}.algorithm"]) == set(algorithms.names())
-    assert set(known["proposer.reward"]) == set(proposer.names())
+    assert set(choices("solver.kl.kind")) == set(kl.names())
+    assert set(choices("solver.loss")) == set(losses.names())
+    assert set(choices("solver.algorithm")) == set(algorithms.names())
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce", "reinforce_pp", "reinforce_pp_baseline"])

@@ -9,9 +9,9 @@ import torch
 
 from ssp.base.errors import InputError
 from ssp.config.role import CorrectionConfig, RoleConfig
-from ssp.config.tables import choices
 from ssp.learning import algorithms, losses
 from tests.blocks import made
+from tests.choices import choices
 
 
 def run(name, logprobs, behaviour, advantages, proximal=None, rows=None, dtype=torch.float32, **options):
@@ -87,7 +87,7 @@ def test_token_weights():
     one = torch.tensor([1, 0])
     for aggregate, weight in (("token-mean", 1.0), ("sequence-mean", 1.0), ("fixed-length", 1 / 100)):
         assert losses.token_weights(one, aggregate, 100)[0] == weight
-    for aggregate in choices()["{role}.aggregate"]:
+    for aggregate in choices("solver.aggregate"):
         assert torch.isfinite(losses.token_weights(torch.zeros(2).long(), aggregate, 100)).all()
 
 

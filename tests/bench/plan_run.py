@@ -37,7 +37,7 @@ def edge(config: str, typed: list[str]) -> int:
     from ssp.selfplay.settings import load
 
     cfg = load(config, typed)
-    return WARM + 1 + max(getattr(cfg.schedule.max_staleness, role) for role in cfg.roles)
+    return WARM + 1 + max(cfg.schedule.max_staleness[role] for role in cfg.roles)
 
 
 def planned(config: str, typed: list[str], rounds: int) -> tuple[float, dict[str, float]]:

@@ -31,7 +31,7 @@ def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> N
     for role in (p, s):
         assert (role.kl.coef, role.sampling.temperature, role.limits.searches) == (0.0, 1.0, 5)
         assert (role.learner.beta2, role.learner.max_grad_norm) == (0.95, 1.0)
-    assert (cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver) == (0, 0)
+    assert cfg.schedule.max_staleness == {"proposer": 0, "solver": 0}
 
 
 @pytest.mark.parametrize("name", names())

@@ -202,5 +202,5 @@ def test_what_goes_together_is_let_through(typed: str) -> None:
     cfg = load("quickstart", words(typed))
     assert cfg.roles == (("proposer", "solver") if cfg.game.questions == "proposer" else ("solver",))
     for role in ("proposer", "solver"):
-        flies = cfg.schedule.in_flight and getattr(cfg.schedule.max_staleness, role) > 0
+        flies = cfg.schedule.in_flight and cfg.schedule.max_staleness[role] > 0
         assert cfg.block(role).engine.continuous is flies

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ssp.config.load import _all_keys
-from ssp.config.schema import Config, RoleConfig
+from ssp.config.keys import all_keys
 from ssp.telemetry.figures import FIGURES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,9 +18,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
-KEYS = set(_all_keys(Config, ""))
+KEYS = set(all_keys(("proposer", "solver")))
 BLOCKS = {key.partition(".")[0] for key in KEYS if "." in key}
-OF_ROLES = set(_all_keys(RoleConfig, ""))
+OF_ROLES = {key.removeprefix("solver.") for key in KEYS if key.startswith("solver.")}
 ROLE_BLOCKS = {key.partition(".")[0] for key in OF_ROLES if "." in key}
 FENCES = {"bash", "sh", "console", "yaml", "json", "python", "mermaid", ""}
 """Languages of fenced blocks: `bash` is what a newcomer types on one machine without a GPU, and is run (tests/bench/walk.py); `sh` needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from ssp.base.errors import InputError
 from ssp.base.published import PUBLISHED
 from ssp.capacity import memory
 from ssp.config.load import names
-from ssp.config.rules import get
 from ssp.config.schema import Config
 from ssp.selfplay.settings import load
 from ssp.selfplay.settings.tiny import shrunk
@@ -44,7 +44,7 @@ KEPT = "algorithm loss kl aggregate clip_low clip_high clip_dual gamma lam entro
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_published_values(name: str) -> None:
     cfg = load(name)
-    assert {key: get(cfg, key) for key in VALUES[name]} == VALUES[name]
+    assert {key: attrgetter(key)(cfg) for key in VALUES[name]} == VALUES[name]
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -75,7 +75,7 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str
         record = json.loads((folder / "ssp.json").read_text())
         assert {key: record[key] for key in protocol.mark} == protocol.mark
         good = Path(state["good"]["folders"][role]).name if state["good"] else folder.name
-        names, ahead = {path.name for path in folder.parent.iterdir()}, getattr(cfg.schedule.max_staleness, role)
+        names, ahead = {path.name for path in folder.parent.iterdir()}, cfg.schedule.max_staleness[role]
         assert cfg.save.keep == 1 and {folder.name, good} <= names and len(names) <= len({folder.name, good}) + ahead
     tally = Ledger(run.folder.ledger, readonly=True).check()
     assert all(tally[role]["trained"] for role in cfg.roles)

@@ -13,10 +13,10 @@ from solo import SoloLearner, gradients, timeless
 from transformers import AutoModelForCausalLM
 
 from ssp.base.errors import InvariantError
-from ssp.config.tables import choices
 from ssp.learning import losses
 from ssp.learning.batch import collate
 from ssp.learning.forward import score
+from tests.choices import choices
 
 
 def part(batch, rows):
@@ -119,7 +119,7 @@ def test_temperature_divides_the_logits(model_dir, make_batch, role):
     assert SoloLearner(model_dir, role).update(make_batch())["logprob_mismatch/max"] < 2e-5
 
 
-@pytest.mark.parametrize("aggregate", choices()["{role}.aggregate"])
+@pytest.mark.parametrize("aggregate", choices("solver.aggregate"))
 def test_the_gradient_is_the_aggregate_over_the_whole_batch(model_dir, make_batch, role, aggregate):
     """Against a direct computation, episode by episode, KL and entropy with the same weights."""
     role.loss, role.aggregate, role.entropy_coef, role.kl.coef, role.kl.kind = "pg", aggregate, 0.3, 0.2, "k2"

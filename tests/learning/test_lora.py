@@ -59,7 +59,7 @@ def test_what_is_published_computes_what_the_learner_computes(tmp_path, model_di
 
 def test_players_on_a_shared_base_get_the_adapter_alone(model_dir, make_batch, adapted):
     """What a player adds to its base is what would be published merged."""
-    cfg = Config(solver=adapted)
+    cfg = Config(blocks={"solver": adapted})
     whole = workers.Learner(cfg, "solver", model_dir)
     cfg.placement.layout = "shared-base"
     learner = workers.Learner(cfg, "solver", model_dir)

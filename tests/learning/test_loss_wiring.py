@@ -9,9 +9,9 @@ from solo import SoloLearner, goes_on
 from transformers import AutoModelForCausalLM
 
 from ssp.config.role import CorrectionConfig
-from ssp.config.tables import choices
 from ssp.learning import losses
 from tests.blocks import made
+from tests.choices import choices
 
 
 def by_hand(model, batch, config, rows, start, advantages):
@@ -37,7 +37,7 @@ def by_hand(model, batch, config, rows, start, advantages):
     return (values * weights[owners].float()).sum(), int(masked.sum())
 
 
-@pytest.mark.parametrize("mask", choices()["{role}.correction.mask"])
+@pytest.mark.parametrize("mask", choices("solver.correction.mask"))
 @pytest.mark.parametrize(("loss", "llds"), [("decoupled", 0.0), ("gspo", 0.0), ("cispo", 0.0), ("cispo", 0.7)])
 def test_two_optimizer_steps_are_those_of_the_formulas(model_dir, make_batch, role, loss, llds, mask):
     """Off-policy data, two mini-batches: in the second the start of the update is no longer the policy. A turn is a run of

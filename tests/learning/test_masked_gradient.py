@@ -14,12 +14,12 @@ from solo import compare
 from transformers import AutoModelForCausalLM
 
 from ssp.config.role import CorrectionConfig
-from ssp.config.tables import choices
 from ssp.learning import algorithms, kl, losses
 from ssp.learning.batch import Batch
 from ssp.learning.forward import score
 from ssp.learning.objective import estimate
 from tests.blocks import made
+from tests.choices import choices
 
 NAN = float("nan")
 
@@ -73,7 +73,7 @@ def test_no_estimator_and_no_loss_reaches_an_observation(model, batch, name, pla
     weights = losses.token_weights(on.sum(dim=1), "sequence-mean", 10)[rows]
     for loss in losses.names():
         values, _ = losses.get(loss)(tokens, losses.LossOptions(1.0, 99.0, 9.0, 0.0))
-        for mask in choices()["{role}.correction.mask"]:
+        for mask in choices("solver.correction.mask"):
             kept, masked = losses.corrected(values, tokens, made(CorrectionConfig, mask=mask, low=0.97, high=1.6))
             assert (mask == "none") is not bool(masked.any()) and not masked.all()
             assert_only_at((kept * weights).sum(), hidden, on[:, 1:])

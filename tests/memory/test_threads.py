@@ -32,7 +32,7 @@ def test_larger_models_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_proposers_batch_counts_all_questions_of_its_targets() -> None:
     one, four = (load("quickstart", [f"game.proposals={count}"]) for count in (1, 4))
-    assert episodes(one, "proposer") == episodes(four, "proposer") == 96 // one.placement.proposers
+    assert episodes(one, "proposer") == episodes(four, "proposer") == 96 // one.placement.players["proposer"]
 
 
 @pytest.mark.parametrize(("role", "each"), [("proposer", 32), ("solver", 128)])

@@ -199,7 +199,7 @@ def test_a_refused_dry_run_prints_the_table(capsys: pytest.CaptureFixture[str]) 
 
 def test_colocated_learners_sit_with_their_own_engines() -> None:
     cfg = big(placement__layout="colocate", placement__engine_gpus=0.5, placement__learner_gpus=0.5)
-    cfg.placement.proposers = cfg.placement.solvers = 4
+    cfg.placement.players = {"proposer": 4, "solver": 4}
     for role in (cfg.proposer, cfg.solver):
         role.engine.memory, role.learner.ranks = 0.4, 4
     plan = make(cfg, parse("1x8x80"))

@@ -6,8 +6,8 @@ import pytest
 from proposals import MINI, POTA, VURE, proposal
 
 from ssp.base.episode import Document
-from ssp.config.tables import choices
 from ssp.game.referee.evidence import EVIDENCE
+from tests.choices import choices
 
 FOUNDED = Document("d1", '"Pota"\npota a company . pota seat vure . pota founder bino .')
 TUPOLEV = Document(
@@ -106,7 +106,7 @@ def test_one_quoted_span_names_the_target() -> None:
 
 def test_nothing_is_asked_for_without_evidence_and_every_kind_has_a_test() -> None:
     assert passes("none", "") == (True, True)
-    assert set(EVIDENCE) == set(choices()["referee.evidence"])
+    assert set(EVIDENCE) == set(choices("referee.evidence"))
     assert not any(
         EVIDENCE[kind].stands(proposal(documents=(POTA,)), "vure", MINI, "") for kind in EVIDENCE.keys() - {"none"}
     )

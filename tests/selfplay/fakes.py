@@ -237,7 +237,7 @@ class Sink:
 def config(bounds: tuple[int, int] = (0, 0), **changes: Any) -> Config:
     """A small game; `bounds`: of staleness, in the order of `ROLES`; `changes` are dotted keys with `__` for the dot."""
     cfg = Config(seed=5, steps=3)
-    cfg.schedule.max_staleness.proposer, cfg.schedule.max_staleness.solver = bounds
+    cfg.schedule.max_staleness = dict(zip(("proposer", "solver"), bounds, strict=True))
     cfg.proposer.batch, cfg.solver.batch, cfg.game.attempts = 8, 6, 4
     cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, (1,)
     cfg.eval.final_questions_per_hop = 5

@@ -99,7 +99,7 @@ def test_a_game_with_turns_is_the_game_without(sleepy: None, tmp_path: Path) -> 
     made.whole()
     plain.play()
     assert made.ledger.digest() == plain.ledger.digest()
-    assert len(Sleepy.made) == made.cfg.placement.proposers + made.cfg.placement.solvers
+    assert len(Sleepy.made) == sum(made.cfg.placement.players.values())
     assert all(3 <= engine.slept <= 10 for engine in Sleepy.made)  # each step once, evaluations and the start
 
 

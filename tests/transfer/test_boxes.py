@@ -181,7 +181,7 @@ def test_auto_broadcasts_between_gpus_of_their_own(learner: Place, engines: list
 
 def test_a_version_is_loaded_once() -> None:
     cfg, engine = Config(), ScriptedEngine(lambda ids, seed, turn: [])
-    cfg.solver = RoleConfig()
+    cfg.blocks["solver"] = RoleConfig()
     made = Loader(cfg, "solver", engine)
     parcels = [Parcel("object_store", seed, 0, payload=weights(seed)) for seed in (0, 1)]
     seconds = made.fit(1, parcels[0])
@@ -199,7 +199,7 @@ def test_an_engine_is_placed_on_a_gpu_where_it_has_one(monkeypatch: pytest.Monke
         return []
 
     cfg = Config()
-    cfg.solver = RoleConfig()
+    cfg.blocks["solver"] = RoleConfig()
     place = Loader(cfg, "solver", OnDevice(script)).place()
     assert place.gpu == "" and place == Publisher().place()
     monkeypatch.setattr(loader, "here", lambda host, gpu: gpu)

@@ -148,8 +148,12 @@ def test_what_is_not_this_warm_starts_is_refused_and_what_was_moved_aside_comes_
     out = tmp_path / "warm"
     with pytest.raises(asyncio.CancelledError):
         taught(cfg, Interrupted(cfg, folder, "learn", 2), episodes, out)
-    faster = replace(cfg, solver=replace(cfg.solver, learner=replace(cfg.solver.learner, lr=1e-3)))
-    smaller = replace(cfg, solver=replace(cfg.solver, learner=replace(cfg.solver.learner, token_budget=64)))
+    faster = replace(
+        cfg, blocks=cfg.blocks | {"solver": replace(cfg.solver, learner=replace(cfg.solver.learner, lr=1e-3))}
+    )
+    smaller = replace(
+        cfg, blocks=cfg.blocks | {"solver": replace(cfg.solver, learner=replace(cfg.solver.learner, token_budget=64))}
+    )
     for other, data in ((faster, episodes), (cfg, episodes[:-1])):
         with pytest.raises(InputError, match="the same data, model and settings"):
             taught(cfg, Interrupted(cfg, folder), data, out, other)
