@@ -92,5 +92,6 @@ def judge_seconds(cfg: Config) -> float:
     """What asking the endpoint may take at once. A call asks twice at most, with it as guide
     thrice; blocks may wait."""
     place = cfg.placement
-    waiting = -(-max(place.proposers, place.solvers) // place.judges)
-    return 0.8 / (3 if cfg.proposer.guide == "judge" else 2) * place.call_timeout / waiting
+    waiting = -(-max(place.players.values()) // place.judges)
+    guided = any(block.guide == "judge" for block in cfg.blocks.values())
+    return 0.8 / (3 if guided else 2) * place.call_timeout / waiting
