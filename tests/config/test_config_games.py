@@ -86,12 +86,12 @@ def test_a_role_has_a_name_that_is_free(name: str, tmp_path: Path) -> None:
     assert "a name that is no key" in found.rule and name in str(found.found)
 
 
-@pytest.mark.parametrize("key", ["blocks.a.batch", "placement.players.a"])
 def test_a_file_for_another_game_is_told_whose_roles_there_are(mine: str, tmp_path: Path) -> None:
     found = refused(f"game.kind={tmp_path / 'mine.py'}:GAME")
     assert "solver in" in str(found) and "the game's roles are a and b" in str(found)
 
 
+@pytest.mark.parametrize("key", ["blocks.a.batch", "placement.players.a"])
 def test_what_the_schema_calls_them_is_no_key(key: str, mine: str) -> None:
     assert refused(f"{key}=3", config=mine).rule == "every config key must exist"
 
