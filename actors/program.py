@@ -36,12 +36,8 @@ def needed_cpus(cfg: Config) -> float:
 
 def computing(cfg: Config) -> int:
     """Actors that compute: players, judges, learners."""
-    place = cfg.placement
-    playing = (
-        players(cfg, cfg.spec.answerer)
-        if place.layout == "shared-base"
-        else sum(players(cfg, role) for role in cfg.roles)
-    )
+    place, numbers = cfg.placement, [players(cfg, role) for role in cfg.roles]
+    playing = max(numbers) if place.layout == "shared-base" else sum(numbers)
     return playing + place.judges + sum(ranks(cfg, name) for name in learners_of(cfg))
 
 
@@ -114,8 +110,8 @@ class Program:
         # would need again.
         rest = (self._run, episodes)
         if place.layout == "shared-base":
-            count = players(cfg, cfg.spec.answerer)
-            pairs = self._crew(Players, FLEET, PairActor, count, (cfg, self._models, *rest))
+            number = players(cfg, cfg.roles[0])  # as many of each role
+            pairs = self._crew(Players, FLEET, PairActor, number, (cfg, self._models, *rest))
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
         for role in cfg.roles:
             args, threads = (cfg, role, self._models[role], *rest), at_once(cfg, role)

@@ -124,7 +124,7 @@ def names(cfg: Config) -> list[str]:
     place, search = cfg.placement, cfg.retriever
     pairs = place.layout == "shared-base"
     kinds = {} if pairs else {"proposer": players(cfg, "proposer")}
-    kinds |= {"engine" if pairs else "solver": place.solvers, "judge": place.judges, "ledger": 1}
+    kinds |= {"engine" if pairs else "solver": place.players["solver"], "judge": place.judges, "ledger": 1}
     kinds |= {f"learner-{name}": ranks(cfg, name) for name in learners(cfg)}
     kinds |= {f"shard-{shard}": search.replicas for shard in range(search.shards)}
     return [f"{kind}-{i}" for kind, count in kinds.items() for i in range(count)]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ssp.base.errors import hold
 
@@ -19,6 +19,8 @@ _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 """Parameters of glibc's mallopt."""
 CPU, BFLOAT16 = Path("/proc/cpuinfo"), {"avx512_bf16", "amx_bf16", "bf16"}
 """What the kernel says of the processor, and its words for products in bfloat16 (x86-64, Arm)."""
+Dtype = Literal["float32", "bfloat16", "auto"]
+"""What weights are made of, as it is asked for."""
 OWN_CGROUPS, CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
@@ -36,7 +38,7 @@ def find(asked: str) -> torch.device:
     return torch.device(("cuda" if seen else "cpu") if asked == "auto" else asked)
 
 
-def dtype(asked: str, device: str) -> str:
+def dtype(asked: Dtype, device: str) -> Dtype:
     """float32 or bfloat16; of auto the faster one: bfloat16 on a GPU that is asked for by name and
     on a CPU that multiplies it, else float32, which is then fifty times as fast."""
     if asked != "auto":

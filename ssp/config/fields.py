@@ -3,7 +3,7 @@
 import copy
 import functools
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ssp.base.places import is_own
@@ -72,6 +72,11 @@ def hints(schema: Any) -> dict[str, Any]:
     """Field → type of a block of settings, with what it allows."""
     types = get_type_hints(schema, include_extras=True)
     return {item.name: types[item.name] for item in fields(schema)}
+
+
+def is_block(hint: Any) -> bool:
+    """Whether a setting of this type is a block of settings."""
+    return is_dataclass(hint)
 
 
 def plain(hint: Any) -> Any:

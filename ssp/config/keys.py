@@ -5,11 +5,10 @@ The keys of a role stand in the schema once, and in a configuration under the na
 import difflib
 import functools
 from collections.abc import Sequence
-from dataclasses import is_dataclass
 from typing import Any, get_args, get_origin
 
 from ssp.base.errors import InputError
-from ssp.config.fields import hints, plain
+from ssp.config.fields import hints, is_block, plain
 from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 
@@ -41,7 +40,7 @@ def _below(schema: type, prefix: str, roles: tuple[str, ...]) -> dict[str, Any]:
             named = {name: hint}
         for key, type_ in named.items():
             keys[f"{prefix}{key}"] = type_
-            if is_dataclass(type_):
+            if is_block(type_):
                 keys |= _below(type_, f"{prefix}{key}.", roles)
     return keys
 
@@ -52,7 +51,7 @@ def hint(place: Sequence[str | int]) -> Any:
     at: Any = Config
     for step in place:
         inside = plain(at)
-        if is_dataclass(inside):
+        if is_block(inside):
             types = hints(inside)
             own = {
                 name: type_ for name, type_ in types.items() if name not in ("blocks", "players")
@@ -115,8 +114,12 @@ def unknown(place: Place, roles: tuple[str, ...], source: str) -> InputError:
         key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")
     ]
     same = [key for key in same if key.split(".")[0] == full.split(".")[0]] or same
-    guess = " or ".join(same[:4] or _near(place, roles))
-    step = f"did you mean {guess}" if guess else "list all keys with: ssp train --dry-run"
+    near = same[:4] or _near(place, roles)
+    step = "list all keys with: ssp train --dry-run"
+    if near:
+        step = f"did you mean {' or '.join(near)}"
+    if len(place) == 1 and not same and not set(near) & set(roles):
+        step += f" (the game's roles are {' and '.join(roles)})"
     return InputError("every config key must exist", found, step)
 
 
@@ -125,7 +128,7 @@ def _near(place: Place, roles: tuple[str, ...]) -> list[str]:
     above, full = shown(place[:-1]), shown(place)
     block = plain(hint(place[:-1]))
     beside = [key for key in all_keys(roles) if key.rpartition(".")[0] == above]
-    if "[" in full and is_dataclass(block):
+    if "[" in full and is_block(block):
         beside = [f"{above}.{name}" for name in hints(block)]
     near = difflib.get_close_matches(full, beside, n=1)
     return near or difflib.get_close_matches(full, all_keys(roles), n=1)

@@ -70,10 +70,12 @@ def load(
     _expand_preset(merged, spec.role_blocks)
 
     def written(place: Place) -> tuple[Place, str]:
+        inherited = ("defaults", *place[1:]) if place[0] in spec.role_blocks else place
         for source, raw in reversed(layers.items()):
-            if keys.has(raw, place):
-                return place, source
-        return written(("defaults", *place[1:])) if place[0] != "defaults" else (place, str(path))
+            for one in (place, inherited):
+                if keys.has(raw, one):
+                    return one, source
+        return place, str(path)
 
     return reading.check(merged, spec.role_blocks, written, combinations)
 

@@ -7,14 +7,13 @@ is left out."""
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import is_dataclass
 from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from ssp.base.errors import InputError, refuse
 from ssp.config import keys
-from ssp.config.fields import INF, MOST, choices, ends, hints, plain, takes_own
+from ssp.config.fields import INF, MOST, choices, ends, hints, is_block, plain, takes_own
 from ssp.config.keys import Place, shown
 from ssp.config.rules import Rule, refused
 from ssp.config.schema import Config
@@ -157,7 +156,7 @@ def _refusal(place: Place, kind: str, value: object, around: object, source: str
         return _choice(key, hint, value)
     if kind in _RANGE:
         return _range(key, hint, value)
-    if is_dataclass(base):
+    if is_block(base):
         rule, names = f"{key} in {source} is a block of settings", ", ".join(hints(base))
         return InputError(rule, repr(value), f"set one of its keys instead: {names}")
     if isinstance(place[-1], int):

@@ -51,7 +51,7 @@ class EngineConfig:
     variable SSP_ENGINE_KEY."""
 
     kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
-    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    dtype: devices.Dtype = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     continuous = False
     tensor_parallel: Few = 1

@@ -74,7 +74,12 @@ def test_a_page(path: Path) -> None:
         if not page.exists() or (fragment and fragment not in anchors(page)):
             lost.append(target)
     assert lost == []
-    known = KEYS | OF_ROLES | {f"{role}.reward_options" for role in ("proposer", "solver")}
+    known = (
+        KEYS
+        | OF_ROLES
+        | {"placement.ROLEs", "schedule.max_staleness.ROLE"}
+        | {f"{role}.reward_options" for role in ("proposer", "solver")}
+    )
     ends = {name for name in settings(path) if name not in known and name.rpartition(".")[2] not in FILE_ENDS}
     unknown = {name for name in ends if not name.rpartition(".")[0].endswith(".reward_options")}
     assert path.name == "migration.md" or unknown == set()

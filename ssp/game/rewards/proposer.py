@@ -93,6 +93,6 @@ def _others(options: Mapping[str, Any]) -> dict[str, Any]:
 def _kind(kind: str, role: str = "proposer") -> Callable[..., float]:
     if own.is_own(kind):
         return imported(kind, kind, "(win_rate)", 0.5)
-    rule = f"{role}.reward is one of {', '.join(names())}, or your own my_file.py:function"
+    rule = f"{role}.reward is one of {', '.join(names())}, or your own my_file.py:name"
     hold(kind in _KINDS, rule, kind, f"set {role}.reward to one of these")
     return _KINDS[kind]

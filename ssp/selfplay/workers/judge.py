@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ssp.base.episode import Episode, Grade, Verdict
 from ssp.base.errors import InputError, InvariantError
-from ssp.config.crews import players
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.judge import Item
@@ -94,5 +93,6 @@ def judge_seconds(cfg: Config) -> float:
     """What asking the endpoint may take at once. A call asks twice at most, with it as guide
     thrice; blocks may wait."""
     place = cfg.placement
-    waiting = -(-max(players(cfg, role) for role in cfg.roles) // place.judges)
-    return 0.8 / (3 if cfg.asking.guide == "judge" else 2) * place.call_timeout / waiting
+    waiting = -(-max(place.players.values()) // place.judges)
+    guided = any(block.guide == "judge" for block in cfg.blocks.values())
+    return 0.8 / (3 if guided else 2) * place.call_timeout / waiting

@@ -3,7 +3,6 @@ tokens done again. What cannot be compared is said with its reason."""
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +17,6 @@ import torch
 from ssp.base.episode import Document, Outcome, State, Verdict
 from ssp.base.errors import InputError, hold
 from ssp.base.tokenlog import Kind, TokenLog
-from ssp.config.schema import Config
 from ssp.data.readers import stream_corpus
 from ssp.game import corpora, protocols
 from ssp.game.protocols.renderer import Renderer
@@ -264,7 +262,9 @@ class Verdicts:
         if folder is None:
             return None, "which solver verified it is not on record, or its weights are gone"
         if folder not in self._judges:  # without a guide, which changes no verdict
-            self._judges = {folder: Judge(_unguided(cfg), folder)}
+            asker = cfg.spec.asker
+            block = replace(cfg.block(asker), reward_options={})
+            self._judges = {folder: Judge(replace(cfg, blocks=cfg.blocks | {asker: block}), folder)}
         return self._judges[folder], ""
 
     @cached_property
@@ -313,10 +313,3 @@ class Verdicts:
             min(left, default=""),
             f"restore {path}",
         )
-
-
-def _unguided(cfg: Config) -> Config:
-    """The configuration without a guide."""
-    cfg = copy.deepcopy(cfg)
-    cfg.asking.reward_options = {}
-    return cfg
