@@ -248,8 +248,12 @@ def config(bounds: tuple[int, int] = (0, 0), **changes: Any) -> Config:
         block: Any = cfg
         for name in path:
             block = getattr(block, name)
-        assert hasattr(block, last), key
-        setattr(block, last, value)
+        if isinstance(block, dict):  # of values by role
+            assert last in block, key
+            block[last] = value
+        else:
+            assert hasattr(block, last), key
+            setattr(block, last, value)
     return cfg
 
 

@@ -88,7 +88,7 @@ def play(parsed: Parsed, services: ExitStack) -> int:
     cast = local_cast(cfg, scene.models, search, folder.ledger, folder.episodes)
     if outages and world:
         cast = inject(cast, cfg, scene.models[SOLVER], outages, world)
-    report = Report(display, world or scene.oracle, 1, cfg.roles)
+    report = Report(display, world or scene.oracle, 1, cfg.spec)
     game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
     try:
         asyncio.run(game.run())
