@@ -47,7 +47,7 @@ def questions(n: int, words: int = 5, seed: int = 1) -> list[str]:
 def configured(corpus: Path, *settings: str) -> Config:
     """Quickstart's settings over one corpus, every search made anew."""
     cfg = load("quickstart", [f"data.corpus={corpus}", *settings])
-    cfg.data.eval, cfg.retriever.cache = [], 0  # type: ignore[misc]
+    cfg.data.eval, cfg.retriever.cache = [], 0
     return cfg
 
 

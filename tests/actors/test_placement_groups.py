@@ -71,6 +71,7 @@ def config(**placed: Any) -> Config:
     cfg.solver.engine.tensor_parallel = 2
     cfg.solver.learner.ranks = 2
     for key, value in placed.items():
+        assert hasattr(cfg.placement, key), key
         setattr(cfg.placement, key, value)
     return cfg
 
@@ -115,7 +116,13 @@ def test_units_land_where_the_plan_says(three_nodes: None) -> None:
 
 def test_engines_and_learners_share_gpus_that_an_engine_is_told(three_nodes: None) -> None:
     """Two engine ranks at half a GPU each: Ray gives one actor no such thing, the group does."""
-    cfg = config(layout="colocate", engine_gpus=0.5, learner_gpus=0.5, nodes="1x4x80,1x2x80", proposers=1)
+    cfg = config(
+        layout="colocate",
+        engine_gpus=0.5,
+        learner_gpus=0.5,
+        nodes="1x4x80,1x2x80",
+        players={"proposer": 1, "solver": 1},
+    )
     plan = make(cfg, placement.nodes(cfg))
     groups = placement.Groups(plan, cfg, "shared")
     try:
@@ -134,7 +141,7 @@ EIGHT = "Qwen/Qwen2.5-32B-Instruct"
 
 def test_what_the_cluster_lacks_is_named(three_nodes: None) -> None:
     with pytest.raises(InputError, match="6 GPUs on 3 nodes, 8 are asked for"):
-        placement.planned(config(proposers=4))
+        placement.planned(config(players={"proposer": 4, "solver": 1}))
     with pytest.raises(InputError, match="the largest node has 4.*tensor_parallel"):
         cfg = config()
         cfg.solver.model, cfg.solver.engine.tensor_parallel = EIGHT, 8

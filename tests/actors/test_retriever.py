@@ -91,7 +91,7 @@ def end(actor: Any) -> None:
 
 def test_a_lost_shard_is_a_fault_and_known_answers_stay(corpus: Path) -> None:
     cfg = configured(corpus, "retriever.timeout=2")
-    cfg.retriever.cache = 8192  # type: ignore[misc]
+    cfg.retriever.cache = 8192
     with shards(cfg, "lost") as handles:
         search, local = connect_search(cfg, "lost"), corpora.search(cfg)
         known = search.search(["w5"], K, "train")

@@ -110,7 +110,7 @@ def settings(asked: dict[str, Any]) -> Any:
 
     kind = "vllm" if asked["kind"] == "vllm" else "torch"
     made = EngineConfig(kind=kind, dtype=asked["dtype"], sequences=asked["episodes"])
-    made.longest = asked["tokens"]  # type: ignore[misc]
+    made.longest = asked["tokens"]
     return made
 
 
@@ -169,7 +169,7 @@ def learn(asked: dict[str, Any]) -> None:
 
     block = RoleConfig(loss="ppo_clip")
     block.learner = LearnerConfig(token_budget=asked["tokens"], checkpointing=asked["checkpointing"])
-    block.learner.dtype = asked["dtype"]  # type: ignore[misc]
+    block.learner.dtype = asked["dtype"]
     found = Learner(asked["folder"], {"solver": block}, "search-r1")
     for step, tokens in enumerate((64, 2 * asked["tokens"])):  # the first one makes the moments
         row = min(tokens // 2, 512)

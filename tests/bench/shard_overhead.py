@@ -65,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = write_corpus(Path(folder) / "corpus.jsonl", args.rows, 60)
         cfg = configured(file, "ray.dashboard=-1")
-        cfg.retriever.max_batch = args.batch  # type: ignore[misc]
+        cfg.retriever.max_batch = args.batch
         connect(cfg.ray)
         try:
             for kind in [args.only] if args.only else ["bm25", "flat"]:

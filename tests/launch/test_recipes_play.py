@@ -39,7 +39,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Played]:
     @cache
     def played(name: str, *typed: str) -> Played:
         cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, []), *typed])
-        cfg.solver.kl.ema_every = 1  # type: ignore[misc]
+        cfg.solver.kl.ema_every = 1
         return inprocess.play(cfg, name)
 
     return played

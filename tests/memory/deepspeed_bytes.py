@@ -24,7 +24,7 @@ def main(zero: int, dtype: str, offload: str) -> None:
     model = Qwen2ForCausalLM(config)
     count = sum(parameter.numel() for parameter in model.parameters())
     learner = LearnerConfig(kind="deepspeed", zero=zero, offload=offload)
-    learner.dtype = dtype  # type: ignore[misc]
+    learner.dtype = dtype
     made = backends.make(Policy(model, learner), learner, 1e-4, SOLO)
     ids = torch.randint(0, 2048, (2, 32))
     mask = torch.ones_like(ids).bool().index_fill_(1, torch.tensor([0]), False)

@@ -121,6 +121,7 @@ def big(**changed: Any) -> Config:
         *path, last = key.split("__")
         for step in path:
             at = getattr(at, step)
+        assert hasattr(at, last), key
         setattr(at, last, value)
     return cfg
 
@@ -191,7 +192,7 @@ def test_colocated_learners_sit_with_their_own_engines() -> None:
 
 
 def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
-    cfg = big(retriever__gpus=0.25, retriever__shards=4, placement__solvers=2)
+    cfg = big(retriever__gpus=0.25, retriever__shards=4, placement__players={"proposer": 1, "solver": 2})
     plan = make(cfg, parse("1x8x80"))
     assert laid(plan)[0][7] == [f"retriever {i}/0" for i in range(4)]
     one = plan.known["retriever"].device()

@@ -27,7 +27,7 @@ def config(*typed: str, sigma: float = 0.0) -> Config:
         solver.engine.simulated.step_ms=6
         solver.limits.searches=0 solver.limits.turn_tokens=16000 solver.limits.total_tokens=16100"""
     cfg = load("simulated", [*usual.split(), *typed])
-    cfg.solver.engine.simulated.sigma = sigma  # type: ignore[misc]
+    cfg.solver.engine.simulated.sigma = sigma
     return cfg
 
 
@@ -82,7 +82,7 @@ def test_in_flight_the_rounds_share_an_engine() -> None:
 def test_both_roles_take_turns_on_one_gpu() -> None:
     cfg = load("simulated", ["schedule.preset=sync", "schedule.in_flight=false"])
     for role in cfg.roles:
-        cfg.block(role).engine.simulated.sigma = 0.0  # type: ignore[misc]
+        cfg.block(role).engine.simulated.sigma = 0.0
     (split,) = choose(cfg, 1, FREE)
     assert split.shared and split.engines == {"proposer": 1, "solver": 1}
     found, (play, learn) = simulate(cfg, split, FREE, 4), work(cfg, FREE)

@@ -242,7 +242,7 @@ def config(bounds: tuple[int, int] = (0, 0), **changes: Any) -> Config:
     cfg.save.every, cfg.eval.every, cfg.eval.hops = 1, 2, (1,)
     cfg.eval.final_questions_per_hop = 5
     cfg.void.limit = 1.0
-    cfg.referee.alarm_patience = 1000  # type: ignore[misc]
+    cfg.referee.alarm_patience = 1000
     for key, value in changes.items():
         *path, last = key.split("__")
         block: Any = cfg

@@ -59,7 +59,13 @@ def test_every_gold_answer_counts_and_each_question_is_asked_once_an_epoch(tmp_p
 @pytest.mark.covers("SR-26")
 def test_seven_questions_over_four_workers_are_seven(tmp_path: Path) -> None:
     """No padding to a multiple of the workers, in the batch or in the figures."""
-    cfg = given(solver__batch=7, game__attempts=1, solver__algorithm="reinforce", placement__solvers=4, steps=1)
+    cfg = given(
+        solver__batch=7,
+        game__attempts=1,
+        solver__algorithm="reinforce",
+        placement__players={"proposer": 2, "solver": 4},
+        steps=1,
+    )
     stage = Stage(cfg, tmp_path / "run").played()
     plays = [call for call in stage.cast.players["solver"].calls if call[1] == "play"]  # type: ignore[attr-defined]
     sizes = [len(args[0]) for _, method, args in plays if args[1].stem.startswith("solver-")]

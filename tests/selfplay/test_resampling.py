@@ -87,7 +87,14 @@ def test_refill_plays_on_until_a_batch_has_its_groups_with_spread(
     tmp_path: Path, questions: str, bounds: tuple[int, int]
 ) -> None:
     """Whole groups are trained, each left-over has its cause, and whatever was judged and tried pays its proposer."""
-    cfg = config(bounds, game__questions=questions, game__refill=4, proposer__batch=7, steps=5, placement__solvers=2)
+    cfg = config(
+        bounds,
+        game__questions=questions,
+        game__refill=4,
+        proposer__batch=7,
+        steps=5,
+        placement__players={"proposer": 2, "solver": 2},
+    )
     stage = Stage(cfg, tmp_path / "run", jitter=1).played()
     states, groups = stage.settled(), stage.rows(LEFT)
     for step, figures in enumerate(stage.figures(), start=1):

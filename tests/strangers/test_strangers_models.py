@@ -44,7 +44,7 @@ def learner_of(folder: Path) -> Learner:
 
 def engine_of(folder: Path, kind: str = "torch") -> Any:
     settings = EngineConfig(kind=kind, sequences=8)
-    settings.longest = 96  # type: ignore[misc]
+    settings.longest = 96
     return engines.create(settings, folder)
 
 

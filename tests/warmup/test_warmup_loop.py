@@ -37,7 +37,7 @@ STEPS = 6
 def cfg() -> Config:
     settings = ["solver.learner.lr=2e-3", "solver.learner.schedule=cosine", "solver.learner.warmup_steps=2"]
     made = load("quickstart", [*settings, "solver.learner.token_budget=2048"])
-    return replace(made, solver=loop.recipe(made.solver), steps=STEPS)
+    return replace(made, blocks=made.blocks | {"solver": loop.recipe(made.solver)}, steps=STEPS)
 
 
 @pytest.fixture(scope="module")

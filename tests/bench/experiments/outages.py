@@ -130,8 +130,8 @@ class FailingJudge(Judge):
     """The judge's worker with a verifier that fails; with SSP's semantics no fault of any of them is ever told."""
 
     def __init__(self, cfg: Config, model_dir: Path, outages: Outages, world: AliasWorld) -> None:
-        cfg.judge.retries = 0  # type: ignore[misc]  # a try that fails is an outage
-        cfg.judge.timeout = 600.0  # type: ignore[misc]  # and a busy machine is none
+        cfg.judge.retries = 0  # a try that fails is an outage
+        cfg.judge.timeout = 600.0  # and a busy machine is none
         super().__init__(cfg, model_dir)
         self._outages, self._world = outages, world
         assert self._referee is not None
