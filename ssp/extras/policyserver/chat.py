@@ -12,7 +12,7 @@ import orjson
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError, SspError, hold, holding
 from ssp.base.tokenlog import Kind
-from ssp.config.tables import COLDEST
+from ssp.config.role import COLDEST
 from ssp.extras.policyserver.answers import Answerer, searches
 
 if TYPE_CHECKING:
