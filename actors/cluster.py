@@ -23,7 +23,7 @@ from ssp.base.printable import say
 from ssp.capacity.memory.threads import cores
 from ssp.config.cluster import RayConfig
 
-_watches: list[servers.Watch] = []
+_watches: list[servers.ServerWatch] = []
 """What looks at Ray's servers until this process leaves."""
 _sessions: list[Path] = []
 """The folder of the cluster that this process started."""
@@ -95,7 +95,7 @@ def connect(
     # Before Ray is imported, which takes a second.
     say(f"joining Ray at {address}" if address else "starting Ray", file=sys.stderr)
     context = _started(cfg, address, options)
-    _watches.append(servers.Watch(servers.playing(context.address_info), lost))
+    _watches.append(servers.ServerWatch(servers.playing(context.address_info), lost))
     if not address:
         _sessions.append(Path(context.address_info["session_dir"]))
     return str(context.dashboard_url or "")
@@ -110,7 +110,7 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
     look = servers.starting(
         cfg.start_timeout, f"{late} within placement.call_timeout={cfg.start_timeout:g} s."
     )
-    watch = servers.Watch(look, lambda: step)
+    watch = servers.ServerWatch(look, lambda: step)
     try:
         with _hangups_held():
             return ray.init(

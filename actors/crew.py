@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import ray
 from ray import exceptions
 
-from ssp.base.crew import Call, Crew
+from ssp.base.crew import Crew, CrewCall
 from ssp.base.errors import Fault, SspError
 
 W = TypeVar("W")
@@ -38,7 +38,7 @@ class Patience:
 
 
 @dataclass
-class Asked:
+class LastCall:
     """The last call to an actor: since when and until when (Unix seconds; 0 = under way), how it
     was lost ("" = was not)."""
 
@@ -78,7 +78,7 @@ class RayCrew(Crew[W]):
         super().__init__(kind, name)
         self._patience, self._say = patience, say
         self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
-        self.last: dict[str, Asked] = {}
+        self.last: dict[str, LastCall] = {}
 
     @property
     def size(self) -> int:
@@ -90,7 +90,7 @@ class RayCrew(Crew[W]):
         """Their actors."""
         return [member.handle for member in self.members]
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """See `Crew.perform`; payloads stay, and come back as references. A lost call is made again
         only where it may be."""
         for _ in range(REPEATS if call.repeats else 0):
@@ -98,14 +98,14 @@ class RayCrew(Crew[W]):
                 return await self._once(self.members[worker], call, *args)
         return await self._once(self.members[worker], call, *args)
 
-    async def _once(self, member: Member, call: Call, *args: Any) -> Any:
+    async def _once(self, member: Member, call: CrewCall, *args: Any) -> Any:
         if member.down:
             await self._revived(member)
         handle = member.handle
         # Ray packs the items of a list one by one, and a tuple at once: much smaller, and as much
         # faster.
         args = tuple(tuple(arg) if type(arg) is list else arg for arg in args)
-        asked = self.last[member.name] = Asked(call.name)
+        asked = self.last[member.name] = LastCall(call.name)
         try:
             method = getattr(handle, call.name)
             if not call.payload:
@@ -152,7 +152,7 @@ class RayCrew(Crew[W]):
         """Process ids."""
         return [await handle.ping.remote() for handle in self.handles]
 
-    def _fault(self, member: Member, asked: Asked, kind: str, detail: str) -> Fault:
+    def _fault(self, member: Member, asked: LastCall, kind: str, detail: str) -> Fault:
         member.down, asked.lost = True, detail
         self._say(f"{member.name} {kind}: {detail}")
         return Fault(f"{self.name}_{kind}", detail)

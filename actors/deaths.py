@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
 
-from actors.crew import Asked, last_line
+from actors.crew import LastCall, last_line
 from actors.process import About
 from actors.program import Program
 from actors.restarts import POLICIES
@@ -33,7 +33,7 @@ class Deaths:
         self, file: Path, restarts: int, program: Program, say: Callable[[str], None]
     ) -> None:
         self._file, self._restarts, self._program, self._say = file, restarts, program, say
-        self._actors: dict[Any, tuple[str, Asked | None]] = {}
+        self._actors: dict[Any, tuple[str, LastCall | None]] = {}
         self._seen: dict[Any, About] = {}
         self._asked: dict[Any, asyncio.Future[About]] = {}
         self._times = Counter[str]()
@@ -74,7 +74,7 @@ class Deaths:
             answer.cancel()
 
     def _tell(
-        self, name: str, was: About, last: Asked | None, error: RayError | None = None
+        self, name: str, was: About, last: LastCall | None, error: RayError | None = None
     ) -> None:
         self._times[name] += 1
         node: dict[str, Any] = next(

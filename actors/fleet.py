@@ -86,7 +86,7 @@ class RayModels:
 
 
 @dataclass(frozen=True)
-class Part:
+class FleetPart:
     """Retriever actors that hold the same: what their names begin with, class and arguments, and
     the seats in a plan (process and number) of those that a run starts with."""
 
@@ -96,15 +96,17 @@ class Part:
     seats: list[tuple[str, int]]
 
 
-def parts(cfg: Config) -> list[Part]:
+def parts(cfg: Config) -> list[FleetPart]:
     """The shards and encoders of a run."""
     n, replicas = cfg.retriever.shards, range(cfg.retriever.replicas)
     shards = [
-        Part(f"{SHARD}-{k}", ShardActor, (cfg, k), [("retriever", i * n + k) for i in replicas])
+        FleetPart(
+            f"{SHARD}-{k}", ShardActor, (cfg, k), [("retriever", i * n + k) for i in replicas]
+        )
         for k in range(n)
     ]
     encoders = [("encoder", i) for i in range(corpora.encoders(cfg))]
-    return [*shards, Part(f"{ENCODER}-0", EncoderActor, (cfg,), encoders)]
+    return [*shards, FleetPart(f"{ENCODER}-0", EncoderActor, (cfg,), encoders)]
 
 
 def size(cfg: Config) -> int:

@@ -14,9 +14,9 @@ import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
-from actors.crew import ENDED, Asked, Member, Patience, RayCrew, starting
+from actors.crew import ENDED, LastCall, Member, Patience, RayCrew, starting
 from actors.workers import LearnerActor, RankActor, SimulatedLearnerActor
-from ssp.base.crew import Call
+from ssp.base.crew import CrewCall
 from ssp.base.errors import Fault, SspError
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Learners
@@ -84,7 +84,7 @@ class LearnerCrew(RayCrew[Learners]):
                 )
             self._formed = True
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """One call to all ranks, answered by rank 0; one after the other, each with its own
         deadline."""
         async with self._turn:
@@ -92,8 +92,8 @@ class LearnerCrew(RayCrew[Learners]):
                 await self._again()
             return await self._asked(call, *args)
 
-    async def _asked(self, call: Call, *args: Any) -> Any:
-        asked = Asked(call.name)
+    async def _asked(self, call: CrewCall, *args: Any) -> Any:
+        asked = LastCall(call.name)
         self.last = {member.name: asked for member in self.members}
         payloads, waits = [], []
         for handle in self.handles:
@@ -110,7 +110,7 @@ class LearnerCrew(RayCrew[Learners]):
         return (payloads[0], answer) if payloads else answer
 
     async def _failed(
-        self, asked: Asked, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]
+        self, asked: LastCall, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]
     ) -> None:
         """Raise what a call ended with. The group stays where all ranks raised the same, which they
         did together."""
@@ -146,7 +146,7 @@ class LearnerCrew(RayCrew[Learners]):
             asked, "died", f"{asked.method} failed on one rank: {next(filter(None, errors))}"
         )
 
-    def _lost(self, asked: Asked, kind: str, detail: str) -> Fault:
+    def _lost(self, asked: LastCall, kind: str, detail: str) -> Fault:
         asked.lost = detail
         self.end()
         self._say(f"{self.name} {kind}: {detail}")

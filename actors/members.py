@@ -61,7 +61,7 @@ class _Replica:
 
 
 @dataclass
-class _Call:
+class _MemberCall:
     """What is under way for one part: references by replica, and when the next replica is asked
     too."""
 
@@ -87,7 +87,7 @@ class Members:
         `deadline` (monotonic). Parts without a living replica are waited for. Raises what the
         actors' own code raised."""
         answers: dict[int, Any] = {}
-        calls = {part: _Call() for part in orders}
+        calls = {part: _MemberCall() for part in orders}
         while len(answers) < len(orders) and (now := time.monotonic()) < deadline:
             self._look(now)
             open_ = {part: call for part, call in calls.items() if part not in answers}
@@ -127,7 +127,9 @@ class Members:
             up = [r.part for r in self._replicas.values() if r.up]
             return {part: up.count(part) for part in self._parts}
 
-    def _send(self, part: int, call: _Call, method: str, args: tuple[Any, ...], now: float) -> None:
+    def _send(
+        self, part: int, call: _MemberCall, method: str, args: tuple[Any, ...], now: float
+    ) -> None:
         """Ask the least busy replica that is not asked yet."""
         asked = list(call.flying.values())
         call.hedge_at = now + max(self._patience / 4, PROBE)

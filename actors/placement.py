@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import (
 
 from actors.process import TOLD
 from ssp.base.errors import InputError, hold
-from ssp.capacity.placement import Plan, Seat, Unit, machine, make
+from ssp.capacity.placement import Plan, PlannedSeat, Unit, machine, make
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
 
@@ -152,10 +152,10 @@ class Groups:
                     rule, found, "end what holds them (ray list placement-groups), or add nodes"
                 )
 
-    def _options(self, unit: Unit, seats: Sequence[Seat]) -> dict[str, Any]:
+    def _options(self, unit: Unit, seats: Sequence[PlannedSeat]) -> dict[str, Any]:
         part = next(part for part in self._parts[unit.name] if seats[0].bundle in part.bundles)
 
-        def strategy(seat: Seat, **more: Any) -> PlacementGroupSchedulingStrategy:
+        def strategy(seat: PlannedSeat, **more: Any) -> PlacementGroupSchedulingStrategy:
             place = 0 if part.single else part.bundles.index(seat.bundle)
             return PlacementGroupSchedulingStrategy(
                 part.group, placement_group_bundle_index=place, **more

@@ -10,7 +10,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors import fleet, learners, restarts
-from actors.crew import Asked, Patience, RayCrew
+from actors.crew import LastCall, Patience, RayCrew
 from actors.placement import Groups
 from actors.retriever import placed
 from actors.services import LedgerActor
@@ -76,7 +76,7 @@ class Program:
         )
 
     @property
-    def actors(self) -> list[tuple[str, Any, Asked | None]]:
+    def actors(self) -> list[tuple[str, Any, LastCall | None]]:
         """Name, handle and last call of every actor of the run."""
         return [
             (one.name, one.handle, crew.last.get(one.name))

@@ -10,7 +10,7 @@ RAY, US = "Ray", "us"
 
 
 @dataclass(frozen=True)
-class Policy:
+class RestartPolicy:
     """`by` whom an actor is started again; what is `lost` with its process; what happens `then`."""
 
     by: str
@@ -28,25 +28,25 @@ class Policy:
         return f"Ray starts it again, {used} of {budget} times; lost: {self.lost}; {self.then}"
 
 
-_PLAYER = Policy(
+_PLAYER = RestartPolicy(
     RAY, "the block that it plays", "its episodes are void, and it is played again under new ids"
 )
 _BACK = "the run goes back to its last checkpoint"
 POLICIES = {
     **dict.fromkeys(("PlayerActor", "PairActor"), _PLAYER),
-    "JudgeActor": Policy(
+    "JudgeActor": RestartPolicy(
         RAY, "nothing: its calls are pure", "the call is made again, on the next judge"
     ),
-    "ShardActor": Policy(
+    "ShardActor": RestartPolicy(
         RAY, "requests under way", "players ask another replica, or wait until retriever.timeout"
     ),
-    "EncoderActor": Policy(
+    "EncoderActor": RestartPolicy(
         RAY, "requests under way", "players ask another encoder, or wait until retriever.timeout"
     ),
-    "LedgerActor": Policy(RAY, "nothing: its file is on the disk", "the call is made again"),
-    "LearnerActor": Policy(US, "weights and optimizer since the last save", _BACK),
-    "SimulatedLearnerActor": Policy(US, "its updates since the last save", _BACK),
-    "RankActor": Policy(
+    "LedgerActor": RestartPolicy(RAY, "nothing: its file is on the disk", "the call is made again"),
+    "LearnerActor": RestartPolicy(US, "weights and optimizer since the last save", _BACK),
+    "SimulatedLearnerActor": RestartPolicy(US, "its updates since the last save", _BACK),
+    "RankActor": RestartPolicy(
         US, "weights and optimizer since the last save", f"all ranks form a new group, and {_BACK}"
     ),
 }

@@ -24,7 +24,7 @@ MARKS = {"gcs_server": "session_dir", "raylet": "raylet_socket_name"}
 """Server → what of its node's addresses stands in its command line."""
 
 
-class Watch:
+class ServerWatch:
     """A thread that ends this process once `look` finds something to say; `last` is called before,
     and adds what to do."""
 

@@ -13,7 +13,7 @@ import ray
 from actors.fleet import connect_search
 from actors.process import Alive, Calm, Guarded
 from ssp.base import devices
-from ssp.base.crew import Call, Crew
+from ssp.base.crew import Crew, CrewCall
 from ssp.capacity.memory import threads
 from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Players
@@ -86,7 +86,7 @@ class RoleCrew(Crew[Players]):
         """As many as there are pairs."""
         return self._pairs.size
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """See `Crew.perform`."""
         if call.name == "play":
             return await self._pairs.perform(worker, call, self._role, *args)

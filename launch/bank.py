@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(yardstick.command(console, folder, args.yardstick, args.trust_code))
     if folder is not None and args.episodes:
         return questions.episodes(console, reader.episodes(folder), args.limit)
-    found = reader.Reading(files.read_bank(place)) if folder is None else reader.read(folder)
+    found = reader.RunReading(files.read_bank(place)) if folder is None else reader.read(folder)
     if args.show:
         record = _named(found.records, args.show)
         return questions.show(

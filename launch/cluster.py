@@ -39,7 +39,7 @@ HEALTH = {
 
 
 @dataclass(frozen=True)
-class Seat:
+class NodeSeat:
     """What the environment says: this node's rank among `nodes`, and where the head is (rank 0
     knows its IP address)."""
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _head(seat, cfg, parsed) if seat.rank == 0 else _member(seat, cfg)
 
 
-def read_seat(env: Mapping[str, str]) -> Seat:
+def read_seat(env: Mapping[str, str]) -> NodeSeat:
     """The environment's say. InputError for what is missing or contradicts itself."""
     hold(
         not env.get("RAY_ADDRESS"),
@@ -85,7 +85,7 @@ def read_seat(env: Mapping[str, str]) -> Seat:
     hold(head, rule, "no MASTER_ADDR", "set it to rank 0's address on every node")
     if rank > 0:
         # a name that a name server learns only in a moment is one more wait
-        return Seat(nodes, rank, head, port)
+        return NodeSeat(nodes, rank, head, port)
 
     with holding(
         OSError,
@@ -104,10 +104,10 @@ def read_seat(env: Mapping[str, str]) -> Seat:
         f"{head} is {address} on this machine",
         "give rank 0's IP address instead of its name",
     )
-    return Seat(nodes, rank, address, port)
+    return NodeSeat(nodes, rank, address, port)
 
 
-def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
+def _head(seat: NodeSeat, cfg: Config, parsed: Parsed) -> int:
     """Start the head, wait for the others, train, say goodbye."""
     from launch.nodes import meeting  # Ray takes a second, and reads the environment
 
@@ -133,7 +133,7 @@ def _head(seat: Seat, cfg: Config, parsed: Parsed) -> int:
     return exit_code
 
 
-def _member(seat: Seat, cfg: Config) -> int:
+def _member(seat: NodeSeat, cfg: Config) -> int:
     """Join the head, wait for the run's end, leave."""
     from launch.nodes import meeting
 
@@ -161,7 +161,7 @@ def _member(seat: Seat, cfg: Config) -> int:
     return 0
 
 
-def _environment(seat: Seat, cfg: Config) -> None:
+def _environment(seat: NodeSeat, cfg: Config) -> None:
     """What Ray reads at import and at start, in this process and in those of its node."""
     if seat.nodes > 1:
         _require_token(seat)
@@ -175,7 +175,7 @@ def _environment(seat: Seat, cfg: Config) -> None:
             os.environ.setdefault(name, value)
 
 
-def _require_token(seat: Seat) -> None:
+def _require_token(seat: NodeSeat) -> None:
     """Switch Ray's token mode on: who is in the cluster may run code there. Rank 0 makes a token
     where there is none, readable by its owner only; Ray's own command lets others read it."""
     mode = os.environ.get("RAY_AUTH_MODE") or "token"
@@ -202,7 +202,7 @@ def _has_token() -> bool:
     return bool(os.environ.get("RAY_AUTH_TOKEN")) or (path.is_file() and path.stat().st_size > 0)
 
 
-def _start(seat: Seat, cfg: Config) -> RayNode:
+def _start(seat: NodeSeat, cfg: Config) -> RayNode:
     """This node's Ray, ready. The head has at least its share of what all actors ask for."""
     from actors.program import needed_cpus
 

@@ -11,7 +11,7 @@ from launch.cli import Parser, run
 from ssp.base import models
 from ssp.base.errors import hold
 from ssp.base.printable import say
-from ssp.base.published import PUBLISHED, Published
+from ssp.base.published import PUBLISHED, PublishedFile
 from ssp.telemetry.terminal import Terminal, table
 
 
@@ -75,7 +75,7 @@ def _packed(args: Namespace) -> tuple[Path, str] | None:
     return Path(name).expanduser(), ""
 
 
-def _item(args: Namespace) -> Published:
+def _item(args: Namespace) -> PublishedFile:
     """The entry that the arguments name, with their changes."""
     item = PUBLISHED.get(args.name)
     if item is None:
@@ -87,7 +87,7 @@ def _item(args: Namespace) -> Published:
             args.name,
             "give --type dataset or --type model",
         )
-        item = Published(args.name, args.type)
+        item = PublishedFile(args.name, args.type)
     if args.revision:
         item = dataclasses.replace(item, revision=args.revision, sha256={})
     if args.only:

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _play(
-    cfg: Config, args: argparse.Namespace, named: policy.Policy, console: Terminal
+    cfg: Config, args: argparse.Namespace, named: policy.NamedPolicy, console: Terminal
 ) -> tuple[dict[str, list[ScoredRow]], Kept]:
     """Every set's rows, and where they are kept. All files are read, and all parts made, before the
     first question."""

@@ -35,7 +35,7 @@ def trust_flag(parser: Parser) -> None:
 
 
 @dataclass(frozen=True)
-class Policy:
+class NamedPolicy:
     """What was typed: `path` of a policy or a run (None: the config's own start model), the `role`
     of the run; of a server its `url`, the `model` there, and `path` of the tokenizer. `trusted`:
     whether the run's own config.yaml may name code that runs, and where keys go."""
@@ -84,7 +84,7 @@ class Policy:
         return f"{self.model} at {self.url}" if self.url else str(folder)
 
 
-def parse(args: argparse.Namespace) -> Policy:
+def parse(args: argparse.Namespace) -> NamedPolicy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no
     policy."""
     text, trusted = str(args.policy), bool(args.trust_code)
@@ -93,10 +93,10 @@ def parse(args: argparse.Namespace) -> Policy:
     both = {args.model != "", args.tokenizer != ""}
     hold(both == {server}, rule, f"--policy {text}", "give all three, or none of the two")
     if server:
-        return Policy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
+        return NamedPolicy(existing(args.tokenizer), url=text, model=args.model, trusted=trusted)
     role, at, rest = text.partition("@")
     if not at or role not in ROLES:
-        return Policy(existing(text) if text else None, trusted=trusted)
+        return NamedPolicy(existing(text) if text else None, trusted=trusted)
     found = existing(rest)
     hold(
         RunFolder(found).config.is_file(),
@@ -104,4 +104,4 @@ def parse(args: argparse.Namespace) -> Policy:
         rest,
         "give a folder that ssp train wrote",
     )
-    return Policy(found, role, trusted=trusted)
+    return NamedPolicy(found, role, trusted=trusted)

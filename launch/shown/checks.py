@@ -35,7 +35,7 @@ GET = "see Getting the data in docs/recipes.md"
 
 
 @dataclass(frozen=True)
-class Check:
+class Checked:
     """What was looked at, `ok`, `warn` or `fail`, what was found, and what to do about it."""
 
     what: str
@@ -44,7 +44,7 @@ class Check:
     next_step: str = ""
 
 
-def examine(cfg: Config) -> Iterator[Check]:
+def examine(cfg: Config) -> Iterator[Checked]:
     """Every check of this machine for a run of `cfg`."""
     yield from packages()
     yield gpus(cfg)
@@ -54,15 +54,15 @@ def examine(cfg: Config) -> Iterator[Check]:
     yield from needs(cfg)
 
 
-def packages() -> Iterator[Check]:
+def packages() -> Iterator[Checked]:
     """Python, and the packages that setup.cfg asks for which are not there in that version."""
     good = (3, 11) <= sys.version_info[:2] < (3, 14)
     next_step = "" if good else "install Python 3.11, 3.12 or 3.13"
-    yield Check("python", OK if good else FAIL, platform.python_version(), next_step)
+    yield Checked("python", OK if good else FAIL, platform.python_version(), next_step)
     try:
         listed = [Requirement(line) for line in metadata.requires("ssp") or []]
     except metadata.PackageNotFoundError:
-        yield Check("ssp", FAIL, "not installed", "run pip install . in this environment")
+        yield Checked("ssp", FAIL, "not installed", "run pip install . in this environment")
         return
     asked = [one for one in listed if one.marker is None or one.marker.evaluate({"extra": ""})]
     for one in asked:
@@ -71,52 +71,56 @@ def packages() -> Iterator[Check]:
         except metadata.PackageNotFoundError:
             found = ""
         if not (found and one.specifier.contains(found, prereleases=True)):
-            yield Check(
+            yield Checked(
                 one.name,
                 FAIL,
                 found or "not installed",
                 f"run pip install '{one.name}{one.specifier}'",
             )
-    yield Check("packages", OK, f"looked for {len(asked)}")
+    yield Checked("packages", OK, f"looked for {len(asked)}")
 
 
-def gpus(cfg: Config) -> Check:
+def gpus(cfg: Config) -> Checked:
     """What nvidia-smi shows, against what the config asks for."""
     found, place = machine.gpu_bytes(), cfg.placement
     asks = bool(place.engine_gpus or place.learner_gpus or cfg.retriever.gpus)
     listed = f"{len(found)} with {size(min(found))}" if found else "none here"
     if asks and not found:
-        return Check("GPUs", FAIL, listed, "check the driver, or run this on the machine with GPUs")
+        return Checked(
+            "GPUs", FAIL, listed, "check the driver, or run this on the machine with GPUs"
+        )
     if found and not asks:
         next_step = "set placement.engine_gpus and learner_gpus, see docs/placement.md"
-        return Check("GPUs", WARN, f"{listed}, unused", next_step)
-    return Check("GPUs", OK, listed)
+        return Checked("GPUs", WARN, f"{listed}, unused", next_step)
+    return Checked("GPUs", OK, listed)
 
 
-def memory(cfg: Config) -> Check:
+def memory(cfg: Config) -> Checked:
     """Whether the run fits this machine, or the nodes that `placement.nodes` describes."""
     try:
         plan = make(cfg, machine.nodes(cfg))
     except InputError as error:
-        return Check("memory", FAIL, f"{error.rule}: {error.found}", error.next_step)
+        return Checked("memory", FAIL, f"{error.rule}: {error.found}", error.next_step)
     tables = "ssp train --dry-run has the tables"
     if few := short(cfg, plan):
-        return Check("memory", WARN, few[0], tables)
+        return Checked("memory", WARN, few[0], tables)
     fullest = f"; the fullest GPU takes {size(max(plan.used().values()))}" if plan.placed else ""
-    return Check("memory", OK, f"the first node takes {size(plan.host(0, cfg))}{fullest}; {tables}")
+    return Checked(
+        "memory", OK, f"the first node takes {size(plan.host(0, cfg))}{fullest}; {tables}"
+    )
 
 
-def shared_memory(cfg: Config) -> Check:
+def shared_memory(cfg: Config) -> Checked:
     """/dev/shm against Ray's object store."""
     needed = _sized(lambda: object_store(cfg))
     if not SHM.is_dir():
-        return Check(
+        return Checked(
             "/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower"
         )
     return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size)")
 
 
-def run_folder(cfg: Config) -> Iterator[Check]:
+def run_folder(cfg: Config) -> Iterator[Checked]:
     """Room for the run's files and checkpoints (weights and two moments each), and the kind of file
     system."""
     wanted = models.resolve(cfg.run.dir or "runs")
@@ -135,7 +139,7 @@ def run_folder(cfg: Config) -> Iterator[Check]:
             " checkpoint"
         )
         next_step = "one node: set run.dir to a local disk; several: see Folders in docs/cluster.md"
-        yield Check("run folder and ledger", WARN, found, next_step)
+        yield Checked("run folder and ledger", WARN, found, next_step)
 
 
 def _sized(bytes_of: Callable[[], int]) -> int:
@@ -146,18 +150,18 @@ def _sized(bytes_of: Callable[[], int]) -> int:
         return 0
 
 
-def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> Check:
+def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> Checked:
     """Bytes that are free against bytes that are wanted; `status` where they do not suffice."""
     free = shutil.disk_usage(place).free
     found = f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB wanted"
-    return Check(what, OK, found) if free >= needed else Check(what, status, found, next_step)
+    return Checked(what, OK, found) if free >= needed else Checked(what, status, found, next_step)
 
 
-def needs(cfg: Config) -> Iterator[Check]:
+def needs(cfg: Config) -> Iterator[Checked]:
     """A row for software that is not installed, the data, the models, and each server that the
     configuration names."""
     for lack in build.missing(cfg):
-        yield Check("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
+        yield Checked("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
     asked = cfg.data.targets if cfg.asks else cfg.data.questions
     files = [
         *corpora.named(cfg).values(),
@@ -188,7 +192,7 @@ def needs(cfg: Config) -> Iterator[Check]:
         found = "; ".join(str(error.found) for error in wrong) or (
             "all there" if each else "none needed"
         )
-        yield Check(what, FAIL, found, wrong[0].next_step) if wrong else Check(what, OK, found)
+        yield Checked(what, FAIL, found, wrong[0].next_step) if wrong else Checked(what, OK, found)
 
 
 def _model(cfg: Config, role: str) -> None:

@@ -14,14 +14,14 @@ from ssp.base.errors import hold
 from ssp.base.printable import say
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import files, reader
-from ssp.selfplay.questions.reader import Reading
-from ssp.selfplay.questions.records import VALID, Attempt, Play, Record
+from ssp.selfplay.questions.reader import RunReading
+from ssp.selfplay.questions.records import VALID, Attempt, PlayedGame, Record
 
 SHOWN = 9
 """Characters of an id."""
 
 
-def summary(console: Console, found: Reading, records: Sequence[Record], limit: int) -> int:
+def summary(console: Console, found: RunReading, records: Sequence[Record], limit: int) -> int:
     """Counts of what is meant, and its first questions, each in two lines, which a narrow terminal
     keeps readable."""
     rules = Counter(record.rule for record in records if record.verdict != VALID)
@@ -110,7 +110,7 @@ def show(console: Console, record: Record) -> int:
     return 0
 
 
-def _heading(play: Play) -> Text:
+def _heading(play: PlayedGame) -> Text:
     said = f"-- {play.kind} in game {play.game}: {play.verdict} {play.rule or ''}"
     if play.proposal is not None:
         said += (

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Call:
+class CrewCall:
     """A method of a worker, and what its transport may do. `payload`: it returns `(payload,
     report)`, and the payload stays where it arose, by reference. `repeats`: lost, it is made again.
     `computes`: it needs the worker's GPU. `work`: what the timeline calls it, "" where it asks or
@@ -32,24 +32,24 @@ class Call:
 def call(
     **allowed: Any,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Mark a method of a worker's Protocol with what `Call` says; without this mark nothing is
+    """Mark a method of a worker's Protocol with what `CrewCall` says; without this mark nothing is
     allowed."""
 
     def mark(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-        setattr(method, "allowed", Call(method.__name__, **allowed))  # noqa: B010
+        setattr(method, "allowed", CrewCall(method.__name__, **allowed))  # noqa: B010
         return method
 
     return mark
 
 
 @cache
-def calls(kind: Any) -> dict[str, Call]:
+def calls(kind: Any) -> dict[str, CrewCall]:
     """All calls of a Protocol by name."""
     methods = {
         name: method for base in reversed(kind.__mro__) for name, method in vars(base).items()
     }
     return {
-        name: getattr(method, "allowed", Call(name))
+        name: getattr(method, "allowed", CrewCall(name))
         for name, method in methods.items()
         if iscoroutinefunction(method)
     }
@@ -75,7 +75,7 @@ class Crew(Generic[W]):
         """The one worker of a crew of one."""
         return self[0]
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """The transport of one call. Raises Fault("<name>_died" | "<name>_deadline") when the
         worker fails."""
         raise NotImplementedError
@@ -109,7 +109,7 @@ class LocalCrew(Crew[W]):
         """How many there are."""
         return len(self.workers)
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """Run the method and return its value."""
         answer = getattr(self.workers[worker], call.name)(*args)
         return await answer if isawaitable(answer) else answer

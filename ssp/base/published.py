@@ -11,7 +11,7 @@ from ssp.base.errors import holding
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """One repository: `type` dataset or model, `files` patterns of what is taken (none:
     everything). Or, of type package, one file, a GGUF, of a Python package whose version is
     `revision`.
@@ -48,5 +48,5 @@ WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md"
 """A model's safetensors weights, tokenizer and config, without copies in other formats: `files`
 "weights"."""
 _LIST = Path(__file__).with_name("published.json").read_text(encoding="utf-8")
-PUBLISHED = {name: Published(**entry) for name, entry in json.loads(_LIST).items()}
+PUBLISHED = {name: PublishedFile(**entry) for name, entry in json.loads(_LIST).items()}
 """By the short name that `ssp download` takes."""

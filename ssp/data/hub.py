@@ -30,7 +30,7 @@ from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
 from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.base.files import whole
-from ssp.base.published import Published
+from ssp.base.published import PublishedFile
 
 NOTE = ".ssp-download.json"
 """Says which repository a folder was filled from; the process that fills it keeps it locked."""
@@ -66,7 +66,7 @@ class HubFile:
 
 
 def download(
-    item: Published, folder: Path, unpack: bool = False, say: Callable[[str], None] = print
+    item: PublishedFile, folder: Path, unpack: bool = False, say: Callable[[str], None] = print
 ) -> None:
     """Fetch what `item` names into `folder`; with `unpack` also join its parts and unpack its .gz
     files there. Files that are there and sound stay. InputError for a name, revision, login, folder
@@ -112,7 +112,7 @@ def download(
                 say(f"made {path.relative_to(folder)}: {path.stat().st_size:,} bytes")
 
 
-def _list(item: Published, endpoint: str, host: str) -> tuple[str, list[HubFile]]:
+def _list(item: PublishedFile, endpoint: str, host: str) -> tuple[str, list[HubFile]]:
     """The commit that the revision means, and the files that `item` takes of it."""
     api = HfApi(endpoint=endpoint, library_name="ssp")
     asked = {
@@ -139,7 +139,7 @@ def _list(item: Published, endpoint: str, host: str) -> tuple[str, list[HubFile]
     return info.sha, [_checked(item, listed[name], host) for name in wanted]
 
 
-def _checked(item: Published, sibling: Any, host: str) -> HubFile:
+def _checked(item: PublishedFile, sibling: Any, host: str) -> HubFile:
     name, path = sibling.rfilename, PurePosixPath(sibling.rfilename)
     digest = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
     found = f"{item.repo}, {name!r}, at {host}"
@@ -160,7 +160,7 @@ def _checked(item: Published, sibling: Any, host: str) -> HubFile:
 
 
 @contextlib.contextmanager
-def _claimed(folder: Path, item: Published, commit: str) -> Iterator[None]:
+def _claimed(folder: Path, item: PublishedFile, commit: str) -> Iterator[None]:
     """`folder`, made when absent, for this repository and this process alone."""
     note, mine = folder / NOTE, {"repo": item.repo, "type": item.type}
     rule = "a download needs a folder of its own: new, empty, or filled from the same repository"
@@ -187,7 +187,7 @@ def _claimed(folder: Path, item: Published, commit: str) -> Iterator[None]:
         yield
 
 
-def _check_space(item: Published, files: list[HubFile], folder: Path, unpack: bool) -> None:
+def _check_space(item: PublishedFile, files: list[HubFile], folder: Path, unpack: bool) -> None:
     def here(path: Path) -> int:
         return path.stat().st_size if path.is_file() else 0
 
@@ -226,7 +226,7 @@ def _fetch(url: str, file: HubFile, folder: Path) -> None:
     os.replace(part, folder / file.name)
 
 
-def _products(item: Published, files: list[HubFile], folder: Path) -> Iterator[Path]:
+def _products(item: PublishedFile, files: list[HubFile], folder: Path) -> Iterator[Path]:
     """Make what is joined or unpacked of `files`, unless it is there and newer than these."""
     paths = [folder / file.name for file in files]
     made = [(path.with_suffix(""), [path], _unpack) for path in paths if path.suffix == ".gz"]
@@ -271,7 +271,7 @@ def _unpack(sources: list[Path], out: IO[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _explained(item: Published, host: str) -> Iterator[None]:
+def _explained(item: PublishedFile, host: str) -> Iterator[None]:
     """The hub client's errors as ours. Their own texts may hold addresses and what the server sent:
     they stay inside."""
     what = f"the {item.type} {item.repo} at {host}"

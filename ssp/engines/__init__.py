@@ -7,7 +7,7 @@ from pathlib import Path
 from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, LoraConfig
 from ssp.engines.base import Engine, Generation, Sampling, StopWords
-from ssp.engines.simulated import Pace, Script, ScriptedEngine, SimulatedEngine
+from ssp.engines.simulated import DecodePace, Script, ScriptedEngine, SimulatedEngine
 
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
@@ -50,7 +50,7 @@ def acted(config: EngineConfig, script: Script) -> Engine:
         return ScriptedEngine(script)
     cost = config.simulated
     return SimulatedEngine(
-        script, Pace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
+        script, DecodePace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
     )
 
 

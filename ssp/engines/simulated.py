@@ -69,7 +69,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Pace:
+class DecodePace:
     """`base` and `each`: seconds a step and a running sequence. `sequences`: the most that run at
     once."""
 
@@ -92,7 +92,9 @@ class Decoding(Generic[Item]):
     seconds in which something ran; `slots`: times the sequences that did; `tokens`: given so
     far."""
 
-    def __init__(self, pace: Pace, started: Callable[[Item], None] = lambda item: None) -> None:
+    def __init__(
+        self, pace: DecodePace, started: Callable[[Item], None] = lambda item: None
+    ) -> None:
         self.pace = pace
         self._started = started
         self._now = self._steps = 0.0  # an item of n tokens ends n steps after its start
@@ -173,7 +175,7 @@ class SimulatedEngine(ScriptedEngine):
     """Plays `script` at `pace`, as a live engine (`LiveEngine`) whose thread sleeps between two
     ends of turns. Threads: any; each slot has one turn at a time."""
 
-    def __init__(self, script: Script, pace: Pace) -> None:
+    def __init__(self, script: Script, pace: DecodePace) -> None:
         super().__init__(script)
         self._moved = threading.Condition(threading.RLock())
         self._turns: dict[int, _Turn] = {}

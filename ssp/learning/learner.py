@@ -18,7 +18,7 @@ from ssp.learning.objective import Step, Update
 from ssp.learning.store import Stored
 
 
-class Learner(Stored):
+class PolicyLearner(Stored):
     """One policy, trained by one role, or by two that share it."""
 
     def update(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:

@@ -88,7 +88,7 @@ class Numbers(dict[str, int]):
 
 
 @dataclass(frozen=True)
-class Run:
+class PostingRun:
     """Postings of consecutive rows, by token and row: their `rows` and `counts`, the `tokens` that
     occur and where each one's postings start (`starts`, one more than tokens); `lengths`: tokens a
     row."""
@@ -108,7 +108,7 @@ def check(k1: float, b: float) -> None:
         )
 
 
-def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[Run]:
+def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[PostingRun]:
     """Runs of about `size` tokens of `texts`."""
     ids, lengths, first = array("i"), array("i"), 0
     for text in texts:
@@ -122,7 +122,7 @@ def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[Run]:
         yield _run(ids, lengths, first)
 
 
-def _run(ids: "array[int]", sizes: "array[int]", first: int) -> Run:
+def _run(ids: "array[int]", sizes: "array[int]", first: int) -> PostingRun:
     lengths = np.frombuffer(sizes, dtype=np.int32)
     keys = np.frombuffer(ids, dtype=np.int32).astype(np.int64) << 32
     keys |= np.repeat(np.arange(first, first + len(lengths)), lengths)
@@ -131,7 +131,7 @@ def _run(ids: "array[int]", sizes: "array[int]", first: int) -> Run:
     counts, keys = np.diff(starts, append=len(keys)).astype(np.int32), keys[starts]
     numbers = (keys >> 32).astype(np.int32)
     heads = np.flatnonzero(np.diff(numbers, prepend=-1))
-    return Run(
+    return PostingRun(
         numbers[heads],
         np.append(heads, len(keys)),
         (keys & 0xFFFFFFFF).astype(np.int32),
@@ -141,7 +141,7 @@ def _run(ids: "array[int]", sizes: "array[int]", first: int) -> Run:
 
 
 def scored(
-    runs: Callable[[], Iterable[Run]],
+    runs: Callable[[], Iterable[PostingRun]],
     tokens: int,
     k1: float,
     b: float,
@@ -192,7 +192,7 @@ def scored(
 
 
 def _gathered(
-    runs: Iterable[Run], first: int, last: int, heads: npt.NDArray[np.int64]
+    runs: Iterable[PostingRun], first: int, last: int, heads: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
     """Rows and counts of the postings of tokens [first, last), by token and row. `heads`: where
     each begins here."""
@@ -232,10 +232,13 @@ def on_disk(
         for name, values in vars(run).items():
             np.save(folders[-1] / f"{name}.npy", values)
 
-    def runs() -> Iterator[Run]:
+    def runs() -> Iterator[PostingRun]:
         for folder in folders:
-            yield Run(
-                *(np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(Run))
+            yield PostingRun(
+                *(
+                    np.load(folder / f"{field.name}.npy", mmap_mode="r")
+                    for field in fields(PostingRun)
+                )
             )
 
     def space(name: str, kind: Any, length: int) -> Any:

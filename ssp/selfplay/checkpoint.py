@@ -23,7 +23,7 @@ from ssp.selfplay.workers import build
 
 
 @dataclass
-class State:
+class SavedState:
     """What state.json holds: the step all learners are at, their folders and versions, replay pool,
     data cursor, each role's health, and how often the run went back after a collapse. `good`: the
     newest state whose weights have shown no sign of one; empty when it is this one, or nobody
@@ -41,7 +41,9 @@ class State:
     credit: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) -> State | None:
+def read(
+    folder: RunFolder, roles: Sequence[str] = (), step: int | None = None
+) -> SavedState | None:
     """What state.json holds, or held at `step`; None without one. InputError when it is not as it
     was written, or names other folders than the roles' (without `roles`: whoever has one)."""
     found = folder.read_state(step)
@@ -49,7 +51,7 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
         return None
     written = found.pop("sha256", None)
     # `credit` is younger than the rest.
-    wrong = sorted(({*found} | {"credit"}) ^ {entry.name for entry in fields(State)})
+    wrong = sorted(({*found} | {"credit"}) ^ {entry.name for entry in fields(SavedState)})
     if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(
         found["versions"]
     ):
@@ -62,7 +64,7 @@ def read(folder: RunFolder, roles: Sequence[str] = (), step: int | None = None) 
     for body in (found, found["good"]):
         if body and "credit" not in body:
             body["credit"] = _credit_of_learners(folder, body["folders"])
-    return State(**found)
+    return SavedState(**found)
 
 
 def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -77,7 +79,7 @@ def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[s
     return credit
 
 
-def differences(folder: RunFolder, state: State, ledger: Ledger) -> list[str]:
+def differences(folder: RunFolder, state: SavedState, ledger: Ledger) -> list[str]:
     """What the checkpoints of a state say otherwise of themselves (`ssp.json`), and the ledger of
     their updates."""
     found = []
@@ -141,7 +143,7 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[st
     return [f"{known}; ssp doctor --ledger {folder.ledger} lists them"]
 
 
-def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> State | None:
+def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> SavedState | None:
     """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it
     is as it was written."""
     state = read(folder, cfg.roles, step)
@@ -151,11 +153,11 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
     return state
 
 
-def _check_credit(folder: RunFolder, cfg: Config, state: State) -> None:
+def _check_credit(folder: RunFolder, cfg: Config, state: SavedState) -> None:
     """InputError unless every estimator that remembers earlier rounds finds them in the state, and
     in the one that a collapse goes back to: its baseline would begin anew."""
     credits = Credits(cfg)
-    states = [state, State(**state.good)] if state.good else [state]
+    states = [state, SavedState(**state.good)] if state.good else [state]
     for role in credits.state():
         rule = f"a checkpoint keeps what {cfg.block(role).algorithm} of {role} remembers"
         for one in states:
@@ -166,7 +168,7 @@ def _check_credit(folder: RunFolder, cfg: Config, state: State) -> None:
                 credits.restore(one.credit)
 
 
-def check_whole(folder: RunFolder, state: State, ledger: Ledger, members: bool = True) -> None:
+def check_whole(folder: RunFolder, state: SavedState, ledger: Ledger, members: bool = True) -> None:
     """InputError unless the checkpoints of a state, and with `members` those of its league, are as
     they were written, and the ledger says the same of them."""
     for role, version in state.versions.items():

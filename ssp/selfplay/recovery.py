@@ -19,7 +19,7 @@ from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.record.runfolder import RunFolder, check_space
 from ssp.selfplay.best import best
-from ssp.selfplay.checkpoint import State, read
+from ssp.selfplay.checkpoint import SavedState, read
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.health import Collapse, HealthWatch
@@ -53,22 +53,22 @@ class Recovery:
         self._spoken = {**protocols.get(cfg.protocol).mark, **own.mark(cfg)}
         self._health = HealthWatch(cfg.health, cfg.roles, cfg.spec.answerer)
         self._watched = cfg.health.on_collapse != "warn"
-        self._half: dict[int, State] = {}
+        self._half: dict[int, SavedState] = {}
         self._kept: dict[int, dict[str, Any]] = {}
         self._written: dict[str, int] = {}
-        self._states: list[State] = []  # the good one, then those that wait to be confirmed
+        self._states: list[SavedState] = []  # the good one, then those that wait to be confirmed
         self._confirmed: dict[str, int] = {}
         self._lost = 0
         self.incarnation, self.saved = 0, -1
 
-    async def restore(self) -> State:
+    async def restore(self) -> SavedState:
         """Put learners, ledger, health, pool and cursor where state.json says; without one, at step
         0. LearnerLost."""
         for forgotten in (self._half, self._kept, self._confirmed):
             forgotten.clear()
         found = read(self._folder, self._cfg.roles)
-        state, self.saved = (found, found.step) if found else (State(), -1)
-        self._states = [State(**state.good)] if state.good and self._watched else []
+        state, self.saved = (found, found.step) if found else (SavedState(), -1)
+        self._states = [SavedState(**state.good)] if state.good and self._watched else []
         self._states += [found] if found else []
         for learner in learners(self._cfg) if state.folders else ():
             await self._cast.learner(learner).load(str(self._folder.path / state.folders[learner]))
@@ -151,7 +151,7 @@ class Recovery:
             meta = {**self.meta(learner), "version": version, "run_step": step}
             await self._cast.learner(learner).save(str(path), meta)
             self._written[learner] = version
-        state = self._half.setdefault(step, State(step))
+        state = self._half.setdefault(step, SavedState(step))
         state.folders |= dict.fromkeys(versions, self._folder.relative(path))
         state.versions |= versions
         state.health |= {role: known for role in versions if (known := self._health.state(role))}
@@ -165,7 +165,7 @@ class Recovery:
         """What is written beside weights."""
         return {"role": learner, **self._spoken, "incarnation": self.incarnation}
 
-    async def _name(self, state: State) -> None:
+    async def _name(self, state: SavedState) -> None:
         """Let state.json say that all learners are saved."""
         self._kept = {later: kept for later, kept in self._kept.items() if later > state.step}
         good = self._good()
@@ -185,7 +185,7 @@ class Recovery:
     def _rollbacks(self) -> int:
         return self._states[-1].rollbacks if self._states else 0
 
-    def _good(self) -> State | None:
+    def _good(self) -> SavedState | None:
         """The newest saved state that all roles confirm; else the oldest that is known."""
         proven = min((self._confirmed.get(role, -1) for role in self._cfg.roles), default=-1)
         while len(self._states) > 1 and self._states[1].step <= proven:
@@ -201,5 +201,5 @@ class Recovery:
         ]
         for step in self._folder.steps():
             with suppress(InputError):  # of a copy that is broken nothing goes on
-                known.append((read(self._folder, step=step) or State()).league)
+                known.append((read(self._folder, step=step) or SavedState()).league)
         return known

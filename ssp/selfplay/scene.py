@@ -22,7 +22,7 @@ from ssp.game.world.files import Oracle
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.files import given
-from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import build
 
 
@@ -33,7 +33,7 @@ class Scene:
     `Targets`."""
 
     cfg: Config
-    items: list[Item]
+    items: list[TargetRow]
     sets: list[QuestionSet]
     oracle: Oracle | None
     models: dict[str, Path]
@@ -116,17 +116,20 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
     return found
 
 
-def read_items(cfg: Config) -> list[Item]:
+def read_items(cfg: Config) -> list[TargetRow]:
     """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank
     without a question."""
     if cfg.spec.rows == QUESTIONS:
         return [
-            Item(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric) for q in given(cfg)
+            TargetRow(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric)
+            for q in given(cfg)
         ]
     items = []
     for row in read_targets(cfg.data.targets):
         told = {"searches": str(row.searches or ""), "examples": row.examples}
-        items.append(Item(row.answer, hints={field: text for field, text in told.items() if text}))
+        items.append(
+            TargetRow(row.answer, hints={field: text for field, text in told.items() if text})
+        )
     says, step = (
         any("searches" in item.hints for item in items),
         "add search_turns, or use referee.evidence=quoted",

@@ -31,7 +31,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Item:
+class TargetRow:
     """One row: a target answer and what else the proposer's prompt is told (`hints`), or a question
     with its answers and what a good one has (`rubric`)."""
 
@@ -50,7 +50,7 @@ class Targets:
 
     def __init__(
         self,
-        items: Sequence[Item],
+        items: Sequence[TargetRow],
         batch: int,
         seed: int,
         mark: str = "",
@@ -122,7 +122,7 @@ class Targets:
         self._next, self._open = state["next"], list(state["open"])
         self._taken.clear()
 
-    def item(self, number: int) -> Item:
+    def item(self, number: int) -> TargetRow:
         """The row that game `number` plays."""
         epoch, place = divmod(number // self._each, len(self._items))
         if epoch not in self._orders:

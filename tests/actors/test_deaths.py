@@ -19,7 +19,7 @@ from works import Work
 from actors.crew import Patience, RayCrew
 from actors.deaths import Deaths
 from actors.process import Alive
-from actors.restarts import POLICIES, RAY, US, Policy
+from actors.restarts import POLICIES, RAY, US, RestartPolicy
 from ssp.base.errors import Fault
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("joined")]
@@ -32,7 +32,7 @@ class Worker(Alive):
 
 
 def test_a_death_is_told_with_what_is_known_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POLICIES, "Worker", Policy(RAY, "its day", "it is told again"))
+    monkeypatch.setitem(POLICIES, "Worker", RestartPolicy(RAY, "its day", "it is told again"))
     actor: Any = Worker.options(max_restarts=2).remote()
     crew, said = RayCrew(Work, "worker", [actor], Patience(PATIENCE, PATIENCE), lambda text: None), list[str]()
     program: Any = SimpleNamespace()
@@ -78,7 +78,7 @@ def test_one_that_its_crew_replaces_between_two_looks_is_told_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a learner's crew does: the name stays, the actor is another one."""
-    monkeypatch.setitem(POLICIES, "Worker", Policy(US, "its day", "it goes back"))
+    monkeypatch.setitem(POLICIES, "Worker", RestartPolicy(US, "its day", "it goes back"))
     old, new = Worker.remote(), Worker.remote()
     program: Any = SimpleNamespace(actors=[("learner-0", old, None)])
     said = list[str]()

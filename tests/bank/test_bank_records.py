@@ -16,7 +16,7 @@ from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.questions import files, reader
-from ssp.selfplay.questions.records import Filter, Play, Record, identify
+from ssp.selfplay.questions.records import Filter, PlayedGame, Record, identify
 from tests.board.boarded import played
 from tests.selfplay import fakes
 
@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> fakes.Stage:
 
 
 @pytest.fixture(scope="module")
-def bank(run: fakes.Stage) -> reader.Reading:
+def bank(run: fakes.Stage) -> reader.RunReading:
     return reader.read(run.folder)
 
 
@@ -38,7 +38,7 @@ def whole(run: fakes.Stage) -> dict[str, Any]:
     return {e.id: e for file in run.folder.episodes.glob("*.parquet") for e in transcripts.read(file)}
 
 
-def test_every_question_is_in_the_bank_once_with_all_its_games(run: fakes.Stage, bank: reader.Reading) -> None:
+def test_every_question_is_in_the_bank_once_with_all_its_games(run: fakes.Stage, bank: reader.RunReading) -> None:
     games = run.rows("SELECT * FROM games WHERE id NOT LIKE 'eval%' AND verdict IS NOT NULL")
     asked = {(game["question"], game["target"]) for game in games if game["question"]}
     assert {(record.question, record.target) for record in bank.records} == asked and len(asked) == len(bank.records)
@@ -51,7 +51,7 @@ def test_every_question_is_in_the_bank_once_with_all_its_games(run: fakes.Stage,
     assert any(attempt.outcome == "void" for record in bank.records for attempt in record.attempts)
 
 
-def test_every_field_of_a_record_resolves(run: fakes.Stage, bank: reader.Reading) -> None:
+def test_every_field_of_a_record_resolves(run: fakes.Stage, bank: reader.RunReading) -> None:
     games = {game["id"]: game for game in run.rows("SELECT * FROM games")}
     rows = {row["id"]: row for row in run.rows()}
     found, seen = whole(run), set()
@@ -133,8 +133,8 @@ def record(**changes: Any) -> Record:
     return replace(made, **changes)
 
 
-def play(**changes: Any) -> Play:
-    return replace(Play("g1", "proposed", "valid", None, 3, "p1", "f", 0, [], [], 5, 4, 0.75), **changes)
+def play(**changes: Any) -> PlayedGame:
+    return replace(PlayedGame("g1", "proposed", "valid", None, 3, "p1", "f", 0, [], [], 5, 4, 0.75), **changes)
 
 
 @pytest.mark.parametrize(

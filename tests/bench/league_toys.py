@@ -15,7 +15,7 @@ import numpy as np
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league.league import League
-from ssp.selfplay.league.payoff import Result
+from ssp.selfplay.league.payoff import MatchResult
 from tests.blocks import made
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
@@ -92,7 +92,7 @@ def play(
             for version in versions:
                 won = int(rng.binomial(attempts, now[role] @ payoff[role] @ frozen[other][version]))
                 pair = (round_, version) if role == SOLVER else (version, round_)
-                seen.append(Result(*pair, won if role == SOLVER else attempts - won, attempts))
+                seen.append(MatchResult(*pair, won if role == SOLVER else attempts - won, attempts))
         league.saw(seen)
         league.done(round_)
         last.append(exploitability(game, now[SOLVER], now[PROPOSER]))

@@ -165,12 +165,12 @@ def learn(asked: dict[str, Any]) -> None:
 
     from ssp.config.role import LearnerConfig, RoleConfig
     from ssp.learning.batch import Batch
-    from ssp.learning.learner import Learner
+    from ssp.learning.learner import PolicyLearner
 
     block = RoleConfig(loss="ppo_clip")
     block.learner = LearnerConfig(token_budget=asked["tokens"], checkpointing=asked["checkpointing"])
     block.learner.dtype = asked["dtype"]
-    found = Learner(asked["folder"], {"solver": block}, "search-r1")
+    found = PolicyLearner(asked["folder"], {"solver": block}, "search-r1")
     for step, tokens in enumerate((64, 2 * asked["tokens"])):  # the first one makes the moments
         row = min(tokens // 2, 512)
         rows = tokens // row

@@ -44,7 +44,7 @@ from ssp.engines.torch_engine import TorchEngine  # noqa: E402
 from ssp.game import protocols  # noqa: E402
 from ssp.game.protocols.renderer import Renderer  # noqa: E402
 from ssp.game.rollout import Settings, rollout  # noqa: E402
-from ssp.game.rollout.tools import READ, Asked, Runs, Tools  # noqa: E402
+from ssp.game.rollout.tools import READ, Runs, ToolRequest, Tools  # noqa: E402
 from ssp.game.world import World, WorldQuestion  # noqa: E402
 from ssp.game.world import vocabulary as words  # noqa: E402
 from ssp.game.world.vocabulary import FIRST_NAME_ID, NAME_COUNT, NONE, RELATIONS, SCHEMA, STOP, VOCABULARY  # noqa: E402
@@ -131,7 +131,7 @@ class LongWorld:
 class Silent:
     """In place of the tools: shows nothing."""
 
-    def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
+    def run(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
         """See `Runs`."""
         return [[] for _ in asked]
 

@@ -42,7 +42,7 @@ from ssp.config.role import RoleConfig  # noqa: E402
 from ssp.engines.base import Engine, Sampling  # noqa: E402
 from ssp.engines.torch_engine import TorchEngine  # noqa: E402
 from ssp.learning.batch import collate  # noqa: E402
-from ssp.learning.learner import Learner  # noqa: E402
+from ssp.learning.learner import PolicyLearner  # noqa: E402
 
 VOCAB, SPECIALS, OPEN, CLOSE = 1024, 10, 5, 6
 SIZES = {"tiny": (128, 512, 4, 4, 2), "small": (512, 1536, 8, 8, 2)}  # hidden, mlp, layers, heads, kv heads
@@ -57,7 +57,7 @@ def main() -> int:
         config = RoleConfig(algorithm="grpo", loss="ppo_clip")
         config.learner.lr, config.learner.token_budget = 1e-6, options.tokens
         config.learner.packing, config.learner.dtype = options.packing, options.dtype
-        learner = Learner(model, {"solver": config}, "mini")
+        learner = PolicyLearner(model, {"solver": config}, "mini")
         engine = TorchEngine(model, options.engine_dtype or options.dtype)
         runs = [one_step(engine, learner, options, number) for number in range(options.steps)]
     report(options, runs[options.warmup :])
@@ -121,7 +121,7 @@ class Run:
     others: float = 0.0
 
 
-def one_step(engine: Engine, learner: Learner, options: argparse.Namespace, number: int) -> Run:
+def one_step(engine: Engine, learner: PolicyLearner, options: argparse.Namespace, number: int) -> Run:
     """Rollouts, rewards, update, new weights."""
     run, busy = Run(), machine()
     with timed(run, "step"):

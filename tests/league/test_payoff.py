@@ -12,12 +12,12 @@ from ssp.base.episode import SOLVER, Outcome, State
 from ssp.base.intervals import wilson
 from ssp.base.played import ANSWERS, ASKS
 from ssp.record.ledger import Ledger
-from ssp.selfplay.league.payoff import PayoffTable, Result, count
+from ssp.selfplay.league.payoff import MatchResult, PayoffTable, count
 
 
 def test_counts_add_up_and_a_stranger_has_none() -> None:
     table = PayoffTable()
-    table.add([Result(3, 7, 2, 4), Result(3, 7, 4, 4), Result(5, 7, 0, 3)])
+    table.add([MatchResult(3, 7, 2, 4), MatchResult(3, 7, 4, 4), MatchResult(5, 7, 0, 3)])
     assert (table.count(3, 7), table.count(5, 7), table.count(5, 9)) == ((2, 8, 6), (1, 3, 0), (0, 0, 0))
     assert (table.versions(ANSWERS), table.versions(ASKS), table.pairs()) == ([3, 5], [7], [(3, 7), (5, 7)])
 
@@ -40,13 +40,13 @@ def test_attempts_at_one_question_count_as_few_as_they_tell(spread: float, least
     rng, table = np.random.default_rng(1), PayoffTable()
     for _ in range(400):
         p = 1 / (1 + np.exp(-spread * rng.normal()))
-        table.add([Result(1, 1, int(rng.binomial(8, p)), 8)])
+        table.add([MatchResult(1, 1, int(rng.binomial(8, p)), 8)])
     assert least <= table.design_effect() <= most
 
 
 def test_where_nothing_shows_how_alike_attempts_are_they_count_as_one() -> None:
     table = PayoffTable()
-    table.add([Result(1, 1, 3, 8)])
+    table.add([MatchResult(1, 1, 3, 8)])
     assert table.design_effect() == 8
 
 

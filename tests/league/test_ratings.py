@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ssp.base.played import ANSWERS, ASKS
-from ssp.selfplay.league.payoff import PayoffTable, Result
+from ssp.selfplay.league.payoff import MatchResult, PayoffTable
 from ssp.selfplay.league.ratings import ELO, PRIOR, fit
 
 
@@ -21,7 +21,7 @@ def planted(
         for j in range(size):
             if i == j or rng.random() < met:
                 logit = strength[ANSWERS][i] - strength[ASKS][j] + alike * rng.normal(size=games)
-                table.add([Result(i, j, int(k), 4) for k in rng.binomial(4, 1 / (1 + np.exp(-logit)))])
+                table.add([MatchResult(i, j, int(k), 4) for k in rng.binomial(4, 1 / (1 + np.exp(-logit)))])
     return table, strength
 
 
@@ -44,12 +44,12 @@ def test_who_met_nobody_in_common_is_compared_by_the_prior_alone() -> None:
     """Pure self-play: version i of one role meets version i of the other, and nothing says whether either improved."""
     table = PayoffTable()
     for version in range(6):
-        table.add([Result(version, version, k, 4) for k in (2, 3, 1, 2) * 50])
+        table.add([MatchResult(version, version, k, 4) for k in (2, 3, 1, 2) * 50])
     found = fit(table)
     gain, error = found.gain(ANSWERS, 5, 0)
     assert abs(gain) < 1 and error > 0.9 * PRIOR * ELO
     assert found.chance(3, 3) == pytest.approx(0.5, abs=0.01)
-    table.add([Result(5, 0, 3, 4)] * 200 + [Result(0, 5, 1, 4)] * 200)  # one look across: it did
+    table.add([MatchResult(5, 0, 3, 4)] * 200 + [MatchResult(0, 5, 1, 4)] * 200)  # one look across: it did
     gain, error = fit(table).gain(ANSWERS, 5, 0)
     assert gain > 100 and error < 60
 
@@ -57,7 +57,7 @@ def test_who_met_nobody_in_common_is_compared_by_the_prior_alone() -> None:
 def test_two_versions_by_hand() -> None:
     """75 of 100 against one proposer, without much of a prior: logit 3 apart from 1 is log 3, its error sqrt(1 / (n p q))."""
     table = PayoffTable()
-    table.add([Result(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
+    table.add([MatchResult(1, 1, k, 1) for k in [1] * 75 + [0] * 25])
     found = fit(table, prior=100.0)
     score = found.mean[0] - found.mean[1]
     assert score == pytest.approx(np.log(3), abs=1e-3)
@@ -69,7 +69,7 @@ def test_two_versions_by_hand() -> None:
 
 def test_a_walk_expects_the_next_version_where_the_last_one_is() -> None:
     table = PayoffTable()
-    table.add([Result(1, 1, 4, 4), Result(1, 1, 3, 4), Result(1, 1, 4, 4)] * 30)
+    table.add([MatchResult(1, 1, 4, 4), MatchResult(1, 1, 3, 4), MatchResult(1, 1, 4, 4)] * 30)
     alone, linked = (fit(table, walk=walk, also={ANSWERS: [2], ASKS: [9]}) for walk in (None, 0.1))
     assert linked.gain(ANSWERS, 2, 1)[0] == pytest.approx(0, abs=1e-6)
     assert linked.gain(ANSWERS, 2, 1)[1] == pytest.approx(0.1 * ELO, rel=0.01)

@@ -123,9 +123,9 @@ def job(model, out, name, settings, phase, group):
     """One job of a phase; rank 0 writes what came out."""
     import torch
 
-    from ssp.learning.learner import Learner
+    from ssp.learning.learner import PolicyLearner
 
-    learner, record = Learner(model, {"solver": role(settings)}, ranks=group), {}
+    learner, record = PolicyLearner(model, {"solver": role(settings)}, ranks=group), {}
     if phase == "again":
         learner.load(out / f"{name}-saved")
     else:

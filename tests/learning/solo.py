@@ -10,7 +10,7 @@ from ssp.config.role import RoleConfig
 from ssp.learning import kl
 from ssp.learning.backends.ranks import SOLO, Ranks
 from ssp.learning.critic import Critic
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 
 
 def solo_critic(model_dir: Path, config: RoleConfig) -> Critic:
@@ -23,7 +23,7 @@ class SoloLearner:
     def __init__(
         self, model_dir: str | Path, config: RoleConfig, protocol: str = "", steps: int = 0, ranks: Ranks = SOLO
     ) -> None:
-        self.inner = Learner(model_dir, {"solver": config}, protocol, steps, ranks)
+        self.inner = PolicyLearner(model_dir, {"solver": config}, protocol, steps, ranks)
         self.objective = self.inner.objectives["solver"]
         self.model = self.inner.policy.model
         self.optimizer = self.inner.backend.optimizer

@@ -14,7 +14,7 @@ from ssp.base.errors import InputError
 from ssp.config.role import LearnerConfig
 from ssp.learning.backends.ranks import SOLO, Ranks, deal
 from ssp.learning.figures import Figures
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 from ssp.learning.memory import Job, gradient, pieces
 
 
@@ -73,7 +73,7 @@ def test_the_checkpoint_is_a_model_folder(out, name):
     record = json.loads((out / f"{name}-saved" / "ssp.json").read_text())
     assert record["step"] == 2 and record["sha256"]
     block = role({})
-    again = Learner(out / f"{name}-saved", {"solver": block}).weights()
+    again = PolicyLearner(out / f"{name}-saved", {"solver": block}).weights()
     assert set(again) == {key for key, _ in model.named_parameters()}
 
 
@@ -89,9 +89,9 @@ def test_the_checkpoint_is_a_model_folder(out, name):
 )
 def test_what_another_learner_wrote_is_refused(out, model_dir, tmp_path, name, settings, message):
     if name in ALONE:
-        Learner(model_dir, {"solver": role(ALONE[name])}).save(tmp_path / f"{name}-saved", {"role": "solver"})
+        PolicyLearner(model_dir, {"solver": role(ALONE[name])}).save(tmp_path / f"{name}-saved", {"role": "solver"})
         out = tmp_path
-    learner = Learner(model_dir, {"solver": role(settings)})
+    learner = PolicyLearner(model_dir, {"solver": role(settings)})
     before = learner.weights()
     with pytest.raises(InputError, match=message):
         learner.load(out / f"{name}-saved")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def gradient(learner, batches):
 def test_the_combined_update_is_the_sum_of_the_separate_gradients(model_dir, both, batches):
     for block in both.values():
         block.learner.combine = True
-    together, figures = gradient(Learner(model_dir, both), batches)
-    apart = [gradient(Learner(model_dir, {name: both[name]}), {name: batches[name]}) for name in both]
+    together, figures = gradient(PolicyLearner(model_dir, both), batches)
+    apart = [gradient(PolicyLearner(model_dir, {name: both[name]}), {name: batches[name]}) for name in both]
     for name, grad in together.items():
         torch.testing.assert_close(grad, apart[0][0][name] + apart[1][0][name], atol=1e-6, rtol=0)
     for role, (_, alone) in zip(both, apart, strict=True):
@@ -47,7 +47,7 @@ def test_the_combined_update_is_the_sum_of_the_separate_gradients(model_dir, bot
 
 @pytest.mark.covers("SP-06")
 def test_else_the_proposers_step_comes_first(model_dir, both, batches):
-    learner, by_hand = Learner(model_dir, both), Learner(model_dir, both)
+    learner, by_hand = PolicyLearner(model_dir, both), PolicyLearner(model_dir, both)
     learner.update(batches)
     by_hand.update({"proposer": batches["proposer"]})
     by_hand.update({"solver": batches["solver"]})

@@ -15,7 +15,7 @@ from ssp.base.errors import InputError
 from ssp.capacity import memory
 from ssp.capacity.memory import GB
 from ssp.capacity.memory.processes import processes, published
-from ssp.capacity.placement import Plan, Seat, Slot, Unit, assign, make
+from ssp.capacity.placement import GpuSlot, Plan, PlannedSeat, Unit, assign, make
 from ssp.capacity.placement.plan import needs_of
 from ssp.config.nodes import Node, parse
 from ssp.config.schema import Config
@@ -95,21 +95,29 @@ def test_the_shipped_recipes_fit_and_print_their_tables(name: str, capsys: pytes
 
 
 def test_a_learner_spreads_only_when_it_must() -> None:
-    learner = Unit("learner", (1.0,) * 6, tuple(Seat("learner", i, 0, i, 1.0) for i in range(6)), together=False)
-    engine = Unit("engine", (1.0,) * 2, (Seat("engine", 0, 0, 0, 1.0), Seat("engine", 0, 1, 1, 1.0)))
+    learner = Unit("learner", (1.0,) * 6, tuple(PlannedSeat("learner", i, 0, i, 1.0) for i in range(6)), together=False)
+    engine = Unit("engine", (1.0,) * 2, (PlannedSeat("engine", 0, 0, 0, 1.0), PlannedSeat("engine", 0, 1, 1, 1.0)))
     whole = assign([learner, engine], [8, 8])
     assert whole is not None and {slot.node for slot in whole["learner"]} == {0}
     split = assign([learner, engine], [4, 4])
     assert split is not None and {slot.node for slot in split["engine"]} == {0}
-    assert split["learner"] == (Slot(1, 0), Slot(1, 1), Slot(1, 2), Slot(1, 3), Slot(0, 2), Slot(0, 3))
+    assert split["learner"] == (
+        GpuSlot(1, 0),
+        GpuSlot(1, 1),
+        GpuSlot(1, 2),
+        GpuSlot(1, 3),
+        GpuSlot(0, 2),
+        GpuSlot(0, 3),
+    )
 
 
 def test_learners_that_would_block_an_engine_give_way() -> None:
     """Two learners of 3 whole leave 1 + 1 of 4 + 4 GPUs; the engine of 2 needs a node."""
     three = [
-        Unit(name, (1.0,) * 3, tuple(Seat(name, i, 0, i, 1.0) for i in range(3)), together=False) for name in ("a", "b")
+        Unit(name, (1.0,) * 3, tuple(PlannedSeat(name, i, 0, i, 1.0) for i in range(3)), together=False)
+        for name in ("a", "b")
     ]
-    engine = Unit("engine", (1.0, 1.0), (Seat("engine", 0, 0, 0, 1.0), Seat("engine", 0, 1, 1, 1.0)))
+    engine = Unit("engine", (1.0, 1.0), (PlannedSeat("engine", 0, 0, 0, 1.0), PlannedSeat("engine", 0, 1, 1, 1.0)))
     found = assign([*three, engine], [4, 4])
     assert found is not None and len({slot.node for slot in found["engine"]}) == 1
 
@@ -196,7 +204,7 @@ def test_shards_share_a_gpu_and_their_bytes_add_up() -> None:
     plan = make(cfg, parse("1x8x80"))
     assert laid(plan)[0][7] == [f"retriever {i}/0" for i in range(4)]
     one = plan.known["retriever"].device()
-    assert plan.used()[Slot(0, 7)] == 4 * one > 0
+    assert plan.used()[GpuSlot(0, 7)] == 4 * one > 0
 
 
 @pytest.mark.parametrize(
@@ -223,7 +231,7 @@ def test_torch_alone_shares_a_gpu_and_knows_its_device() -> None:
     plan = make(load("quickstart", [*typed, "defaults.engine.device=cuda"]), parse("1x1x80"))
     five = ["proposer", "solver", "judge", "learner-proposer", "learner-solver"]
     assert laid(plan) == [[[f"{name} 0/0" for name in five]]]
-    assert plan.used()[Slot(0, 0)] == sum(plan.known[name].device() for name in five)
+    assert plan.used()[GpuSlot(0, 0)] == sum(plan.known[name].device() for name in five)
     assert {need.what for need in plan.known["solver"].needs if need.host} == {"process", "read weights"}
     mixed = make(load("quickstart", [*typed, "proposer.engine.device=cpu"]), parse("1x1x80"))
     assert laid(mixed) == [[["solver 0/0", "judge 0/0", "learner-solver 0/0"]]]
@@ -259,7 +267,12 @@ unit = st.builds(
 def test_any_plan_gives_each_gpu_once(asked: list[tuple[int, float, bool]], gpus: list[int]) -> None:
     """Every unit is placed once, a unit that must is on one node, no GPU is given out twice, and again the same."""
     made = [
-        Unit(f"u{i}", (share,) * count, tuple(Seat(f"u{i}", 0, rank, rank, share) for rank in range(count)), together)
+        Unit(
+            f"u{i}",
+            (share,) * count,
+            tuple(PlannedSeat(f"u{i}", 0, rank, rank, share) for rank in range(count)),
+            together,
+        )
         for i, (count, share, together) in enumerate(asked)
     ]
     found = assign(made, gpus)
@@ -268,7 +281,7 @@ def test_any_plan_gives_each_gpu_once(asked: list[tuple[int, float, bool]], gpus
         assert made
         return
     assert set(found) == {unit.name for unit in made}
-    taken: dict[Slot, float] = {}
+    taken: dict[GpuSlot, float] = {}
     for unit_ in made:
         slots = found[unit_.name]
         assert len(slots) == len(unit_.bundles)

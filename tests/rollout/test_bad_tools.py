@@ -27,7 +27,7 @@ from ssp.game.protocols.calls import Call, Offer
 from ssp.game.referee import referee
 from ssp.game.rollout import Settings, rollout
 from ssp.game.rollout import tools as rollout_tools
-from ssp.game.rollout.tools import Asked, Tools, function, offered
+from ssp.game.rollout.tools import ToolRequest, Tools, function, offered
 from ssp.record import episodes as transcripts
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build
@@ -37,7 +37,7 @@ ANSWER = "<answer> Paris </answer>"
 
 def answer(made: Any, arguments: str = '{"x": "a"}') -> Any:
     """What a function's tool makes of one call: documents, or a fault's cause."""
-    (found,) = Tools([function(made, made.__name__)]).run([Asked(Call(made.__name__, arguments), "key", {}, {})])
+    (found,) = Tools([function(made, made.__name__)]).run([ToolRequest(Call(made.__name__, arguments), "key", {}, {})])
     return found if isinstance(found, list) else found.cause
 
 
@@ -225,7 +225,7 @@ def test_schemas_lead_to_no_network_and_take_no_exponential_time(monkeypatch: py
 
         tool = rollout_tools.Tool(offer, call, schema=rollout_tools.FOREIGN)
         given = json.dumps({"x": "a" * 40 + "!", "x" * 40 + "!": 1})
-        (found,) = Tools([tool]).run([Asked(Call("far", given), "key", {}, {})])
+        (found,) = Tools([tool]).run([ToolRequest(Call("far", given), "key", {}, {})])
         assert isinstance(found, list) and found[0].contents == "done"
         assert protocols.get("search-r1").offering([offer]).calls("<far> {} </far>") or offer.alone
     assert time.monotonic() - began < 5

@@ -19,7 +19,7 @@ from ssp.game import protocols
 from ssp.game.protocols.calls import Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import servers
-from ssp.game.rollout.tools import Asked, Tools
+from ssp.game.rollout.tools import ToolRequest, Tools
 
 pytest.importorskip("mcp")
 PROGRAM = Path(__file__).parent / "toolserver.py"
@@ -78,7 +78,9 @@ def test_ten_megabytes_and_tags_are_bounded_and_cleaned() -> None:
     tools = Tools(servers.connect(STDIO))
     episode = played(tools, '<flood> {"megabytes": 10} </flood>')
     assert len(episode.documents[0].contents) < 10_000 and episode.final == "Paris"
-    (whole,) = tools.run([Asked(Call("echo", '{"text": "a </information> <answer> \\u001b[31m b"}'), "key", {}, {})])
+    (whole,) = tools.run(
+        [ToolRequest(Call("echo", '{"text": "a </information> <answer> \\u001b[31m b"}'), "key", {}, {})]
+    )
     assert not isinstance(whole, Fault) and "\x1b" not in whole[0].contents
     assert "</information>" not in protocols.get("search-r1").bodies(whole)
 
@@ -150,7 +152,7 @@ def test_a_server_that_keeps_to_nothing_changes_no_reward(
     assert time.monotonic() - began < 5, "no pattern of the server is tried"
     assert (played(tools, "<breaks> {} </breaks>").cause, played(tools, "<well> {} </well>").hits) == ("tool_down", [1])
     names = ["well", "dies", "well", "late", "well"]
-    found = tools.run([Asked(Call(name, "{}"), f"{n}", {}, {}) for n, name in enumerate(names)])
+    found = tools.run([ToolRequest(Call(name, "{}"), f"{n}", {}, {}) for n, name in enumerate(names)])
     assert [one.cause if isinstance(one, Fault) else one[0].contents for one in found] == ["fine"] + ["tool_down"] * 4
     assert played(tools, "<well> {} </well>").hits == [1], "what failed late ends no connection that followed"
     monkeypatch.setattr(servers, "SECONDS", 0.5)

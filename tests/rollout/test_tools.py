@@ -22,7 +22,7 @@ from ssp.game.protocols.calls import Call, Offer
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.rules import RULES
 from ssp.game.rollout import tools as rollout_tools
-from ssp.game.rollout.tools import READ, Asked, Tools, function, offered
+from ssp.game.rollout.tools import READ, ToolRequest, Tools, function, offered
 from ssp.game.rollout.tools import loop as tools_loop
 from ssp.record import episodes as transcripts
 from ssp.selfplay.settings import load
@@ -224,7 +224,7 @@ def test_reads_of_pages_wait_for_no_thread_that_waits_for_them(monkeypatch: pyte
     """More agents' calls than the loop of tools has threads, each in one of them; and a page that does not come in time."""
     seen = {"d1": Document("d1", '"One"\nsnippet')}
     tools = Tools(reads=True, page=lambda link: "the page")
-    asked = [Asked(Call("read", '{"document": "d1"}'), str(n), dict(seen), {}) for n in range(8)]
+    asked = [ToolRequest(Call("read", '{"document": "d1"}'), str(n), dict(seen), {}) for n in range(8)]
 
     async def at_once() -> list[Any]:
         return await asyncio.wait_for(asyncio.gather(*(asyncio.to_thread(tools.run, [one]) for one in asked)), 20)
@@ -237,7 +237,9 @@ def test_reads_of_pages_wait_for_no_thread_that_waits_for_them(monkeypatch: pyte
             tools_loop().set_default_executor(ThreadPoolExecutor(64))
     assert [one[0][0].text for one in found] == ["the page"] * 8
     monkeypatch.setattr("ssp.game.rollout.tools.SECONDS", 0.2)
-    (fault,) = Tools(reads=True, page=lambda link: time.sleep(2) or "").run([Asked(asked[0].call, "k", dict(seen), {})])
+    (fault,) = Tools(reads=True, page=lambda link: time.sleep(2) or "").run(
+        [ToolRequest(asked[0].call, "k", dict(seen), {})]
+    )
     assert isinstance(fault, Fault) and fault.cause == "tool_deadline"
 
 
@@ -309,7 +311,7 @@ def test_a_document_is_found_by_its_title_while_other_calls_find_more(monkeypatc
         return text
 
     monkeypatch.setattr(rollout_tools, "normalise", meanwhile)
-    (shown,) = Tools(reads=True).run([Asked(Call("read", '{"document": "Title 0"}'), "k", seen, {})])
+    (shown,) = Tools(reads=True).run([ToolRequest(Call("read", '{"document": "Title 0"}'), "k", seen, {})])
     assert isinstance(shown, list) and shown[0].text == "Text 0."
 
 

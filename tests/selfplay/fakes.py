@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from ssp.base.crew import Around, Call, Crew
+from ssp.base.crew import Around, Crew, CrewCall
 from ssp.base.episode import PROPOSER, SOLVER, Document, Grade, Outcome, State, Task
 from ssp.base.errors import Fault
 from ssp.base.played import Block, Brief, Game
@@ -40,7 +40,7 @@ from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.evaluator import Evaluator, QuestionSet
 from ssp.selfplay.report import Report
-from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import build
 from ssp.selfplay.workers.learner import SimulatedLearner
 from tests import local
@@ -184,7 +184,7 @@ class FaultyCrew(Around[Any]):
         self.fails, self.counts, self.calls = fails, Counter[str](), []
         self._rng = None if jitter is None else generator(jitter, self.name)
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         method = call.name
         self.counts[method] += 1
         self.calls.append((worker, method, args))
@@ -288,11 +288,11 @@ class Stage:
             ledger=faulty(cast.ledger),
         )
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[TargetRow]:
         """Targets, or the world's questions with another right answer before theirs, which nobody gives."""
         if self.cfg.asks:
-            return [Item(target) for target in world().targets()]
-        return [Item("else", q.text, ("else", q.answer)) for q in world().questions(1, 40, 7)]
+            return [TargetRow(target) for target in world().targets()]
+        return [TargetRow("else", q.text, ("else", q.answer)) for q in world().questions(1, 40, 7)]
 
     def targets(self) -> Targets:
         block = self.cfg.asking if self.cfg.asks else self.cfg.answering

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ssp.base.played import Game
 from ssp.config.schema import GameConfig
 from ssp.selfplay import targets as batches
-from ssp.selfplay.targets import Batches, Item, Targets
+from ssp.selfplay.targets import Batches, TargetRow, Targets
 from tests.blocks import made
 
 
@@ -128,8 +128,8 @@ def test_no_duplicates_never_too_many_and_state_is_all(rounds: list[list[tuple[b
         assert not set(refills) & {g.question for g in chosen if g.proposal is not None}
 
 
-def items(n: int) -> list[Item]:
-    return [Item(f"t{i}") for i in range(n)]
+def items(n: int) -> list[TargetRow]:
+    return [TargetRow(f"t{i}") for i in range(n)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -148,9 +148,9 @@ def test_every_epoch_is_a_permutation(n: int, batch: int, seed: int) -> None:
 
 
 def test_a_row_with_a_question_is_a_valid_game_with_all_its_answers() -> None:
-    (game,) = Targets([Item("a", "who ?", ("a", "b"))], 1, 0).take(0, 1)
+    (game,) = Targets([TargetRow("a", "who ?", ("a", "b"))], 1, 0).take(0, 1)
     assert (game.target, game.question, game.golds, game.valid, game.proposal) == ("a", "who ?", ("a", "b"), True, None)
-    (asked,) = Targets([Item("a", hints={"searches": "2"})], 1, 0).take(0, 1)
+    (asked,) = Targets([TargetRow("a", hints={"searches": "2"})], 1, 0).take(0, 1)
     assert (asked.valid, asked.golds, asked.hints) == (False, (), {"searches": "2"})
 
 

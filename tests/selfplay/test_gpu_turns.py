@@ -12,7 +12,7 @@ import fakes
 import pytest
 from fakes import Stage, config
 
-from ssp.base.crew import Call, Crew
+from ssp.base.crew import Crew, CrewCall
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.errors import Fault, SspError
 from ssp.config.crews import SharedGpus, shared_gpus, takes_turns
@@ -124,7 +124,7 @@ class ToyCrew(Crew[Any]):
         super().__init__(kind, name)
         self._toy = toy
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         method = call.name
         toy, gpus = self._toy, self._toy.seats(self.name)
         await self._while()

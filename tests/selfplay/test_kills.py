@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fakes import MODEL, FakeLearner, Stage, config, world
 
-from ssp.base.crew import Around, Call, Crew, LocalCrew
+from ssp.base.crew import Around, Crew, CrewCall, LocalCrew
 from ssp.base.episode import Episode, Grade, Task, Verdict
 from ssp.base.errors import Fault
 from ssp.base.played import Brief
@@ -77,7 +77,7 @@ class Mortal(Around[Any]):
         super().__init__(inner)
         self._killer, self._kind, self._fresh = killer, kind, fresh
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         where, idempotent = f"{self._kind}/{call.name}", call.repeats
         await self._killer.driver(f"driver before {where}")
         await self._killer.pause()
@@ -283,7 +283,7 @@ def test_a_run_that_is_told_to_end_while_a_learner_dies_ends(tmp_path: Path) -> 
         told = asyncio.create_task(stage.game().run())
         perform = crew.perform
 
-        async def dies(worker: int, call: Call, *args: Any) -> Any:
+        async def dies(worker: int, call: CrewCall, *args: Any) -> Any:
             calls.append(call.name)
             if call.name == "save" and calls.count("save") == 2:
                 told.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ssp.base.crew import Call, LocalCrew, call, calls
+from ssp.base.crew import CrewCall, LocalCrew, call, calls
 from ssp.learning.warmup.taught import Taught
 from ssp.record.ledger import HomeLedger
 from ssp.record.ledger.writer import LedgerWriter
@@ -40,7 +40,7 @@ def test_a_simulated_learner_is_asked_what_a_learner_is() -> None:
 
 def test_what_a_call_is_allowed_stands_at_its_method() -> None:
     known = calls(Learners)
-    assert known["update"] == Call("update", payload=True, computes=True, work="learn")
+    assert known["update"] == CrewCall("update", payload=True, computes=True, work="learn")
     assert known["save"] == calls(Taught)["save"]
     assert all(one.repeats for one in calls(LedgerWriter).values())
     with pytest.raises(TypeError, match="twice"):

@@ -25,7 +25,7 @@ from ssp.selfplay.credit import Credits
 from ssp.selfplay.paying import spread
 from ssp.selfplay.settle import settle
 from ssp.selfplay.settled import Settled
-from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import learner as learner_worker
 from tests import local
 
@@ -310,14 +310,14 @@ def test_a_rejected_question_is_compared_with_the_others() -> None:
 
 
 def test_each_drawn_row_is_asked_about_so_often() -> None:
-    targets = Targets([Item(f"t{i}") for i in range(5)], 6, 0, each=3)
+    targets = Targets([TargetRow(f"t{i}") for i in range(5)], 6, 0, each=3)
     drawn = [made for number in range(5) for made in targets.take(number, 1)]
     assert [made.number for made in drawn] == list(range(30))
     rows = [made.target for made in drawn[::3]]
     assert [made.target for made in drawn] == [target for target in rows for _ in range(3)]
     assert sorted(rows[:5]) == sorted(rows[5:]) == [f"t{i}" for i in range(5)]
     with pytest.raises(InvariantError, match="no multiple"):
-        Targets([Item("t")], 4, 0, each=3)
+        Targets([TargetRow("t")], 4, 0, each=3)
 
 
 @pytest.mark.parametrize(

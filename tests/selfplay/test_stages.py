@@ -24,7 +24,7 @@ from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.crews.seams import Judges, Players
 from ssp.selfplay.records import PlayReport, Published
 from ssp.selfplay.stages import Stages
-from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
@@ -75,7 +75,9 @@ class Table:
             self.book.check()
 
     def games(self, n: int = 5) -> list[Game]:
-        items = [Item(f"t{i}", hints={"searches": "3"} if i % 2 else {}) for i in range(9)]  # every second row says so
+        items = [
+            TargetRow(f"t{i}", hints={"searches": "3"} if i % 2 else {}) for i in range(9)
+        ]  # every second row says so
         games = Targets(items, n, 0).take(0, 4)
         self.book.create_games([{"id": game.id, "target": game.target} for game in games])
         return games

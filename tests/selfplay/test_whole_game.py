@@ -12,7 +12,7 @@ import fakes
 import pytest
 from fakes import BrokenSearch, FakeLearner, Stage, config
 
-from ssp.base.crew import Call
+from ssp.base.crew import CrewCall
 from ssp.base.episode import ROLES, SOLVER
 from ssp.base.errors import SspError, VoidLimit
 from ssp.record.ledger import home
@@ -23,7 +23,7 @@ def slow_down(stage: Stage, role: str, turns: int) -> None:
     crew = stage.cast.learners[role]
     inner = crew.perform
 
-    async def late(worker: int, call: Call, *args: Any) -> Any:
+    async def late(worker: int, call: CrewCall, *args: Any) -> Any:
         for _ in range(turns if call.name == "update" else 0):
             await asyncio.sleep(0)
         return await inner(worker, call, *args)

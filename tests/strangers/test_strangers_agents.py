@@ -30,7 +30,7 @@ from ssp.game.protocols.calls import Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rewards.score import score
 from ssp.game.rollout import Settings, agents, rollout, servers
-from ssp.game.rollout.tools import Asked, Tools, function
+from ssp.game.rollout.tools import ToolRequest, Tools, function
 from ssp.learning import coldstart
 from ssp.record.episodes import read, write
 from ssp.record.reader import RunReader
@@ -212,7 +212,7 @@ def test_results_of_a_server_are_shown_whatever_they_are_made_of() -> None:
     tools = Tools(servers.connect(f"stdio:{sys.executable} {INPUTS / 'server.py'}"))
     shown = {}
     for name, arguments in [*((offer.name, "{}") for offer in tools.offers if offer.name != "remember"), *REMEMBERED]:
-        (found,) = tools.run([Asked(Call(name, arguments), "place", {}, {})])
+        (found,) = tools.run([ToolRequest(Call(name, arguments), "place", {}, {})])
         assert not isinstance(found, Fault)
         shown[name] = "".join(document.contents for document in found)
     assert shown["resource"] == "downloaded (SHA: abc)\nTHE WHOLE FILE"
@@ -242,7 +242,7 @@ def answered(made: Any, name: str, arguments: dict[str, Any]) -> list[Document] 
     tools = Tools([function(made, f"own_tools.py:{name}")])
     (offer,) = tools.offers
     assert offer.name == name
-    (found,) = tools.run([Asked(Call(name, json.dumps(arguments)), "place", {}, {})])
+    (found,) = tools.run([ToolRequest(Call(name, json.dumps(arguments)), "place", {}, {})])
     return found
 
 

@@ -29,7 +29,7 @@ from ssp.record.ledger.book import Ledger
 from ssp.record.manifest import seal
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay import scene as scenes
-from ssp.selfplay.checkpoint import State
+from ssp.selfplay.checkpoint import SavedState
 from ssp.selfplay.health import HealthWatch
 from ssp.selfplay.scene import Scene, read_scene
 from ssp.selfplay.settings import load
@@ -98,7 +98,7 @@ def test_steps_stay_where_a_rate_falls_until_them(
 ) -> None:
     typed = ["game.questions=dataset", "data.questions=q.jsonl", f"run.dir={tmp_path / 'run'}", *settings]
     folder = runfolder.open_run(load("quickstart", [*typed, "steps=4"]), "quickstart")
-    folder.write_state(asdict(State(step=2)))
+    folder.write_state(asdict(SavedState(step=2)))
     again = load("quickstart", [*typed, f"steps={steps}", "resume=auto"])
     if goes_on:
         assert runfolder.locate(again, "quickstart").resumed
@@ -122,7 +122,7 @@ def test_the_doctor_asks_of_a_checkpoint_what_a_resume_asks(
         ledger.create([{"id": "a", "game_id": "g", "role": "solver"}])
         ledger.advance([{"id": "a", "state": "queued", "outcome": "scored", "reward": 1.0}])
         ledger.commit("solver", 1, 1, version, ["a"])
-    folder.write_state(asdict(State(1, {"solver": folder.relative(path)}, {"solver": version})))
+    folder.write_state(asdict(SavedState(1, {"solver": folder.relative(path)}, {"solver": version})))
     if damaged:
         os.truncate(path / damaged, 500)
     assert doctor.main(["--ledger", str(folder.ledger)]) == int(bool(damaged))
@@ -170,7 +170,7 @@ def test_of_a_run_that_has_ended_it_is_said_that_nothing_is_left(
     monkeypatch.setattr(scenes, "read_scene", read)
     typed = ["steps=2", f"run.dir={tmp_path / 'run'}", "resume=auto"]
     folder = runfolder.open_run(load("quickstart", typed), "quickstart")
-    folder.write_state(asdict(State(step=2)))
+    folder.write_state(asdict(SavedState(step=2)))
     log = RunLog(folder.path)
     for step in rows:
         log.write(step, "eval", {"eval/accuracy": 0.5})
@@ -225,7 +225,7 @@ def test_a_ledger_that_somebody_holds_is_a_paragraph(tmp_path: Path, capsys: pyt
 def test_what_a_killed_writer_left_goes_at_the_next_start(tmp_path: Path) -> None:
     typed = ["game.questions=dataset", "data.questions=q.jsonl", f"run.dir={tmp_path / 'run'}", "resume=auto"]
     folder = runfolder.open_run(load("quickstart", typed), "quickstart")
-    folder.write_state(asdict(State(step=2)))
+    folder.write_state(asdict(SavedState(step=2)))
     os.close(folder._lock or 0)
     left = [folder.path / ".config.yaml.77.part", folder.checkpoints / ".state.json.77.part"]
     left.append(folder.episodes / ".solver-000001-i1-0.0.parquet.77.part")

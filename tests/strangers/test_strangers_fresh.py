@@ -30,7 +30,7 @@ from ssp.game.evaluation import predictions
 from ssp.game.rollout import agents
 from ssp.game.rollout.tools import function
 from ssp.learning.coldstart import ARTEFACT
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 from ssp.search.hits import Knobs
 from ssp.search.index import store
 from ssp.search.index.builder import IndexPlan, build_index
@@ -372,7 +372,7 @@ def snapshot(odd: Odd) -> None:
 def test_a_model_is_taken(kind: Callable[[Odd], None], tmp_path: Path) -> None:
     odd = make(kind, tmp_path / "model")
     read_scene(load("quickstart", [f"defaults.model={odd.folder}"]))
-    weights = Learner(odd.folder, {"solver": RoleConfig()}, protocol="mini").weights()
+    weights = PolicyLearner(odd.folder, {"solver": RoleConfig()}, protocol="mini").weights()
     assert weights.keys() == odd.weights.keys()
     for name, tensor in odd.weights.items():
         given = torch.from_numpy(weights[name])[: len(tensor)]
@@ -440,7 +440,7 @@ def test_a_model_is_refused_before_a_run_starts(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["another family", "theta is null", "eps is null", "a number as text"])
 def test_so_does_a_learner(name: str, tmp_path: Path) -> None:
     folder = make(MODELS_REFUSED[name][0], tmp_path / "model").folder
-    refused("", lambda: Learner(folder, {"solver": RoleConfig()}, protocol="mini"))
+    refused("", lambda: PolicyLearner(folder, {"solver": RoleConfig()}, protocol="mini"))
 
 
 # ---------------------------------------------------------------------------------------------------- agents and tools

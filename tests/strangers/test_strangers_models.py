@@ -24,7 +24,7 @@ from ssp.base.errors import InputError
 from ssp.config.role import EngineConfig, RoleConfig
 from ssp.engines import Sampling
 from ssp.learning.forward import score
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 from ssp.selfplay.scene import read_scene
 from ssp.selfplay.settings import load
 from tests.strangers.inputs.models import oddfolders
@@ -38,8 +38,8 @@ def named(kind: Any) -> str:
     return str(getattr(kind, "__name__", kind))
 
 
-def learner_of(folder: Path) -> Learner:
-    return Learner(folder, {"solver": RoleConfig()}, protocol="mini")
+def learner_of(folder: Path) -> PolicyLearner:
+    return PolicyLearner(folder, {"solver": RoleConfig()}, protocol="mini")
 
 
 def engine_of(folder: Path, kind: str = "torch") -> Any:

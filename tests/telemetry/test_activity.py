@@ -30,7 +30,7 @@ class Crew(crew.Crew[Any]):
         self.size = size
         self._turn = [asyncio.Lock() for _ in range(size)]
 
-    async def perform(self, worker: int, call: crew.Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: crew.CrewCall, *args: Any) -> Any:
         method = call.name
         if method == "refresh":
             return await asyncio.sleep(0.01, {})
@@ -90,7 +90,7 @@ def test_blocks_that_are_played_at_once_have_lines_of_their_own_and_count_once()
     done = [asyncio.Event() for _ in range(3)]
 
     class Engine(Crew):
-        async def perform(self, worker: int, call: crew.Call, *args: Any) -> Any:
+        async def perform(self, worker: int, call: crew.CrewCall, *args: Any) -> Any:
             await args[-1].wait()
             return "block", PlayReport([], {})
 

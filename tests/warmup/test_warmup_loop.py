@@ -18,7 +18,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ssp.base.crew import Call, LocalCrew
+from ssp.base.crew import CrewCall, LocalCrew
 from ssp.base.episode import Episode
 from ssp.base.errors import InputError
 from ssp.config.schema import Config, WarmupConfig
@@ -58,7 +58,7 @@ class Interrupted(LocalCrew):
         super().__init__(Taught, "learner", lambda i: Learner(cfg, "solver", folder))
         self.at, self.calls = (method, number), Counter[str]()
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         self.calls[call.name] += 1
         answer = await super().perform(worker, call, *args)
         if self.at == (call.name, self.calls[call.name]):

@@ -24,7 +24,7 @@ COLOCATE, SHARED_BASE = "colocate", "shared-base"
 
 
 @dataclass(frozen=True)
-class Seat:
+class PlannedSeat:
     """Where one GPU of a process goes: process and its number, its `rank`-th GPU, a bundle of the
     unit, a share of that."""
 
@@ -43,7 +43,7 @@ class Unit:
 
     name: str
     bundles: tuple[float, ...]
-    seats: tuple[Seat, ...]
+    seats: tuple[PlannedSeat, ...]
     together: bool = True
     turns: bool = False
 
@@ -65,7 +65,7 @@ def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
         if name not in taught:  # each on GPUs of its own, or on a share of one
             spread = range(process.spread)
             seats_of = [
-                tuple(Seat(name, index, rank, rank, gpus) for rank in spread)
+                tuple(PlannedSeat(name, index, rank, rank, gpus) for rank in spread)
                 for index in range(count)
             ]
             made[name] = [
@@ -75,7 +75,7 @@ def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
         elif shares and all(host in made for host in hosts):
             _sit(process, hosts, made)
         else:  # all ranks together, a bundle each
-            seats = tuple(Seat(name, rank, 0, rank, gpus) for rank in range(count))
+            seats = tuple(PlannedSeat(name, rank, 0, rank, gpus) for rank in range(count))
             made[name] = [Unit(name, (gpus,) * count, seats, together=False)]
     return [unit for some in made.values() for unit in some]
 
@@ -99,7 +99,7 @@ def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) ->
     )
     hold(learner.count <= len(places), rule, f"{learner.count} ranks, {len(places)} GPUs", step)
     for rank, (host, i, bundle) in enumerate(places[: learner.count]):
-        seat, unit = Seat(learner.name, rank, 0, bundle, learner.gpus), made[host][i]
+        seat, unit = PlannedSeat(learner.name, rank, 0, bundle, learner.gpus), made[host][i]
         made[host][i] = replace(unit, seats=(*unit.seats, seat))
 
 
@@ -113,7 +113,7 @@ def needs_of(unit: Unit, known: Mapping[str, Process], bundle: int) -> int:
 
 
 @dataclass(frozen=True)
-class Slot:
+class GpuSlot:
     """One bundle's place: node and GPU by number."""
 
     node: int
@@ -127,22 +127,22 @@ class Plan:
 
     nodes: list[Node]
     processes: list[Process]
-    placed: list[tuple[Unit, tuple[Slot, ...]]]
+    placed: list[tuple[Unit, tuple[GpuSlot, ...]]]
 
     @property
     def known(self) -> dict[str, Process]:
         """Processes by name."""
         return {process.name: process for process in self.processes}
 
-    def tenants(self) -> dict[Slot, list[tuple[Unit, int]]]:
+    def tenants(self) -> dict[GpuSlot, list[tuple[Unit, int]]]:
         """GPU → the (unit, bundle) that are on it."""
-        found: dict[Slot, list[tuple[Unit, int]]] = {}
+        found: dict[GpuSlot, list[tuple[Unit, int]]] = {}
         for unit, slots in self.placed:
             for bundle, slot in enumerate(slots):
                 found.setdefault(slot, []).append((unit, bundle))
         return dict(sorted(found.items(), key=lambda item: (item[0].node, item[0].gpu)))
 
-    def used(self) -> dict[Slot, int]:
+    def used(self) -> dict[GpuSlot, int]:
         """GPU → bytes that are needed on it."""
         known, tenants = self.known, self.tenants()
         return {
@@ -219,7 +219,7 @@ def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     return Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
 
 
-def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
+def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSlot, ...]] | None:
     """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the
     first node with room; where that fails, what must be on one node comes first, and learners take
     what is left. None when that fails too."""
@@ -229,14 +229,14 @@ def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot,
     )
 
 
-def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slot, ...]] | None:
+def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSlot, ...]] | None:
     free = [[1.0] * count for count in gpus]
-    found: dict[str, tuple[Slot, ...]] = {}
+    found: dict[str, tuple[GpuSlot, ...]] = {}
     spread: list[Unit] = []
     for unit in ordered:
         for at, node in enumerate(free):
             if chosen := _take(node, unit.bundles):
-                found[unit.name] = tuple(Slot(at, gpu) for gpu in chosen)
+                found[unit.name] = tuple(GpuSlot(at, gpu) for gpu in chosen)
                 break
         else:
             if unit.together:
@@ -246,12 +246,12 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Slo
         order = sorted(
             range(len(free)), key=lambda at: (-sum(left >= 1 - SLACK for left in free[at]), at)
         )
-        slots: list[Slot] = []
+        slots: list[GpuSlot] = []
         for at in order:
             while len(slots) < len(unit.bundles) and (
                 chosen := _take(free[at], [unit.bundles[len(slots)]])
             ):
-                slots.append(Slot(at, chosen[0]))
+                slots.append(GpuSlot(at, chosen[0]))
         if len(slots) < len(unit.bundles):
             return None
         found[unit.name] = tuple(slots)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import MB, Process, size
-from ssp.capacity.placement.plan import Plan, Slot, lay
+from ssp.capacity.placement.plan import GpuSlot, Plan, lay
 from ssp.config.nodes import Node
 from ssp.config.schema import Config
 
@@ -18,7 +18,7 @@ def placement(plan: Plan) -> str:
     rows, used = [], plan.used()
     for at, node in enumerate(plan.nodes):
         for gpu in range(node.gpus):
-            slot = Slot(at, gpu)
+            slot = GpuSlot(at, gpu)
             needed = f"{size(used[slot])} of {size(node.usable)}" if slot in used else "free"
             rows.append((node.name, str(gpu), needed, _tenants(plan, slot)))
     anywhere = ", ".join(f"{p.name} x{p.count}" for p in plan.processes if not p.gpus)
@@ -58,7 +58,7 @@ def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
     )
 
 
-def _tenants(plan: Plan, slot: Slot) -> str:
+def _tenants(plan: Plan, slot: GpuSlot) -> str:
     words = []
     for unit, bundle in plan.tenants().get(slot, []):
         for seat in (seat for seat in unit.seats if seat.bundle == bundle):
@@ -125,7 +125,7 @@ def short(cfg: Config, plan: Plan) -> list[str]:
     ]
 
 
-def _too_full(plan: Plan, slot: Slot, needed: int) -> DoesNotFit:
+def _too_full(plan: Plan, slot: GpuSlot, needed: int) -> DoesNotFit:
     """More bytes on a GPU than it has."""
     node = plan.nodes[slot.node]
     seats = [

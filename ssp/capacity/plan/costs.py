@@ -18,7 +18,7 @@ from ssp.capacity.memory.shapes import find
 from ssp.config.crews import learners, played, players
 from ssp.config.role import ACTED
 from ssp.config.schema import Config
-from ssp.engines.simulated import Pace
+from ssp.engines.simulated import DecodePace
 from ssp.learning.tiny.actor import least_searches
 
 BANDWIDTH = 2.5e12
@@ -90,7 +90,7 @@ class RoleCosts:
     """One role's: its engines' pace, mean, spread and most of its turns' tokens, fewest and most
     searches, seconds of one GPU a trained token, GPUs of an engine."""
 
-    pace: Pace
+    pace: DecodePace
     tokens: float
     sigma: float
     searches: tuple[int, int]
@@ -129,7 +129,7 @@ def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
         has if said is None else said for has, said in zip(computed, typed, strict=True)
     )
     pace, searches = (
-        Pace(step / 1e3, each / 1e3, engine.sequences),
+        DecodePace(step / 1e3, each / 1e3, engine.sequences),
         (least_searches(cfg, role), limits.searches),
     )
     sigma = engine.simulated.sigma if own else costs.sigma

@@ -25,7 +25,7 @@ from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role
 from ssp.capacity.plan.jumping import run_jumping
 from ssp.config.crews import at_once, bound, learners
 from ssp.config.schema import Config
-from ssp.engines.simulated import Decoding, Pace
+from ssp.engines.simulated import DecodePace, Decoding
 from ssp.learning.samples import Sample
 from ssp.learning.tiny.actor import turns
 from ssp.record.ledger.rows import NOTHING
@@ -37,7 +37,7 @@ from ssp.selfplay.crews.seams import Judges, Learners, Players
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.report import Report, Sink
-from ssp.selfplay.targets import Item, Targets
+from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.transfer.parcel import Parcel
 
 WARM = 1
@@ -119,7 +119,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     block = cfg.asking if cfg.asks else cfg.answering
     question = "" if cfg.asks else "what ?"
     targets = Targets(
-        [Item("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals
+        [TargetRow("it", question, ("it",))], block.batch, cfg.seed, each=cfg.game.proposals
     )
     rows = _Rows(players, taught)  # type: ignore[abstract]  # nobody listens to the rest
     await SelfPlay(
@@ -131,7 +131,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
 
 
 @dataclass(eq=False)
-class _Turn:
+class _PlannedTurn:
     """The versions that draw its first and its last token, and its end."""
 
     over: asyncio.Future[None]
@@ -142,14 +142,14 @@ class _Turn:
 class _Engine:
     """What one engine decodes, with which version; `room` for so many blocks."""
 
-    def __init__(self, pace: Pace, at_once: int) -> None:
-        self.decoding: Decoding[_Turn] = Decoding(pace, self._started)
+    def __init__(self, pace: DecodePace, at_once: int) -> None:
+        self.decoding: Decoding[_PlannedTurn] = Decoding(pace, self._started)
         self.room = asyncio.Semaphore(at_once)
         self.version = -1
         self._timer: asyncio.TimerHandle | None = None
 
-    async def turn(self, tokens: int) -> _Turn:
-        turn = _Turn(asyncio.get_running_loop().create_future())
+    async def turn(self, tokens: int) -> _PlannedTurn:
+        turn = _PlannedTurn(asyncio.get_running_loop().create_future())
         self.decoding.add(self.catch_up(), tokens, turn)
         self._wind()
         await turn.over
@@ -163,7 +163,7 @@ class _Engine:
             turn.over.set_result(None)
         return now
 
-    def _started(self, turn: _Turn) -> None:
+    def _started(self, turn: _PlannedTurn) -> None:
         turn.first = self.version
 
     def _wind(self) -> None:
@@ -188,7 +188,11 @@ class _Fleet(LocalCrew[Players]):
 
     def __init__(self, name: str, count: int, cost: RoleCosts, costs: Costs, at_once: int) -> None:
         self.engines = [_Engine(cost.pace, at_once) for _ in range(count)]
-        super().__init__(Players, name, lambda i: _Player(self.engines[i], cost, costs), count)  # type: ignore[abstract]
+
+        def player(i: int) -> Players:
+            return _SimulatedPlayer(self.engines[i], cost, costs)  # type: ignore[abstract]
+
+        super().__init__(Players, name, player, count)
 
     def figures(self) -> list[float]:
         """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to
@@ -202,7 +206,7 @@ class _Fleet(LocalCrew[Players]):
         return [busy, tokens, float(sum(player.searches for player in self.workers)), slots]
 
 
-class _Player(Players):  # `sleep` and `wake` do nothing
+class _SimulatedPlayer(Players):  # `sleep` and `wake` do nothing
     def __init__(self, engine: _Engine, cost: RoleCosts, costs: Costs) -> None:
         self._engine, self._cost, self._costs, self.searches = engine, cost, costs, 0
 

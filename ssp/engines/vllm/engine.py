@@ -39,7 +39,7 @@ _ENDED: list[Any] = []
 use."""
 
 
-class Source(Protocol):
+class TokenSource(Protocol):
     """Whose weights a slot uses: the engine, or one of its faces. `lora`: vLLM's name for its
     adapter."""
 
@@ -54,14 +54,14 @@ class _Slot:
 
     ids: list[int]
     seed: int
-    source: Source
+    source: TokenSource
     salt: str
     turns: int = 0
-    turn: _Turn | None = None
+    turn: _VllmTurn | None = None
 
 
 @dataclass(eq=False)
-class _Turn:
+class _VllmTurn:
     name: str
     slot: _Slot
     sampling: Sampling
@@ -98,7 +98,7 @@ class VllmEngine(LiveEngine):
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
         self._numbers, self._loads = itertools.count(), 0
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, _VllmTurn] = {}
         self._spoilt = False
         _LIVE.add(self)
         self._thread = OrderThread("vllm-step", lambda: bool(self._turns), self._advance, self._end)
@@ -115,14 +115,14 @@ class VllmEngine(LiveEngine):
             raise InputError(rule, found.get(name, "missing"), "publish weights of this model")
         self._thread.ask(lambda: self._load(weights, version, keep))
 
-    def adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
+    def adopt(self, face: TokenSource, role: str, files: Mapping[str, Any], version: int) -> None:
         """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds),
         and forget its slots."""
         self._thread.ask(lambda: self._adopt(face, role, files, version))
 
-    def open(self, seeds: list[int], face: Source | None = None) -> list[int]:
+    def open(self, seeds: list[int], face: TokenSource | None = None) -> list[int]:
         """New empty slots, one a seed; of a face, with its adapter."""
-        source: Source = face or self
+        source: TokenSource = face or self
         # vLLM's CPU kernels take another adapter for none (0.32)
         if self._shared and source.lora is None:
             raise InvariantError("who generates on a shared base has an adapter")
@@ -159,7 +159,7 @@ class VllmEngine(LiveEngine):
             "give a prompt",
         )
         most = min(sampling.max_tokens, self._context - len(state.ids))
-        turn = _Turn(
+        turn = _VllmTurn(
             f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns)
         )
         if most <= 0:
@@ -192,7 +192,7 @@ class VllmEngine(LiveEngine):
         for output in self._vllm.step():
             self._take(output)
 
-    def _begin(self, turn: _Turn, over: Fault | None) -> None:
+    def _begin(self, turn: _VllmTurn, over: Fault | None) -> None:
         if over is not None or self._asleep:
             return self._fail(turn, over or Fault("engine_refused", "the engine sleeps"))
         from vllm import SamplingParams
@@ -245,7 +245,7 @@ class VllmEngine(LiveEngine):
                 )
             self._finish(turn, made.finish_reason == "stop")
 
-    def _finish(self, turn: _Turn, stopped: bool) -> None:
+    def _finish(self, turn: _VllmTurn, stopped: bool) -> None:
         del self._turns[turn.name]
         turn.slot.ids.extend(turn.ids)
         turn.slot.turn = None
@@ -254,12 +254,12 @@ class VllmEngine(LiveEngine):
             Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several)
         )
 
-    def _fail(self, turn: _Turn, fault: Fault) -> None:
+    def _fail(self, turn: _VllmTurn, fault: Fault) -> None:
         self._turns.pop(turn.name, None)
         turn.slot.turn = None
         turn.future.set_exception(fault)
 
-    def _abort(self, turns: list[_Turn]) -> None:
+    def _abort(self, turns: list[_VllmTurn]) -> None:
         under_way = [turn for turn in turns if turn.name in self._turns]
         self._vllm.abort_request([turn.name for turn in under_way])
         for turn in under_way:
@@ -284,7 +284,7 @@ class VllmEngine(LiveEngine):
             self._empty_cache()
         self.version = version
 
-    def _adopt(self, face: Source, role: str, files: Mapping[str, Any], version: int) -> None:
+    def _adopt(self, face: TokenSource, role: str, files: Mapping[str, Any], version: int) -> None:
         from vllm.lora.request import LoRARequest
 
         self._forget(face)
@@ -301,7 +301,7 @@ class VllmEngine(LiveEngine):
         if not self._turns:
             self._empty_cache()
 
-    def _forget(self, source: Source) -> None:
+    def _forget(self, source: TokenSource) -> None:
         """Abort the turns and drop the slots that use the weights of `source`, before others
         come."""
         if self._asleep:

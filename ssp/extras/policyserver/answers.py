@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from launch.policy import Policy
+from launch.policy import NamedPolicy
 from ssp.base.episode import Episode, Outcome, Task, called
 from ssp.base.errors import SspError, hold
 from ssp.base.seeds import derive
@@ -30,7 +30,7 @@ class Answerer:
     """The policy that `named` names, and its search in `corpus` (None: as `ssp ask` takes it).
     `heat`: the temperature of a question that names none."""
 
-    def __init__(self, cfg: Config, named: Policy, corpus: str | None, heat: float) -> None:
+    def __init__(self, cfg: Config, named: NamedPolicy, corpus: str | None, heat: float) -> None:
         threads.use(threads.alone(cfg))
         folder = named.folder(cfg)
         build.settings(cfg, cfg.spec.answerer, heat)  # its tools and its agent are there

@@ -27,7 +27,7 @@ from ssp.game.judge import Item
 from ssp.game.rewards.proposer import win_rate
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum.figures import Asked, read
+from ssp.selfplay.curriculum.figures import AskedQuestion, read
 from ssp.selfplay.questions.files import answered
 from ssp.selfplay.questions.records import identify
 from ssp.selfplay.workers import build
@@ -72,11 +72,11 @@ def command(console: Console, run: RunFolder, every: int, trusted: bool) -> int:
 
 
 def chosen(
-    rounds: Iterable[tuple[int, Sequence[Asked]]], every: int, number: int, seed: int
-) -> dict[int, list[Asked]]:
+    rounds: Iterable[tuple[int, Sequence[AskedQuestion]]], every: int, number: int, seed: int
+) -> dict[int, list[AskedQuestion]]:
     """Step → at most `number` played questions of it, drawn: of the first round, and of every
     `every`-th."""
-    drawn: dict[int, list[Asked]] = {}
+    drawn: dict[int, list[AskedQuestion]] = {}
     for step, asked in rounds:
         there = [one for one in asked if one.rate is not None and one.kind != REPLAYED]
         if there and (step % every == 0 or not drawn):
@@ -86,7 +86,7 @@ def chosen(
 
 
 def measure(
-    rounds: dict[int, list[Asked]], ask: Ask, known: dict[tuple[str, str], Question]
+    rounds: dict[int, list[AskedQuestion]], ask: Ask, known: dict[tuple[str, str], Question]
 ) -> list[YardstickRound]:
     """Ask the questions of each round; those with fewer than `ENOUGH` rates are left out. `known`:
     a data set's."""

@@ -24,7 +24,7 @@ from ssp.base.errors import Fault, hold, holding
 from ssp.engines.base import FreeEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import programs
-from ssp.game.rollout.player import MODEL, Player, Refused
+from ssp.game.rollout.player import MODEL, AgentPlayer, Refused
 from ssp.game.rollout.settings import Agent, Settings
 from ssp.game.rollout.tools import awaited, exceptions, loop, wait
 from ssp.search.hits import Search
@@ -66,13 +66,13 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     with holding(ImportError, rule, lambda _: "not installed", step):
         from openai import AsyncOpenAI
 
-    async def asked(player: Player) -> Any:
+    async def asked(player: AgentPlayer) -> Any:
         async with AsyncOpenAI(
             base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds
         ) as client:
             return await made(player.question, client, MODEL, player)
 
-    async def solve(player: Player) -> Any:  # on a loop of its own, which it may block
+    async def solve(player: AgentPlayer) -> Any:  # on a loop of its own, which it may block
         answer, raised = await asyncio.wrap_future(
             asyncio.run_coroutine_threadsafe(awaited(asked(player)), loop(named))
         )
@@ -91,7 +91,7 @@ def _takes_four(made: Callable[..., Any]) -> bool:
     return True
 
 
-async def _run(words: Sequence[str], player: Player) -> str:
+async def _run(words: Sequence[str], player: AgentPlayer) -> str:
     """The question on the program's standard input, the answer on its output: files, since what it
     leaves behind may keep a pipe open. What it has started in its session ends with it. A failure
     tells what it said last on its standard error."""
@@ -142,7 +142,7 @@ def play(
     agent: Agent,
 ) -> tuple[list[Episode], dict[str, float]]:
     """As `rollout`: all tasks, at once."""
-    players = [Player(engine, renderer, search, task, settings) for task in tasks]
+    players = [AgentPlayer(engine, renderer, search, task, settings) for task in tasks]
 
     async def together() -> None:
         port = await _served()
@@ -159,7 +159,7 @@ def play(
     }
 
 
-async def _played(player: Player, agent: Agent, port: int) -> None:
+async def _played(player: AgentPlayer, agent: Agent, port: int) -> None:
     """A whole episode."""
     episode, answer, fault, mistake = player.episode, None, None, ""
     player.url = f"http://127.0.0.1:{port}/{player.key}/v1"
@@ -214,7 +214,7 @@ def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bo
     return isinstance(error, mistakes) or not names.isdisjoint(MISTAKES)
 
 
-_PLAYERS: dict[str, Player] = {}
+_PLAYERS: dict[str, AgentPlayer] = {}
 """Key → the episode that is played behind it."""
 _SERVING: list[int] = []
 """The port of this process's endpoint, once there is one."""

@@ -24,14 +24,14 @@ from ssp.game.protocols.template import Message
 from ssp.game.rollout import passages
 from ssp.game.rollout.chat import MODEL, Refused, canon, check, parsed, plain, stops_of, tools_of
 from ssp.game.rollout.settings import Settings
-from ssp.game.rollout.tools import Asked, note
+from ssp.game.rollout.tools import ToolRequest, note
 from ssp.search.hits import Search
 
 CONTEXTS = 8
 """An episode's log has at most so many times `limits.total_tokens`."""
 
 
-class Player:
+class AgentPlayer:
     """What an agent is given as `tools`, and what is behind its endpoint. `url` and `key`: of
     that."""
 
@@ -113,7 +113,7 @@ class Player:
         if call.tool == TOOL:
             return self._search.search([call.text], self._settings.topk, task.corpus)[0]
         key = f"{task.game}/{task.role}/{task.seed}/{next(self._calls)}"
-        (found,) = self._settings.tools.run([Asked(call, key, self._seen, self._read_to)])
+        (found,) = self._settings.tools.run([ToolRequest(call, key, self._seen, self._read_to)])
         if isinstance(found, Fault):
             raise found
         return found

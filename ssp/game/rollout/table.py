@@ -16,7 +16,7 @@ from ssp.game.protocols.calls import TOOL, Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import passages
 from ssp.game.rollout.settings import Settings, Source, sampled_entropy
-from ssp.game.rollout.tools import Asked, note
+from ssp.game.rollout.tools import ToolRequest, note
 from ssp.search.hits import Answers, Search
 
 
@@ -163,7 +163,7 @@ class Table:
         in a thread of its own; changes no episode."""
         began = time.perf_counter()
         asked: dict[str, dict[str, None]] = {}
-        others: list[Asked] = []
+        others: list[ToolRequest] = []
         for seat in seats:
             queries = [call.text for call in seat.asked if call.tool == TOOL]
             asked.setdefault(seat.task.corpus, {}).update(dict.fromkeys(queries))
@@ -185,11 +185,11 @@ class Table:
             self.seconds["search"] += time.perf_counter() - began
         return answers
 
-    def _others(self, seat: Seat) -> list[Asked]:
+    def _others(self, seat: Seat) -> list[ToolRequest]:
         """The seat's calls of other tools."""
         task, done = seat.task, len(seat.episode.queries)
         return [
-            Asked(
+            ToolRequest(
                 call,
                 f"{task.game}/{task.role}/{task.seed}/{done + number}",
                 seat.seen,

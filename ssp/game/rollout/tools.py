@@ -77,7 +77,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ToolRequest:
     """A call of one episode. `place`: the episode's, and the call's number. `seen`: the documents
     that its searches found, by id; `read_to`: how many characters of a document's text it has
     read."""
@@ -104,7 +104,7 @@ class Window(Document):
 class Runs(Protocol):
     """What answers the calls of a rollout."""
 
-    def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
+    def run(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
         """What each call shows, in order, all at once; a Fault stands in for what failed."""
 
 
@@ -123,14 +123,14 @@ class Tools:
         self._tools = {tool.offer.name: tool for tool in tools}
         self.offers = (*([READ] if reads else []), *(tool.offer for tool in tools))
 
-    def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
+    def run(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
         """See `Runs`."""
         return wait(self._all(asked)) if asked else []
 
-    async def _all(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
+    async def _all(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
         return await asyncio.gather(*map(self._one, asked))
 
-    async def _one(self, asked: Asked) -> list[Document] | Fault:
+    async def _one(self, asked: ToolRequest) -> list[Document] | Fault:
         try:
             return await self._answer(asked, self._tools.get(asked.call.tool))
         except Told as mistake:
@@ -143,7 +143,7 @@ class Tools:
                 f"{asked.call.tool}: {''.join(traceback.format_exception_only(error))}",
             )
 
-    async def _answer(self, asked: Asked, tool: Tool | None) -> list[Document]:
+    async def _answer(self, asked: ToolRequest, tool: Tool | None) -> list[Document]:
         name, arguments = asked.call.tool, json.loads(asked.call.text)
         if tool is None:
             if name != READ.name:
@@ -325,7 +325,7 @@ def _check(arguments: dict[str, Any], offer: Offer, schema: Any) -> None:
         raise Told(f"{offer.name}: {error.message}")
 
 
-def _read(name: str, asked: Asked, page: Callable[[str], str] | None) -> list[Document]:
+def _read(name: str, asked: ToolRequest, page: Callable[[str], str] | None) -> list[Document]:
     """What is unread of the document with this id or title."""
     # a copy: more may come
     same = (d for d in [*asked.seen.values()][::-1] if normalise(d.title) == normalise(name))
@@ -359,7 +359,7 @@ def note(
     seen: dict[str, Document],
     read_to: dict[str, int],
 ) -> None:
-    """Keep in `seen` and `read_to` (see `Asked`) what a search `found`, and how far reading has
+    """Keep in `seen` and `read_to` (see `ToolRequest`) what a search `found`, and how far reading has
     `shown` a document."""
     if call.tool == TOOL:
         seen.update({document.id: document for document in found if document.id not in read_to})

@@ -28,7 +28,7 @@ from ssp.game.world import World
 from ssp.game.world.tokenizer import save
 from ssp.game.world.vocabulary import NAMES, RELATIONS
 from ssp.learning.batch import collate
-from ssp.learning.learner import Learner
+from ssp.learning.learner import PolicyLearner
 from ssp.learning.tiny.actor import WORDS, handing_in, result, searching
 from ssp.learning.warmup.loop import recipe
 from ssp.record.manifest import seal, sound
@@ -91,7 +91,7 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
     start = folder.with_name("start")
     random_model(config, SPREAD, (0, "tiny")).save_pretrained(start)
     rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
-    learner = Learner(start, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
+    learner = PolicyLearner(start, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
     practice = _Practice(Renderer(protocol, tokens, template), world, recalls)
     for _ in range(STEPS):
         episodes = practice.episodes()

@@ -16,7 +16,7 @@ from ssp.base.errors import InputError, hold
 from ssp.data.readers import Question
 from ssp.data.rows import show
 from ssp.game.protocols import Protocol
-from ssp.search.serving.forms import Form, Given, Refused, read
+from ssp.search.serving.forms import Form, Given, RefusedRequest, read
 
 TOPK = 3
 """Documents in a prompt, as in Search-R1's data."""
@@ -40,7 +40,7 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
     for path in paths:
         try:
             replies.append(read(_Reply, path.read_bytes()))
-        except (OSError, Refused) as error:
+        except (OSError, RefusedRequest) as error:
             rule = (
                 'a file of --found is a reply of /retrieve, {"result": [[...], ...]}, with lists of'
                 " documents "

@@ -14,7 +14,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.search.encoders.families import POOLINGS, T5, EncoderSpec, body_folder
-from ssp.search.encoders.forward import Batch, Forward, clean
+from ssp.search.encoders.forward import Forward, TextBatch, clean
 from ssp.search.hits import Vectors
 
 _SIDES = {"DPRQuestionEncoder": "queries", "DPRContextEncoder": "passages"}
@@ -97,7 +97,7 @@ class TextEncoder:
                 vectors[batch.rows] = pooled
         return vectors
 
-    def _pooled(self, batch: Batch) -> torch.Tensor:
+    def _pooled(self, batch: TextBatch) -> torch.Tensor:
         """`[n, dim] float32` of one batch, on its device."""
         how = self.spec.pooling
         if how == "decoder":

@@ -38,7 +38,7 @@ may cost."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class TextBatch:
     """Texts `rows` (places in the caller's list) of nearly one length. `ids [n, length]`; `mask`
     None without padding."""
 
@@ -121,7 +121,7 @@ class Forward:
         rust.enable_truncation(length, direction=self._slow.truncation_side)
         return rust
 
-    def batches(self, encodings: Sequence[Any], most: int = 1 << 20) -> Iterator[Batch]:
+    def batches(self, encodings: Sequence[Any], most: int = 1 << 20) -> Iterator[TextBatch]:
         """`encodings` sorted by length, the longest first, in batches of at most `most`."""
         budget = _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
         lengths = [max(1, len(encoding.ids)) for encoding in encodings]
@@ -138,13 +138,13 @@ class Forward:
         if rows:
             yield self._batch(encodings, rows, lengths)
 
-    def __call__(self, batch: Batch, **more: Any) -> Any:
+    def __call__(self, batch: TextBatch, **more: Any) -> Any:
         """The model's outputs."""
         if batch.types is not None:
             more["token_type_ids"] = batch.types
         return self.model(input_ids=batch.ids, attention_mask=batch.mask, **more)
 
-    def _batch(self, encodings: Sequence[Any], rows: list[int], lengths: list[int]) -> Batch:
+    def _batch(self, encodings: Sequence[Any], rows: list[int], lengths: list[int]) -> TextBatch:
         longest, shortest = lengths[rows[0]], lengths[rows[-1]]
 
         def tensor(values: list[list[int]], fill: int) -> torch.Tensor:
@@ -155,7 +155,7 @@ class Forward:
         some = [encodings[row] for row in rows]
         mask = tensor([[1] * lengths[row] for row in rows], 0) if shortest < longest else None
         types = tensor([one.type_ids for one in some], 0) if self._typed else None
-        return Batch(rows, tensor([one.ids for one in some], self._pad), mask, types)
+        return TextBatch(rows, tensor([one.ids for one in some], self._pad), mask, types)
 
 
 def clean(text: str, length: int) -> str:

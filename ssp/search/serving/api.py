@@ -22,7 +22,7 @@ from ssp.base.errors import Fault, InputError
 from ssp.search.batcher import Batcher, Outcome, settle
 from ssp.search.router import DOWN, Options, Router
 from ssp.search.serving import forms
-from ssp.search.serving.forms import BatchSearch, Refused, Rerank, Retrieve, Search
+from ssp.search.serving.forms import BatchSearch, RefusedRequest, Rerank, Retrieve, SearchRequest
 from ssp.search.shard import Reranker
 
 CORPUS = "train"
@@ -168,7 +168,7 @@ class SearchApi:
             if isinstance(asked, Rerank):
                 return await self._reranked(asked)
             return await self._retrieved(asked)
-        except Refused as refused:
+        except RefusedRequest as refused:
             self._counts["refused"] += 1
             headers = {}
             if refused.status == REQUEST_TIMEOUT:
@@ -182,7 +182,7 @@ class SearchApi:
             self.metrics.faults.labels(fault.cause).inc()
             return Reply({"detail": str(fault), "cause": fault.cause}, 503, RETRY_AFTER)
 
-    async def _retrieved(self, asked: Retrieve | Search | BatchSearch) -> Response:
+    async def _retrieved(self, asked: Retrieve | SearchRequest | BatchSearch) -> Response:
         served = self._open()
         question = asked.question(self.topk, served.options, served.reranker is not None)
         began = time.perf_counter()
@@ -286,12 +286,12 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 body += part
                 if len(body) > forms.MAX_BODY:
-                    raise Refused(413, f"the body is above {forms.MAX_BODY} bytes")
+                    raise RefusedRequest(413, f"the body is above {forms.MAX_BODY} bytes")
     except ClientDisconnect:
-        raise Refused(400, "the body is incomplete") from None
+        raise RefusedRequest(400, "the body is incomplete") from None
     except TimeoutError:
         late = f"the body did not arrive within {BODY_SECONDS:g} s"
-        raise Refused(REQUEST_TIMEOUT, late) from None
+        raise RefusedRequest(REQUEST_TIMEOUT, late) from None
     return bytes(body)
 
 

@@ -33,7 +33,7 @@ Top = Annotated[int, Field(ge=1, le=MAX_TOPK)] | None
 Knob = Annotated[int, Field(ge=1, le=MAX_KNOB)] | None
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that is not answered: the HTTP status, and why."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchQuestion:
     """What a body asks: at most `k` documents for each of `queries`, found as `options` say, in the
     form of `render`."""
 
@@ -55,7 +55,7 @@ class Question:
     def __post_init__(self) -> None:
         k = max(self.k, self.options.rerank)
         if len(self.queries) * k > MAX_DOCUMENTS:
-            raise Refused(
+            raise RefusedRequest(
                 422,
                 f"topk: {len(self.queries)} queries times {k} are above {MAX_DOCUMENTS} documents",
             )
@@ -74,12 +74,12 @@ class Asking(Form):
     nprobe: Knob = None
 
     def options(self, default: Options) -> Options:
-        """How this request is searched. `Refused` for a kind that the server does not hold."""
+        """How this request is searched. `RefusedRequest` for a kind that the server does not hold."""
         if self.kind is self.ef_search is self.nprobe is None:
             return default
         held = KINDS if default.kind == HYBRID else (default.kind,)
         if self.kind is not None and self.kind not in held:
-            raise Refused(
+            raise RefusedRequest(
                 422, f"kind: Input should be {' or '.join(held)}, which this server holds"
             )
         knobs = Knobs(
@@ -99,7 +99,7 @@ class Retrieve(Asking):
     return_scores: bool | None = None
     timings: bool | None = None
 
-    def question(self, topk: int, default: Options, reranks: bool) -> Question:
+    def question(self, topk: int, default: Options, reranks: bool) -> SearchQuestion:
         """`topk`: documents a query when the body names none. `reranks`: whether a cross-encoder is
         loaded."""
         k, options = self.topk or topk, self.options(default)
@@ -120,7 +120,7 @@ class Retrieve(Asking):
                 ]
             }
 
-        return Question(self.queries, k, options, render, self.timings)
+        return SearchQuestion(self.queries, k, options, render, self.timings)
 
 
 class BatchSearch(Asking):
@@ -131,7 +131,7 @@ class BatchSearch(Asking):
     top_n: Top = None
     return_score: bool | None = None
 
-    def question(self, topk: int, default: Options, reranks: bool) -> Question:
+    def question(self, topk: int, default: Options, reranks: bool) -> SearchQuestion:
         """See `Retrieve.question`; FlashRAG's clients have a default of their own."""
         queries, scored = (
             self.query if isinstance(self.query, list) else [self.query],
@@ -144,10 +144,10 @@ class BatchSearch(Asking):
                 return [documents, scores] if scored else documents
             return [documents[0], scores[0]] if scored else documents[0]
 
-        return Question(queries, self.top_n or TOP_N, self.options(default), render)
+        return SearchQuestion(queries, self.top_n or TOP_N, self.options(default), render)
 
 
-class Search(BatchSearch):
+class SearchRequest(BatchSearch):
     """POST /search: FlashRAG's for one query."""
 
     query: Query  # type: ignore[assignment]
@@ -211,14 +211,14 @@ class Rerank(Form):
 F = TypeVar("F", bound=Form)
 FORMS: dict[str, type[Form]] = {
     "/retrieve": Retrieve,
-    "/search": Search,
+    "/search": SearchRequest,
     "/batch_search": BatchSearch,
     "/rerank": Rerank,
 }
 
 
 def read(form: type[F], body: bytes) -> F:
-    """What a body says. `Refused` 400 when it is not JSON, 422 when it is not of this form."""
+    """What a body says. `RefusedRequest` 400 when it is not JSON, 422 when it is not of this form."""
     try:
         found = orjson.loads(body)
     except ValueError:
@@ -227,20 +227,20 @@ def read(form: type[F], body: bytes) -> F:
         try:
             found = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise Refused(400, "the body is not JSON") from error
+            raise RefusedRequest(400, "the body is not JSON") from error
     try:
         return form.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise Refused(
+        raise RefusedRequest(
             422, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
         ) from error
 
 
 def needs(reranks: bool) -> None:
-    """`Refused` without a cross-encoder."""
+    """`RefusedRequest` without a cross-encoder."""
     if not reranks:
-        raise Refused(501, "no reranker is loaded: start the server with --reranker FOLDER")
+        raise RefusedRequest(501, "no reranker is loaded: start the server with --reranker FOLDER")
 
 
 def without_scores(found: Sequence[Sequence[Document]]) -> list[list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ssp.base.crew import Around, Call, Crew
+from ssp.base.crew import Around, Crew, CrewCall
 from ssp.base.errors import Fault, SspError
 from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
@@ -36,7 +36,7 @@ class _Mortal(Around[Learners]):
         super().__init__(inner)
         self._role = role
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         try:
             return await self.inner.perform(worker, call, *args)
         except Fault as fault:

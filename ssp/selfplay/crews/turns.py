@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ssp.base.crew import Around, Call, Crew
+from ssp.base.crew import Around, Crew, CrewCall
 from ssp.base.errors import Fault, SspError
 from ssp.config.crews import learners, shared_gpus
 from ssp.config.schema import Config
@@ -47,7 +47,7 @@ class _Seated(Around[W]):
         super().__init__(inner)
         self._turn = turn
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         async with self._turn() if call.computes else nullcontext():
             # A call that is cancelled goes on over there: its turn lasts until it has ended.
             under_way = asyncio.ensure_future(self.inner.perform(worker, call, *args))

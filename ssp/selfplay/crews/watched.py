@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from ssp.base.crew import Around, Call, Crew
+from ssp.base.crew import Around, Crew, CrewCall
 from ssp.base.episode import Task
 from ssp.config.crews import at_once
 from ssp.config.schema import Config
@@ -25,7 +25,7 @@ class Watched(Around[W]):
         self._activity, self._at_once = activity, at_once
         activity.enrol(self.name.replace("-", "_"), [f"{self.name}-{i}" for i in range(self.size)])
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """See `Crew.perform`."""
         actor = f"{self.name}-{worker}"
         if call.beside:

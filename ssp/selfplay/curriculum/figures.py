@@ -23,7 +23,7 @@ from ssp.selfplay.questions.records import VALID
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuestion:
     """One accepted question in one round. `kind`: its game's. `searches`: the proposer's, of a
     proposed one; `rate`: the share of right attempts, None when nobody tried or too few attempts
     were scored; `tried`: the attempts' mean searches."""
@@ -37,7 +37,7 @@ class Asked:
     tried: float | None = None
 
 
-def live(games: Iterable[Game]) -> list[Asked]:
+def live(games: Iterable[Game]) -> list[AskedQuestion]:
     """The records of a settled round's games."""
     found = []
     for game in sorted(games, key=lambda game: game.id):
@@ -45,13 +45,15 @@ def live(games: Iterable[Game]) -> list[Asked]:
             searches = None if game.proposal is None else game.proposal.searches
             tried = _mean([played.searches for played in game.attempts])
             new = (None, None) if game.frozen else (game.win_rate, tried)
-            found.append(Asked(game.id, game.question, game.target, game.kind, searches, *new))
+            found.append(
+                AskedQuestion(game.id, game.question, game.target, game.kind, searches, *new)
+            )
     return found
 
 
 def read(
     run: RunFolder, last: int | None = None, spec: GameSpec | None = None
-) -> Iterator[tuple[int, list[Asked]]]:
+) -> Iterator[tuple[int, list[AskedQuestion]]]:
     """(step, its records) of each settled round of a run's files, in order; up to step `last`.
     `spec`: the game that it played, None to read it from the run's configuration.
     InputError for a file that is no ledger, and for a missing or foreign episodes file."""
@@ -85,7 +87,7 @@ def _round(
     games: Sequence[GameRow],
     of: Mapping[str, list[EpisodeRow]],
     spec: GameSpec,
-) -> list[Asked]:
+) -> list[AskedQuestion]:
     issued: dict[str, list[EpisodeRow]] = {}
     for game in games:  # of each episode the last issue
         ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
@@ -106,7 +108,7 @@ def _round(
         if spec.asker not in past:
             said = game["id"], game["question"] or "", game["target"] or "", game["kind"]
             new = (None, None) if past else (game["win_rate"], _mean(searches[spec.answers]))
-            found.append(Asked(*said, next(iter(searches[spec.asks]), None), *new))
+            found.append(AskedQuestion(*said, next(iter(searches[spec.asks]), None), *new))
     return found
 
 
@@ -141,7 +143,7 @@ def band(rate: float) -> str:
     )
 
 
-class Alarm:
+class DuplicateAlarm:
     """The newest rounds' share of near-duplicates against that after the first `window` rounds.
     `lasting`: it lasts."""
 
@@ -185,10 +187,10 @@ class Curriculum:
 
     def __init__(self, window: int, proposed: bool = True) -> None:
         self._recent = Recent(EARLIER)
-        self._alarm = Alarm(window) if proposed else None
+        self._alarm = DuplicateAlarm(window) if proposed else None
         self.said = ""
 
-    def round(self, step: int, asked: Sequence[Asked]) -> dict[str, float]:
+    def round(self, step: int, asked: Sequence[AskedQuestion]) -> dict[str, float]:
         """The figures `curriculum/<name>` of the next round."""
         fresh = [one for one in asked if (one.kind == PROPOSED) is (self._alarm is not None)]
         rates = [one.rate for one in asked if one.rate is not None]

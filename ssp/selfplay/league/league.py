@@ -12,7 +12,7 @@ import numpy as np
 from ssp.base.played import ANSWERS, ASKS
 from ssp.base.seeds import generator
 from ssp.config.schema import LeagueConfig
-from ssp.selfplay.league.payoff import PayoffTable, Result
+from ssp.selfplay.league.payoff import MatchResult, PayoffTable
 from ssp.selfplay.league.ratings import WALK, Ratings, fit
 
 
@@ -141,7 +141,7 @@ class League:
             chances.append((won / effect + DOUBT * expected) / (n / effect + DOUBT))
         return chances
 
-    def saw(self, results: Iterable[Result]) -> None:
+    def saw(self, results: Iterable[MatchResult]) -> None:
         """Count the games of a settled round."""
         self.table.add(results)
         keep = {

@@ -24,7 +24,7 @@ from ssp.record.manifest import check_files
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.league.league import League
-from ssp.selfplay.league.payoff import Result
+from ssp.selfplay.league.payoff import MatchResult
 from ssp.selfplay.records import Match, Published
 from ssp.selfplay.settled import Round
 from ssp.selfplay.transfer.parcel import Parcel
@@ -265,7 +265,7 @@ class Matchmaker:
                     trash = path.rename(path.with_name(f".{path.name}.gone"))
                     shutil.rmtree(trash, ignore_errors=True)
 
-    def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[Result]:
+    def _results(self, games: Sequence[Game], versions: Mapping[str, int]) -> list[MatchResult]:
         """What `payoff.count` will read of these games, the versions by the updates that made
         them."""
         found = []
@@ -277,7 +277,7 @@ class Matchmaker:
             ]
             wrote = game.win_rate is not None and any(version >= 0 for _, version in graded)
             if asked is not None and solver is not None and wrote:
-                found.append(Result(solver, asked, sum(one for one, _ in graded), len(graded)))
+                found.append(MatchResult(solver, asked, sum(one for one, _ in graded), len(graded)))
         return found
 
     def _told(

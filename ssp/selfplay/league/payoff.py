@@ -20,7 +20,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Result:
+class MatchResult:
     """One valid question: version `answering` was right in `right` of `graded` attempts at what
     version `asking` asked."""
 
@@ -37,7 +37,7 @@ class PayoffTable:
     def __init__(self) -> None:
         self._cells: dict[Pair, list[int]] = {}
 
-    def add(self, results: Iterable[Result]) -> None:
+    def add(self, results: Iterable[MatchResult]) -> None:
         """Count further games, of one graded attempt or more each."""
         for game in results:
             n, k = game.graded, game.right
@@ -122,6 +122,10 @@ def count(
             mixed += 1
         elif answering:  # else nobody wrote a token: the question leaves no room for an attempt
             table.add(
-                [Result(answering.pop(), asking.pop(), round(rates[game] * len(rows)), len(rows))]
+                [
+                    MatchResult(
+                        answering.pop(), asking.pop(), round(rates[game] * len(rows)), len(rows)
+                    )
+                ]
             )
     return mixed

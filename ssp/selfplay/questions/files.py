@@ -21,7 +21,7 @@ from ssp.game.world import files
 from ssp.record.ledger import Ledger
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.questions.records import VALID, Attempt, Play, Record, identify
+from ssp.selfplay.questions.records import VALID, Attempt, PlayedGame, Record, identify
 
 ROWS = 200
 """Records that are written and read at a time: parquet cannot give back 2 GiB of nested text in one
@@ -85,7 +85,7 @@ def _records(path: Path) -> Iterator[Record]:
             if nulls := [name for name in needed if batch[name].null_count]:
                 raise pa.ArrowInvalid(f"a null in {nulls[0]}")
             for row in batch.to_pylist():
-                plays = [Play(**play) for play in row["plays"]]
+                plays = [PlayedGame(**play) for play in row["plays"]]
                 yield Record(
                     **{
                         **row,

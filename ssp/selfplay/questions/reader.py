@@ -23,14 +23,14 @@ from ssp.selfplay.questions.records import (
     VALID,
     VOID,
     Attempt,
-    Play,
+    PlayedGame,
     Record,
     identify,
     solve_rate,
 )
 
 Row = dict[str, Any]
-Said = TypeVar("Said", Play, Attempt)
+Said = TypeVar("Said", PlayedGame, Attempt)
 
 _WORLD = re.compile(r"worlds/v\d+-(\d+|english)[^/]*/[^/]+$")
 _COLUMNS = ("id", "final", "queries", "tools", "documents")
@@ -39,7 +39,7 @@ SPLIT = "train"
 
 
 @dataclass(frozen=True)
-class Reading:
+class RunReading:
     """What was read: the records, in the order in which their questions became known, and the games
     that are none: `silent` (no question was handed in), `void` (a fault of ours came before one).
     Both None of an export, which does not say."""
@@ -49,7 +49,7 @@ class Reading:
     void: int | None = None
 
 
-def read(run: RunFolder) -> Reading:
+def read(run: RunFolder) -> RunReading:
     """The bank of a run, without transcripts (`told` adds them). InputError for a folder that is no
     run, a run that has settled no game, an episodes file that is missing or is not the ledger's."""
     reader = RunReader(run)
@@ -76,7 +76,7 @@ def read(run: RunFolder) -> Reading:
         for record, place in zip(records, first, strict=True)
     ]
     none = Counter(game["verdict"] for game in games if game["question"] is None)
-    return Reading(records, none[REJECTED], none[VOID])
+    return RunReading(records, none[REJECTED], none[VOID])
 
 
 def gathered(
@@ -234,13 +234,15 @@ class _Reader:
             attempts=attempts,
         )
 
-    def _play(self, game: GameRow, entries: Sequence[EpisodeRow], tried: Sequence[Attempt]) -> Play:
+    def _play(
+        self, game: GameRow, entries: Sequence[EpisodeRow], tried: Sequence[Attempt]
+    ) -> PlayedGame:
         ours = [entry for entry in entries if entry["kind"] == PROPOSAL]
         proposal = max(
             ours, key=lambda entry: (entry["file"] is not None, entry["issue"]), default=None
         )
         said = self._texts.get(proposal["id"], {}) if proposal else {}
-        return Play(
+        return PlayedGame(
             game=game["id"],
             kind=REPLAYED if game["kind"] == TRIED else game["kind"],
             verdict=game["verdict"],

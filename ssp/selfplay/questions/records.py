@@ -9,7 +9,7 @@ VALID, REJECTED, VOID = "valid", "rejected", "void"
 
 
 @dataclass(frozen=True)
-class Play:
+class PlayedGame:
     """One game about the question. `kind`: proposed, replayed, given (a data set's). `proposal`:
     the proposer's episode, row `row` of the run's `episodes/<file>`; all three None without one.
     `queries` and `evidence` (ids of the documents shown, each once) are its own. `solver_version`:
@@ -76,7 +76,7 @@ class Record:
     license: str
     corpus: str
     run: str
-    plays: list[Play] = field(default_factory=list)
+    plays: list[PlayedGame] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -93,7 +93,7 @@ def identify(question: str, target: str) -> str:
     return "q" + hashlib.sha256(f"{question}\0{target}".encode()).hexdigest()[:16]
 
 
-def solve_rate(plays: Sequence[Play]) -> float | None:
+def solve_rate(plays: Sequence[PlayedGame]) -> float | None:
     """Share of right attempts over all games that have a win rate, to six places; None without
     one."""
     counted = [(play.scored, play.win_rate) for play in plays if play.win_rate is not None]

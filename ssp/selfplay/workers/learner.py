@@ -45,7 +45,9 @@ class Learner(Publisher):
         late = max(
             (cfg.block(other).warmup_steps for other in cfg.roles if other not in blocks), default=0
         )
-        self._inner = learner.Learner(Path(model_dir), blocks, protocol, last - late, self._ranks)
+        self._inner = learner.PolicyLearner(
+            Path(model_dir), blocks, protocol, last - late, self._ranks
+        )
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the

@@ -20,7 +20,15 @@ from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
 from ssp.selfplay.league import payoff
 from ssp.selfplay.questions.reader import gathered, origin
-from ssp.selfplay.questions.records import REJECTED, VALID, VOID, Attempt, Play, Record, identify
+from ssp.selfplay.questions.records import (
+    REJECTED,
+    VALID,
+    VOID,
+    Attempt,
+    PlayedGame,
+    Record,
+    identify,
+)
 from ssp.views.board import parts
 
 Row = dict[str, Any]
@@ -262,7 +270,7 @@ def details(
     newest = {record.id: {play.game for play in _kept(record, games)} for record in records}
     files: dict[str, list[dict[str, Any]]] = {}
 
-    def shown(role: str, episode: Play | Attempt) -> dict[str, Any]:
+    def shown(role: str, episode: PlayedGame | Attempt) -> dict[str, Any]:
         told, text = (
             {name: value for name, value in vars(episode).items() if name not in UNUSED},
             None,
@@ -276,7 +284,7 @@ def details(
             text = pieces(
                 protocol.naming(row["tools"] or []), role, row["text"], row["response_at"]
             )
-        if isinstance(episode, Play):
+        if isinstance(episode, PlayedGame):
             told |= {"searches": len(episode.queries)}
         return {**told, "text": text}
 
@@ -302,7 +310,7 @@ def details(
     }
 
 
-def _kept(record: Record, games: int) -> list[Play]:
+def _kept(record: Record, games: int) -> list[PlayedGame]:
     """The newest games, and, where none of these has one, the newest with a proposal and the newest
     that was played."""
     kept = record.plays[-games:]

@@ -11,7 +11,7 @@ from ssp.engines.base import Generation, Sampling
 from ssp.game.protocols.calls import TOOL, Call
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import Settings, rollout
-from ssp.game.rollout.tools import Asked
+from ssp.game.rollout.tools import ToolRequest
 from ssp.search.known import MISSING
 
 
@@ -88,7 +88,7 @@ class _Tape:
             raise Fault(MISSING, f"the search for {queries[found.index(None)]!r}")
         return [self._documents(place) for place in found if place is not None]
 
-    def run(self, asked: Sequence[Asked]) -> list[list[Document] | Fault]:
+    def run(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
         """The documents that a call of a tool gave, by id; of what a tool said of a mistake
         none."""
         # of the same call twice, one after the other

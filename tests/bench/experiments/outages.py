@@ -21,7 +21,7 @@ from typing import Any
 
 from aliases import AliasWorld
 
-from ssp.base.crew import Around, Call, Crew, LocalCrew
+from ssp.base.crew import Around, Crew, CrewCall, LocalCrew
 from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import Fault
 from ssp.base.seeds import generator
@@ -176,7 +176,7 @@ class _Rounds(Around[Players]):
         super().__init__(crew)
         self._outages = outages
 
-    async def perform(self, worker: int, call: Call, *args: Any) -> Any:
+    async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         if call.name == "play":
             self._outages.at(args[1].step)
         return await self.inner.perform(worker, call, *args)

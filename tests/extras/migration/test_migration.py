@@ -192,7 +192,7 @@ def test_names_of_anybody_count_for_nothing(capsys: pytest.CaptureFixture[str]) 
 def test_an_evaluation_searches_there_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`ssp eval` and `ssp ask` read their configuration by another way."""
     monkeypatch.setenv("SEARCH_IP", "10.9.8.7")
-    assert policy.Policy().config(None, []).retriever.url == "http://10.9.8.7:8000"
+    assert policy.NamedPolicy().config(None, []).retriever.url == "http://10.9.8.7:8000"
     assert "SEARCH_IP sets retriever.url" in capsys.readouterr().err
 
 

@@ -18,14 +18,14 @@ from ssp.extras import yardstick
 from ssp.extras.yardstick import chosen, measure
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.curriculum.figures import Asked
+from ssp.selfplay.curriculum.figures import AskedQuestion
 from ssp.views.board import parts
 from ssp.views.board.data import Board
 from tests.board.boarded import by_hand, looked, played, rows
 
 
-def asked(at: int, rate: float | None = 0.5, kind: str = PROPOSED) -> Asked:
-    return Asked(f"g{at}", f"question {at} ?", f"t{at}", kind, rate=rate)
+def asked(at: int, rate: float | None = 0.5, kind: str = PROPOSED) -> AskedQuestion:
+    return AskedQuestion(f"g{at}", f"question {at} ?", f"t{at}", kind, rate=rate)
 
 
 def test_rounds_and_questions_that_are_asked_again() -> None:
