@@ -230,7 +230,8 @@ def test_counts_by_cause_keep_proposals_attempts_and_evaluations_apart(ledger):
     ledger.create_games([{"id": "gp", "target": "t"}])
     ledger.judge_games([{"id": "gp", "verdict": "valid"}])
     roles = {"p": "proposer", "s": "solver", "t": "solver", "e": "eval", "f": "eval"}
-    ledger.create([{"id": n, "game_id": "gp", "role": role} for n, role in roles.items()])
+    kinds = {"proposer": "proposal", "solver": "attempt", "eval": "evaluation"}
+    ledger.create([{"id": n, "game_id": "gp", "role": role, "kind": kinds[role]} for n, role in roles.items()])
     rejected = {"outcome": "rejected", "cause": "malformed"}
     ledger.advance([{"id": n, "state": "queued", **rejected, "reward": 0} for n in "ps"])
     ledger.advance([{"id": "e", "state": "kept", **rejected}])
