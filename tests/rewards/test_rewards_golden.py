@@ -152,7 +152,7 @@ def long_replies() -> list[str]:
     return [*alone, *before, *inside]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(90)
 @pytest.mark.parametrize("name", rewards.names())
 def test_a_megabyte_of_anything_is_scored(name: str) -> None:
     """A scan that starts anew at each tag would need hours here: the time-out above is the assertion."""
