@@ -10,8 +10,12 @@ from typing import Annotated, Literal
 from ssp.base.gamespec import GameSpec
 from ssp.config import games
 from ssp.config.cluster import PlacementConfig, RayConfig, TransferConfig
-from ssp.config.fields import STRICT, Actors, Amount, Count, Few, Positive, Seconds, Share, Within
+from ssp.config.fields import STRICT, Amount, Count, Few, Positive, Share, Within
 from ssp.config.role import RoleConfig
+from ssp.config.sources import DataConfig as DataConfig
+from ssp.config.sources import EvalSet as EvalSet
+from ssp.config.sources import OnlineConfig as OnlineConfig
+from ssp.config.sources import RetrieverConfig as RetrieverConfig
 
 PRESETS = {"sync": 0, "one-step-off": 1, "async": 4}
 """The staleness bound of every role that `schedule.preset` stands for."""
@@ -236,51 +240,6 @@ class JudgeConfig:
 
 
 @dataclass
-class EvalSet:
-    """An evaluation set: its `name` in the figures, a question `file`, the `corpus` to search
-    (`none`: finds nothing)."""
-
-    name: str = "heldout"
-    file: str = "world:heldout"
-    corpus: str = "world:heldout"
-
-
-@dataclass
-class DataConfig:
-    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are
-    generated. `corpus`: what is searched. `targets`: answers that the proposer asks about.
-    `questions`: for game.questions=dataset a question file; for bank a run folder whose accepted
-    questions are asked again, or what `ssp bank` exported of one. `eval`: evaluation sets. The
-    first one is asked during the run, all of them at the end."""
-
-    corpus: str = "world:train"
-    targets: str = "world:train"
-    questions: str = ""
-    eval: list[EvalSet] = field(
-        default_factory=lambda: [
-            EvalSet(),
-            EvalSet("train", "world:train", "world:train"),
-            EvalSet("nosearch", "world:heldout", "none"),
-        ]
-    )
-
-
-@dataclass
-class OnlineConfig:
-    """A search engine of the web in place of data.corpus. `engine`: serper, serpapi (of which
-    google is asked) or such as serpapi:bing, google_cse:ID with the id of the search engine ("" =
-    none); `retriever.url` stands for its own address.
-
-    docs/search.md names the environment variable of each engine's key. Answers are kept for a day,
-    in a file of each machine. With +pages behind the engine's name the pages that were found are
-    read, and the paragraph around each snippet is kept; with +vary a random number of the results,
-    1 to topk, drawn from (seed, query, topk)."""
-
-    engine: str = ""
-    ttl = 86400.0
-
-
-@dataclass
 class WarmupConfig:
     """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`,
     and by `ssp train` before the game. `data`: traces (a jsonl file, or world:english), or a run's
@@ -292,38 +251,6 @@ class WarmupConfig:
     epochs: Positive = 1
     batch: Positive = 32
     lr: Amount = 0.0
-
-
-@dataclass
-class RetrieverConfig:
-    """How each corpus is searched: `shards` times `replicas` actors, `topk` documents a query.
-
-    A corpus is a file (BM25 in memory) or an index folder of `ssp index`. A folder that holds both
-    kinds of index is searched by both (hybrid). `url`: a search server in place of data.corpus, or
-    the address of an online engine. `timeout`: seconds that one search may take (of a `url` or an
-    engine: one request); after a quarter of it another replica is asked too. An answer is of the
-    whole corpus, or void. Requests that come within `window` seconds are merged, up to `max_batch`
-    queries; each player keeps the last answers.
-    For dense search `replicas` more actors encode queries, with float16 weights on a GPU. `effort`:
-    efSearch of HNSW, nprobe of IVF (0 = as built). `reranker`: folder of a cross-encoder ("" =
-    none), which reads `rerank` candidates a query.
-    `gpus`: GPUs that each shard and encoder asks Ray for."""
-
-    shards: Actors = 2
-    replicas: Actors = 1
-    url: str = ""
-    topk: Positive = 3
-    k1 = 1.2
-    b = 0.25
-    timeout: Seconds = 20.0
-    window = 0.002
-    max_batch = 64
-    cache = 8192
-    effort: Count = 0
-    reranker: str = ""
-    rerank = 10
-    gpus: Amount = 0.0
-    online: OnlineConfig = field(default_factory=OnlineConfig)
 
 
 @dataclass
