@@ -118,6 +118,15 @@ def test_all_refusals_come_in_one_message() -> None:
     assert caught.value.exit_code == 2
 
 
+def test_unknown_keys_and_wrong_types_come_together_too() -> None:
+    typed = ["data.eval=[{name: a, fil: b}, {nam: c}]", "solver.lerning=1", "steps=many", "game.refill=0"]
+    with pytest.raises(Refusals) as caught:
+        load("quickstart", typed)
+    said = [str(error) for error in caught.value.each]
+    keys_of = ("solver.lerning", "data.eval[0].fil", "data.eval[1].nam", "steps in", "game.refill")
+    assert len(said) == 5 and all(any(key in text for text in said) for key in keys_of)
+
+
 def test_a_combination_is_told_of_both_roles() -> None:
     with pytest.raises(Refusals) as caught:
         load("quickstart", ["schedule.preset=one-step-off", "proposer.loss=pg", "solver.loss=pg"])
