@@ -42,6 +42,11 @@ def test_ranges(typed: str, rule: str) -> None:
     assert str(found.found) == str(float(typed.split("=")[1].lstrip("."))) or str(found.found) in typed
 
 
+def test_a_number_in_a_list_has_a_range_too() -> None:
+    found = refused("solver.limits.stages=[{step: 3, turn_tokens: -1}]")
+    assert found.rule == "solver.limits.stages[0].turn_tokens is at least 0"
+
+
 @pytest.mark.parametrize(
     "typed", ["solver.policy=common", "solver.loss=grpo", "proposer.reward=acc", "schedule.preset=later"]
 )
