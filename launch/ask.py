@@ -19,10 +19,9 @@ from ssp.game.protocols.renderer import decode
 from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import Terminal
 
-_SETTING = re.compile(
-    rf"[\w.]+=\S*|({'|'.join(field.name for field in fields(Config))})(\.\w+)*=.*", re.DOTALL
-)
-"""A question may hold an equals sign; a setting is one word, or begins with a setting's name."""
+_KEYS = "|".join(field.name for field in fields(Config))
+_SETTING = re.compile(rf"[\w.]+=\S*|(({_KEYS})|\w+(\.\w+)+)=.*|\w+=\{{.*", re.DOTALL)
+"""A question may hold an equals sign; a setting is one word, begins with a key, or is a block."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,8 +25,8 @@ from ssp.base.errors import InputError
 from ssp.base.extras import extra
 from ssp.base.printable import say
 from ssp.config import load
-from ssp.config.retrieval import RetrieverConfig
 from ssp.config.schema import Config
+from ssp.config.sources import RetrieverConfig
 from ssp.game import corpora
 from ssp.search.router import Router
 from ssp.search.serving.api import CORPUS, SearchApi, Served

@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -117,3 +118,12 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = merge(merged[key], value) if both else copy.deepcopy(value)
     return merged
+
+
+def leaves(raw: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted names and values of what is no block."""
+    for key, value in raw.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

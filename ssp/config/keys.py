@@ -4,65 +4,62 @@ The keys of a role stand in the schema once, and in a configuration under the na
 
 import difflib
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any, get_args, get_origin
 
 from ssp.base.errors import InputError
-from ssp.config.fields import hints, is_block, plain
-from ssp.config.role import RoleConfig
+from ssp.config.fields import hints, is_block
 from ssp.config.schema import Config
 
 Place = tuple[str | int, ...]
 """Where a value stands: names of keys, numbers in lists."""
+_PATTERNS = {"blocks": "{}", "players": "{}s", "max_staleness": "max_staleness.{}"}
+"""Fields that hold a value of each role → the keys under which it is typed."""
 
 
 def is_fixed(name: str) -> bool:
     """Whether a key of the configuration's top has this name, whatever the game is."""
-    return name in hints(Config) and name != "blocks"
+    return name in hints(Config) and name not in _PATTERNS
 
 
 @functools.cache
 def all_keys(roles: tuple[str, ...]) -> dict[str, Any]:
-    """Full name → type of every key, blocks included, where these roles have settings."""
+    """Full name → type of every key, blocks included, where these roles have settings. What stands
+    in a list is called `LIST[]`."""
     return _below(Config, "", roles)
 
 
-def _below(schema: type, prefix: str, roles: tuple[str, ...]) -> dict[str, Any]:
+def _below(schema: Any, prefix: str, roles: tuple[str, ...]) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     for name, hint in hints(schema).items():
-        if name == "blocks":
-            named = {role: RoleConfig for role in roles}
-        elif name == "players":
-            named = {f"{role}s": get_args(hint)[1] for role in roles}
-        elif name == "max_staleness":
-            named = {name: hint, **{f"{name}.{role}": get_args(hint)[1] for role in roles}}
-        else:
-            named = {name: hint}
-        for key, type_ in named.items():
-            keys[f"{prefix}{key}"] = type_
-            if is_block(type_):
-                keys |= _below(type_, f"{prefix}{key}.", roles)
+        inside = get_args(hint)
+        if name not in _PATTERNS or name == "max_staleness":
+            keys[f"{prefix}{name}"] = hint
+        if name in _PATTERNS:
+            typed = _PATTERNS[name]
+            keys |= {f"{prefix}{typed.format(role)}": inside[1] for role in roles}
+        if get_origin(hint) is list:
+            keys[f"{prefix}{name}[]"] = inside[0]
+    for key, hint in list(keys.items()):
+        if is_block(hint):
+            keys |= _below(hint, f"{key}.", roles)
     return keys
 
 
-def hint(place: Sequence[str | int]) -> Any:
-    """The type of what stands there, None where no key is. Any name that is not the
-    configuration's own may be a role's."""
-    at: Any = Config
-    for step in place:
-        inside = plain(at)
-        if is_block(inside):
-            types = hints(inside)
-            own = {
-                name: type_ for name, type_ in types.items() if name not in ("blocks", "players")
-            }
-            others = get_args(types.get("blocks", types.get("players")))
-            at = own.get(str(step), others[1] if others else None)
-        elif get_origin(inside) in (list, dict):
-            at = get_args(inside)[-1]
-        else:
-            return None
-    return at
+def shown(place: Sequence[str | int]) -> str:
+    """The key as it is typed."""
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in place]
+    return "".join(steps).removeprefix(".")
+
+
+def hint(place: Sequence[str | int], roles: tuple[str, ...]) -> Any:
+    """The type of what stands there, None where no key is."""
+    return all_keys(roles).get(_pattern(shown(place)))
+
+
+def _pattern(key: str) -> str:
+    return re.sub(r"\[\d+\]", "[]", key)
 
 
 def value(raw: Any, place: Sequence[str | int]) -> Any:
@@ -86,35 +83,22 @@ def has(raw: Any, place: Place) -> bool:
     return True
 
 
-def shown(place: Sequence[str | int]) -> str:
-    """The key as it is typed."""
-    text = ""
-    for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".")
-
-
 def unknown(place: Place, roles: tuple[str, ...], source: str) -> InputError:
     """The error for a key that does not exist, with the nearest ones that do: same last word first,
     then by spelling."""
-    every, full = [*all_keys(roles)], shown(place)
-    found = f"{full} in {source}"
+    every, full = list(all_keys(roles)), shown(place)
+    found, last = f"{full} in {source}", str(place[-1]).rsplit(".", 1)[-1]
     if full in every:
         rule = "a config file nests its keys, without dots"
         return InputError(rule, found, "indent it under its block")
-    last = str(place[-1]).rsplit(".", 1)[-1]
     if ":" in last:
-        name, _, value = last.partition(":")
-        rule, step = (
-            "a blank follows the colon of a key",
-            f"write '{{{name}: {value}, ...}}', in quotes",
-        )
-        return InputError(rule, found, step)
-    same = [
-        key for key in every if key.rsplit(".", 1)[-1] == last and not key.startswith("defaults.")
-    ]
-    same = [key for key in same if key.split(".")[0] == full.split(".")[0]] or same
-    near = same[:4] or _near(place, roles)
+        name, _, text = last.partition(":")
+        step = f"write '{{{name}: {text}, ...}}', in quotes"
+        return InputError("a blank follows the colon of a key", found, step)
+    same = [key for key in every if re.search(rf"(^|\.){re.escape(last)}$", key)]
+    same = [key for key in same if "[]" not in key and not key.startswith("defaults.")]
+    near = [key for key in same if key.split(".")[0] == place[0]] or same
+    near = near[:4] or _spelt_alike(place, every)
     step = "list all keys with: ssp train --dry-run"
     if near:
         step = f"did you mean {' or '.join(near)}"
@@ -123,12 +107,11 @@ def unknown(place: Place, roles: tuple[str, ...], source: str) -> InputError:
     return InputError("every config key must exist", found, step)
 
 
-def _near(place: Place, roles: tuple[str, ...]) -> list[str]:
+def _spelt_alike(place: Place, every: list[str]) -> list[str]:
     """The key that is spelt most alike, beside it rather than elsewhere."""
-    above, full = shown(place[:-1]), shown(place)
-    block = plain(hint(place[:-1]))
-    beside = [key for key in all_keys(roles) if key.rpartition(".")[0] == above]
-    if "[" in full and is_block(block):
-        beside = [f"{above}.{name}" for name in hints(block)]
-    near = difflib.get_close_matches(full, beside, n=1)
-    return near or difflib.get_close_matches(full, all_keys(roles), n=1)
+    above = shown(place[:-1])
+    beside = [key for key in every if key.rpartition(".")[0] == _pattern(above)]
+    near = difflib.get_close_matches(_pattern(shown(place)), beside, n=1)
+    if near and above:
+        return [f"{above}.{near[0].rpartition('.')[2]}"]
+    return near or difflib.get_close_matches(shown(place), every, n=1)

@@ -8,7 +8,7 @@ leaves them behind. Refuses to know which values make sense (`ssp.config.reading
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,8 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.base.gamespec import GameSpec
 from ssp.base.places import is_own
 from ssp.config import games, gone, keys, own, reading
-from ssp.config.fields import hints, is_text, merge
+from ssp.config.cluster import PlacementConfig
+from ssp.config.fields import hints, is_text, leaves, merge
 from ssp.config.keys import Place
 from ssp.config.rules import Rule
 from ssp.config.schema import PRESETS, Config
@@ -57,7 +58,8 @@ def load(
         _seal(file, path, typed)
         file = _without_gone(file)
     spec = _game(file, typed)
-    layers = {"the game": _tree(spec.settings), str(path): file, _COMMAND_LINE: typed}
+    game = _parse_overrides([f"{key}={value}" for key, value in spec.settings.items()])
+    layers = {"the game": game, str(path): file, _COMMAND_LINE: typed}
     for source in (str(path), _COMMAND_LINE):
         _refuse_foreign(layers[source], spec.role_blocks, source)
 
@@ -245,7 +247,8 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
             ) from error
         assert isinstance(parsed, dict)
         leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
-        words = is_text(keys.hint(steps)) and not value.lstrip().startswith(("{", "["))
+        roles = () if keys.is_fixed(steps[0]) else (steps[0],)
+        words = is_text(keys.hint(steps, roles)) and not value.lstrip().startswith(("{", "["))
         if words and leaf is not None and not isinstance(leaf, str):
             leaf = value.strip()  # 007, on and step: are words too
         node = tree
@@ -268,25 +271,14 @@ def _blocks(raw: Raw) -> list[str]:
     return [name for name in names if isinstance(raw[name], dict)]
 
 
-def _tree(settings: Mapping[str, object]) -> Raw:
-    """Dotted keys and their values as one nested mapping."""
-    tree: Raw = {}
-    for key, value in settings.items():
-        for step in reversed(key.split(".")):
-            value = {step: value}
-        tree = merge(tree, cast(Raw, value))
-    return tree
-
-
 def _game(file: Raw, typed: Raw) -> GameSpec:
     """The game that these settings name, whose roles have names that are free."""
     game = _interpolated({"game": {}} | merge(file, typed))["game"]
     named = game if isinstance(game, dict) else {}
     kind, questions = named.get("kind", ""), named.get("questions", "proposer")
     spec = games.find(games.kind(str(kind), str(questions)))
-    players = keys.hint(("placement",))
     for role in spec.role_blocks:
-        free = not keys.is_fixed(role) and f"{role}s" not in hints(players)
+        free = not keys.is_fixed(role) and f"{role}s" not in hints(PlacementConfig)
         rule = "a role of a game has a name that is no key of the configuration yet"
         hold(free, rule, f"{role} in game.kind={kind}", "give the role another name")
     return spec
@@ -357,12 +349,3 @@ def _refuse_foreign(raw: Raw, roles: tuple[str, ...], source: str) -> None:
     told, more = foreign[:FOREIGN], ", ..." if len(foreign) > FOREIGN else ""
     named = f"{', '.join(told)}{more} in {source}"
     hold(not foreign, "every config key must exist", named, gone.advice(told))
-
-
-def leaves(raw: Raw, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted names and values of what is no block."""
-    for key, value in raw.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

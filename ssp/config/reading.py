@@ -6,14 +6,15 @@ is left out."""
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from ssp.base.errors import InputError, refuse
 from ssp.config import keys
-from ssp.config.fields import INF, MOST, choices, ends, hints, is_block, plain, takes_own
+from ssp.config.cluster import PlacementConfig
+from ssp.config.fields import INF, MOST, choices, ends, hints, is_block, leaves, plain, takes_own
 from ssp.config.keys import Place, shown
 from ssp.config.rules import Rule, refused
 from ssp.config.schema import Config
@@ -34,18 +35,18 @@ def check(raw: Raw, roles: tuple[str, ...], written: Written, rules: Sequence[Ru
     """The configuration of these settings. InputError with all that is refused. A rule that speaks
     of a setting whose own value is refused is left out; where a key is unknown nobody knows what
     was meant, and all rules are."""
-    reading = Reading(raw, roles, written)
-    cfg = reading.config()
-    errors = [*reading.strange.values(), *reading.wrong.values()]
-    if not reading.strange:
-        about = "|".join(rf"(?<![\w.]){re.escape(key)}(?!\w)" for key in reading.wrong) or "(?!)"
+    draft = Draft(raw, roles, written)
+    cfg = draft.config()
+    errors = [*draft.strange.values(), *draft.wrong.values()]
+    if not draft.strange:
+        about = "|".join(rf"(?<![\w.]){re.escape(key)}(?!\w)" for key in draft.wrong) or "(?!)"
         together = refused(cfg, rules)
         errors += [error for error in together if not re.search(about, str(error))]
     refuse(errors)
     return cfg
 
 
-class Reading:
+class Draft:
     """Settings on their way to a `Config`: what pydantic refuses is kept, and left out."""
 
     def __init__(self, raw: Raw, roles: tuple[str, ...], written: Written) -> None:
@@ -55,16 +56,15 @@ class Reading:
 
     def config(self) -> Config:
         """The configuration, with the default in the place of what is refused."""
-        for place in self._strangers():
-            self._refuse(place, _STRANGE[0])
-        for place in _missing(self._raw):
-            self._refuse(place, "missing")
+        empty = [tuple(key.split(".")) for key, value in leaves(self._raw) if value == "???"]
+        self._refuse([(place, _STRANGE[0]) for place in self._strangers()])
+        self._refuse([(place, "missing") for place in empty])
         while True:
             try:
                 return _adapter().validate_python(_nested(self._raw))
             except ValidationError as error:
-                for each in error.errors(include_url=False):
-                    self._refuse(self._place(each["loc"]), each["type"])
+                told = error.errors(include_url=False)
+                self._refuse([(self._place(each["loc"]), each["type"]) for each in told])
 
     def _strangers(self) -> list[Place]:
         """Keys that are named after no role."""
@@ -79,8 +79,8 @@ class Reading:
         return strange
 
     def _place(self, loc: Place) -> Place:
-        """The place of an error: keys as somebody types them, without what pydantic calls the
-        members of a union."""
+        """The place of an error: keys as somebody types them, of words in a list that list, and
+        without what pydantic calls the members of a union."""
         if loc[0] == "blocks":
             loc = loc[1:]
         elif loc[:2] == ("placement", "players"):
@@ -90,23 +90,28 @@ class Reading:
         for step in loc:
             if not isinstance(value, dict | list):
                 break
+            words = isinstance(value, list) and not is_block(keys.hint((*place, step), self._roles))
+            if words:
+                break
             place = (*place, step)
             value = keys.value(value, (step,))
         return place
 
-    def _refuse(self, place: Place, kind: str) -> None:
-        value = keys.value(self._raw, place)
-        written, source = self._written(place)
-        if kind in _STRANGE:
-            error = keys.unknown(written, self._roles, source)
-            self.strange.setdefault(shown(written), error)
-        else:
-            error = _refusal(written, kind, value, keys.value(self._raw, place[:-1]), source)
-            self.wrong.setdefault(shown(written), error)
-        self._drop(place)
+    def _refuse(self, places: Sequence[tuple[Place, str]]) -> None:
+        """Say what is wrong at each place, then leave out what stands there."""
+        for place, kind in places:
+            written, source = self._written(place)
+            key, hint = shown(written), keys.hint(written, self._roles)
+            if kind in _STRANGE:
+                self.strange.setdefault(key, keys.unknown(written, self._roles, source))
+            elif key not in self.wrong:
+                value = keys.value(self._raw, place)
+                self.wrong[key] = _refusal(written, hint, kind, value, source)
+        for place, _ in places:
+            self._drop(place)
 
     def _drop(self, place: Place) -> None:
-        """Leave the value out, or the list that it stands in."""
+        """Leave out the value, or the list that it stands in."""
         block: Any = self._raw
         for step in place[:-1]:
             if not isinstance(block.get(step), dict):
@@ -128,27 +133,16 @@ def _nested(raw: Raw) -> Raw:
     nested = {**fixed, "blocks": {name: raw[name] for name in raw if name not in fixed}}
     place = raw.get("placement")
     if isinstance(place, dict):
-        known = hints(keys.hint(("placement",)))
+        known = hints(PlacementConfig)
         players = {name.removesuffix("s"): place[name] for name in place if name not in known}
         rest = {name: value for name, value in place.items() if name in known}
         nested["placement"] = {**rest, "players": players}
     return nested
 
 
-def _missing(raw: Raw, above: Place = ()) -> Iterator[Place]:
-    """Where OmegaConf's mark for a value that is to come stands."""
-    for key, value in list(raw.items()):
-        if isinstance(value, dict):
-            yield from _missing(value, (*above, key))
-        elif value == "???":
-            yield (*above, key)
-
-
-def _refusal(place: Place, kind: str, value: object, around: object, source: str) -> InputError:
-    """What pydantic found, in the words of a person who has to type something else. `around`: what
-    the value stands in."""
-    key, hint = shown(place), keys.hint(place)
-    base = plain(hint)
+def _refusal(place: Place, hint: Any, kind: str, value: object, source: str) -> InputError:
+    """What pydantic found, in the words of a person who has to type something else."""
+    key, base = shown(place), plain(hint)
     if kind == "missing":
         rule, found = "every key needs a value", f"{key}: ??? in {source}"
         return InputError(rule, found, "set it, or leave it out")
@@ -156,20 +150,16 @@ def _refusal(place: Place, kind: str, value: object, around: object, source: str
         return _choice(key, hint, value)
     if kind in _RANGE:
         return _range(key, hint, value)
+    word = _WORDS.get(base, "")
+    step = f"type {key}=<{word}>"
     if is_block(base):
-        rule, names = f"{key} in {source} is a block of settings", ", ".join(hints(base))
-        return InputError(rule, repr(value), f"set one of its keys instead: {names}")
-    if isinstance(place[-1], int):
-        key = shown(place[:-1])
-        rule = f"{key} in {source} is a list of words"
-        return InputError(rule, repr(around), f"write {key}=[a, b]")
-    if get_origin(base) is list:
-        rule = f"{key} in {source} is a list"
-        return InputError(rule, repr(value), f"write the whole list: {key}=[...]")
-    if get_origin(base) is dict:
-        return InputError(f"{key} in {source} is a block", repr(value), f"write {key}.KEY=VALUE")
-    word = _WORDS[base]
-    return InputError(f"{key} in {source} is {word}", repr(value), f"type {key}=<{word}>")
+        word, step = "a block of settings", f"set one of its keys instead: {', '.join(hints(base))}"
+    elif get_origin(base) is dict:
+        word, step = "a block", f"write {key}.KEY=VALUE"
+    elif get_origin(base) is list:
+        word = "a list" if not isinstance(value, list) else "a list of words"
+        step = f"write the whole list: {key}=[...]"
+    return InputError(f"{key} in {source} is {word}", repr(value), step)
 
 
 def _choice(key: str, hint: Any, value: object) -> InputError:

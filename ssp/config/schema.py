@@ -11,8 +11,11 @@ from ssp.base.gamespec import GameSpec
 from ssp.config import games
 from ssp.config.cluster import PlacementConfig, RayConfig
 from ssp.config.fields import STRICT, Amount, Count, Few, Positive, Share, Within
-from ssp.config.retrieval import RetrieverConfig
 from ssp.config.role import RoleConfig
+from ssp.config.sources import DataConfig as DataConfig
+from ssp.config.sources import EvalSet as EvalSet
+from ssp.config.sources import OnlineConfig as OnlineConfig
+from ssp.config.sources import RetrieverConfig as RetrieverConfig
 
 PRESETS = {"sync": 0, "one-step-off": 1, "async": 4}
 """The staleness bound of every role that `schedule.preset` stands for."""
@@ -234,36 +237,6 @@ class JudgeConfig:
     def scores(self) -> bool:
         """Whether a verdict is a number."""
         return self.format not in ("word", "json", "thought")
-
-
-@dataclass
-class EvalSet:
-    """An evaluation set: its `name` in the figures, a question `file`, the `corpus` to search
-    (`none`: finds nothing)."""
-
-    name: str = "heldout"
-    file: str = "world:heldout"
-    corpus: str = "world:heldout"
-
-
-@dataclass
-class DataConfig:
-    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are
-    generated. `corpus`: what is searched. `targets`: answers that the proposer asks about.
-    `questions`: for game.questions=dataset a question file; for bank a run folder whose accepted
-    questions are asked again, or what `ssp bank` exported of one. `eval`: evaluation sets. The
-    first one is asked during the run, all of them at the end."""
-
-    corpus: str = "world:train"
-    targets: str = "world:train"
-    questions: str = ""
-    eval: list[EvalSet] = field(
-        default_factory=lambda: [
-            EvalSet(),
-            EvalSet("train", "world:train", "world:train"),
-            EvalSet("nosearch", "world:heldout", "none"),
-        ]
-    )
 
 
 @dataclass

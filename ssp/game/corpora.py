@@ -13,8 +13,8 @@ from ssp.base import models
 from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.base.extras import extra
 from ssp.base.files import digest
-from ssp.config.retrieval import RetrieverConfig
 from ssp.config.schema import Config
+from ssp.config.sources import RetrieverConfig
 from ssp.data.readers import read_corpus
 from ssp.game.world import files
 from ssp.search.hits import Knobs, Search

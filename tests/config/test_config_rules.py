@@ -42,6 +42,11 @@ def test_ranges(typed: str, rule: str) -> None:
     assert str(found.found) == str(float(typed.split("=")[1].lstrip("."))) or str(found.found) in typed
 
 
+def test_a_number_in_a_list_has_a_range_too() -> None:
+    found = refused("solver.limits.stages=[{step: 3, turn_tokens: -1}]")
+    assert found.rule == "solver.limits.stages[0].turn_tokens is at least 0"
+
+
 @pytest.mark.parametrize(
     "typed", ["solver.policy=common", "solver.loss=grpo", "proposer.reward=acc", "schedule.preset=later"]
 )
@@ -109,6 +114,15 @@ def test_all_refusals_come_in_one_message() -> None:
     for typed_key in ("solver.loss", "game.attempts", "solver.sampling.temperature", "run.name", "proposer.clip_dual"):
         assert sum(typed_key in line for line in told) == 1
     assert caught.value.exit_code == 2
+
+
+def test_unknown_keys_and_wrong_types_come_together_too() -> None:
+    typed = ["data.eval=[{name: a, fil: b}, {nam: c}]", "solver.lerning=1", "steps=many", "game.refill=0"]
+    with pytest.raises(Refusals) as caught:
+        load("quickstart", typed)
+    said = [str(error) for error in caught.value.each]
+    keys_of = ("solver.lerning", "data.eval[0].fil", "data.eval[1].nam", "steps in", "game.refill")
+    assert len(said) == 5 and all(any(key in text for text in said) for key in keys_of)
 
 
 def test_a_combination_is_told_of_both_roles() -> None:

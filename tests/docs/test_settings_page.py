@@ -16,7 +16,7 @@ ROWS = dict(re.findall(r"^\| `([^`]+)` \| [^|]+ \| [^|]+ \| (.*) \|$", TABLES, r
 """Key → what it takes."""
 
 
-KEYS = all_keys(("solver",))
+KEYS = {key: hint for key, hint in all_keys(("solver",)).items() if "[]" not in key}
 
 
 def as_on_the_page(key: str) -> str:

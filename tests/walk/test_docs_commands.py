@@ -18,7 +18,7 @@ from trainruns import REPO
 from launch.cli import Parser
 from launch.main import COMMANDS
 from ssp.base.errors import InputError
-from ssp.config.reading import Reading
+from ssp.config.reading import Draft
 from tests.bench.walk import Rules, commands
 
 configs = importlib.import_module("ssp.config.load")
@@ -101,9 +101,9 @@ def test_the_pages_show_commands() -> None:
 
 def strange(settings: list[str]) -> list[str]:
     """What is said of keys that there are not."""
-    reading = Reading(configs._parse_overrides(settings), ("proposer", "solver"), lambda place: (place, "the page"))
-    reading.config()
-    return list(reading.strange)
+    draft = Draft(configs._parse_overrides(settings), ("proposer", "solver"), lambda place: (place, "the page"))
+    draft.config()
+    return list(draft.strange)
 
 
 @pytest.mark.usefixtures("read_only")

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from ssp.capacity.placement.tables import table
 from ssp.capacity.plan.costs import Costs, Split, choose, judge_seconds, own, role_costs, work
 from ssp.capacity.plan.simulate import Measured, simulate
-from ssp.config.crews import learners
+from ssp.config.crews import bound, learners
 from ssp.config.role import ACTED
 from ssp.config.schema import Config
 
@@ -37,7 +37,7 @@ def describe(cfg: Config, gpus: Sequence[int], costs: Costs) -> str:
     rows = [plan(cfg, count, costs) for count in gpus] or [plan(cfg, None, costs)]
     play, learn = work(cfg, costs)
     needed = sum(play.values()) + sum(learn.values())
-    bounds = ", ".join(f"{role} {getattr(cfg.schedule.max_staleness, role)}" for role in cfg.roles)
+    bounds = ", ".join(f"{role} {bound(cfg, role)}" for role in cfg.roles)
     flight = (
         "weights reach engines in the middle of turns"
         if cfg.schedule.in_flight

@@ -8,7 +8,7 @@ from typing import Any
 
 from ssp.base.errors import hold
 from ssp.base.words import count
-from ssp.config.retrieval import RetrieverConfig
+from ssp.config.sources import RetrieverConfig
 
 Reply = Mapping[str, Any]
 PAGES_ASKED = 10

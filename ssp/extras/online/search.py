@@ -19,7 +19,7 @@ from ssp.base.episode import Document
 from ssp.base.errors import Fault, hold, holding
 from ssp.base.seeds import derive
 from ssp.base.services import Service, is_loopback, key_from
-from ssp.config.retrieval import RetrieverConfig
+from ssp.config.sources import RetrieverConfig
 from ssp.extras.online.engines import PAGES, PAGES_ASKED, VARY, engine
 from ssp.extras.online.pages import Pages
 from ssp.search.hits import Answers

@@ -17,8 +17,8 @@ from webfakes import ANSWERS, KEY, VARIABLES, WEB, Answer, Server, link, serpapi
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault, InputError
-from ssp.config.retrieval import OnlineConfig, RetrieverConfig
 from ssp.config.schema import Config
+from ssp.config.sources import OnlineConfig, RetrieverConfig
 from ssp.extras.online.engines import ENGINES, long_segments, sanitised
 from ssp.extras.online.search import AT_ONCE, OnlineSearch, _transport
 from ssp.game import corpora

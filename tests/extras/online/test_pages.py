@@ -12,7 +12,7 @@ import pytest
 from webfakes import KEY, serving
 
 from ssp.base.episode import Document
-from ssp.config.retrieval import OnlineConfig, RetrieverConfig
+from ssp.config.sources import OnlineConfig, RetrieverConfig
 from ssp.extras.online import pages
 from ssp.extras.online.engines import long_segments
 from ssp.extras.online.pages import Pages, paragraph, paragraphs, public_address

@@ -1,8 +1,38 @@
-"""The search's part of the configuration: how a corpus is searched, and which engine of the web in its place."""
+"""What is read and searched: the files of a run, and how its corpora are asked."""
 
 from dataclasses import dataclass, field
 
 from ssp.config.fields import Actors, Amount, Count, Positive, Seconds
+
+
+@dataclass
+class EvalSet:
+    """An evaluation set: its `name` in the figures, a question `file`, the `corpus` to search
+    (`none`: finds nothing)."""
+
+    name: str = "heldout"
+    file: str = "world:heldout"
+    corpus: str = "world:heldout"
+
+
+@dataclass
+class DataConfig:
+    """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are
+    generated. `corpus`: what is searched. `targets`: answers that the proposer asks about.
+    `questions`: for game.questions=dataset a question file; for bank a run folder whose accepted
+    questions are asked again, or what `ssp bank` exported of one. `eval`: evaluation sets. The
+    first one is asked during the run, all of them at the end."""
+
+    corpus: str = "world:train"
+    targets: str = "world:train"
+    questions: str = ""
+    eval: list[EvalSet] = field(
+        default_factory=lambda: [
+            EvalSet(),
+            EvalSet("train", "world:train", "world:train"),
+            EvalSet("nosearch", "world:heldout", "none"),
+        ]
+    )
 
 
 @dataclass
