@@ -64,6 +64,7 @@ def find(value: str, what: str, example: str) -> Any:
 
 
 def is_file_place(place: str) -> bool:
+    """Whether a place names a file, and not a module."""
     return place.endswith(".py")
 
 

@@ -69,6 +69,7 @@ def check(body: object) -> None:
 
 
 def tools_of(body: dict[str, Any]) -> list[Any]:
+    """The functions that a request offers. Refused for what is no list of these."""
     tools = body.get("tools") or []
     named = isinstance(tools, list) and all(
         isinstance(tool, dict) and _name(tool.get("function")) for tool in tools
@@ -127,6 +128,7 @@ def canon(message: Message) -> str:
 
 
 def stops_of(body: dict[str, Any]) -> list[str]:
+    """The stop strings of a request. Refused for what is no text."""
     given = body.get("stop") or []
     stops = [given] if isinstance(given, str) else given
     if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
