@@ -57,6 +57,20 @@ def test_auto_continues_the_newest_run_with_a_checkpoint(home):
     assert "steps: 200" in again.config.read_text()
 
 
+def test_a_run_of_an_earlier_version_goes_on(home):
+    """It had not every key of today, which was then as its default is; and one that is gone since."""
+    cfg = Config(resume="auto")
+    folder = open_run(cfg, "q")
+    with_state(folder)
+    lines = folder.config.read_text().splitlines()
+    kept = [line for line in lines if "kind: ''" not in line]
+    assert len(kept) < len(lines)
+    folder.config.write_text("\n".join([*kept, "transfer:", "  kind: auto", ""]))
+    assert locate(cfg, "q").resumed
+    with pytest.raises(InputError, match="game.kind was '' and is now 'duel'"):
+        locate(replace(cfg, game=replace(cfg.game, kind="duel")), "q")
+
+
 def test_auto_goes_on_with_the_newest_runs_warm_start(home):
     """Which is no checkpoint of the game; its settings count as a checkpoint's do."""
     cfg = Config(resume="auto")

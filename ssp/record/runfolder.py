@@ -324,12 +324,15 @@ class RunFolder:
 
 def _resumed(path: Path, cfg: Config) -> RunFolder:
     """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its
-    config.yaml: also `steps`, where a rate falls until these."""
+    config.yaml: also `steps`, where a rate falls until these. A key that an earlier version did not
+    have was at its default; one that is gone since counts for nothing."""
     import yaml
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    from ssp.config import gone
     from ssp.config.load import dotted, leaves
+    from ssp.config.schema import Config
 
     config = RunFolder(path).config
     odd = (
@@ -344,6 +347,9 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     with holding(odd, rule, lambda error: f"{config}: {' '.join(str(error).split())}", step):
         then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
     now = dotted(cfg)
+    plain, of_game = dotted(Config()), dotted(Config(game=cfg.game))
+    then = of_game | {key: plain[key] for key in plain if key.startswith("game.")} | then
+    then = {key: value for key, value in then.items() if key in now or not gone.row(key)}
     learning = [cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"]
     falls = any(block.learner.schedule != "constant" for block in learning)
     free = {*MAY_CHANGE} - ({"steps"} if falls else set())
