@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssp.base.episode import EVAL, GREEDY, PROPOSAL, REPLAYED, TRIED, Outcome, called
+from ssp.base.episode import EVAL, GREEDY, REPLAYED, TRIED, Outcome, called
 from ssp.base.errors import InputError, hold
 from ssp.config.schema import Config
 from ssp.game.judge import same
@@ -237,7 +237,7 @@ class _Reader:
     def _play(
         self, game: GameRow, entries: Sequence[EpisodeRow], tried: Sequence[Attempt]
     ) -> PlayedGame:
-        ours = [entry for entry in entries if entry["kind"] == PROPOSAL]
+        ours = [entry for entry in entries if entry["kind"] == self._cfg.spec.asks]
         proposal = max(
             ours, key=lambda entry: (entry["file"] is not None, entry["issue"]), default=None
         )
@@ -268,7 +268,7 @@ class _Reader:
         attempts = [
             self._attempt(game, entry, golds)
             for entry in entries
-            if entry["kind"] == self._cfg.spec.answers
+            if entry["kind"] in (self._cfg.spec.answers, GREEDY)
         ]
         scored = [attempt for attempt in attempts if _scored(attempt)]
         unsure = [attempt for attempt in scored if attempt.right is None]
