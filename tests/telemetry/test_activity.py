@@ -50,7 +50,8 @@ class Spans(list[SimpleNamespace]):
 
 
 def play(stem: str, seconds: float) -> tuple[Any, ...]:
-    return [SimpleNamespace(item="q1" if stem.startswith("eval") else "")] * 2, PlayOrder(1.0, stem, 4), 7, seconds
+    task = SimpleNamespace(item="q1" if stem.startswith("eval") else "", fields={"question": "?"})
+    return [task] * 2, PlayOrder(1.0, stem, 4), 7, seconds
 
 
 def test_calls_of_one_actor_follow_each_other_and_its_idle_share_is_what_is_left() -> None:
