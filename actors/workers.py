@@ -46,10 +46,7 @@ class _Player(Guarded, Player):  # type: ignore[misc]
 
 @ray.remote(concurrency_groups={"transfer": 1})  # type: ignore[call-overload]
 class PlayerActor(_Player):
-    """Plays one role. The dashboard tells players apart by their names and by what `repr` says."""
-
-    def __repr__(self) -> str:
-        return f"player of {self._role}"
+    """Plays one role. The dashboard tells players apart by their names, which say the role."""
 
 
 @ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
