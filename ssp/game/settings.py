@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ssp.base.errors import InputError, hold, refuse
 from ssp.base.extras import require
+from ssp.base.gamespec import QUESTIONS
 from ssp.base.services import JUDGE_KEY
 from ssp.config import own
 from ssp.config.role import COLDEST, LimitsConfig, RoleConfig
@@ -21,6 +22,18 @@ from ssp.game.world.files import OF_EXTRAS
 WORLD_PROTOCOL = "mini"
 WORLD_EVIDENCE = ("verbatim", "chain")
 SSP_RULES = "empty,too_short,too_long,too_few_words,leakage,no_evidence,no_search,repeated_query"
+
+
+def rows_are_those_of_the_game(cfg: Config) -> None:
+    """A game about given questions is told where they are; any other game asks its own."""
+    given = cfg.spec.rows == QUESTIONS
+    rule = f"game.kind={cfg.game.kind} plays questions that its own roles ask"
+    step = "leave game.questions out, or set game.kind=given"
+    if given:
+        rule = f"game.kind={cfg.game.kind} plays given questions"
+        step = "add game.questions=dataset data.questions=FILE"
+    fits = given == (cfg.game.questions != "proposer")
+    hold(fits, rule, f"game.questions={cfg.game.questions}", step)
 
 
 def questions_fill_batches(cfg: Config) -> None:

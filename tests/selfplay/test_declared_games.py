@@ -152,6 +152,20 @@ def test_a_declaration_that_cannot_be_played_is_refused(tmp_path: Path, line: st
         load("quickstart", [f"game.kind={file}:GAME"])
 
 
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        (["game.kind=given"], "plays given questions"),
+        (["game.kind=self-search"], "plays given questions"),
+        (["game.kind=duel", "game.questions=dataset", "data.questions=world:train"], "its own roles ask"),
+        (["game.kind=dule"], "game.kind is one of duel"),
+    ],
+)
+def test_a_game_that_does_not_fit_its_questions_is_refused(settings: list[str], rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        load("quickstart", settings)
+
+
 def _prompts(stage: Stage, kind: str) -> list[str]:
     from ssp.record.episodes import read
 

@@ -72,6 +72,7 @@ RULES: tuple[Rule, ...] = (
     game.protocol_exists,
     game.agents_play,
     *learning.RULES,
+    game.rows_are_those_of_the_game,
     game.questions_fill_batches,
     game.worlds_are_here,
     game.refill_fills_groups,
