@@ -291,6 +291,9 @@ def check(spec: object, place: str) -> GameSpec:
         "a game has one Choose": len(chosen) == 1,
         "the stage that asks has one episode a game": not spec.asks
         or all(play.times == 1 for play in plays if play.name == spec.asks),
+        "one role asks, and one answers": all(
+            len(play.roles) == 1 for play in plays if spec.side(play.name)
+        ),
         "a prompt is proposer, solver, or one of the game's prompts": all(
             play.prompt in (PROPOSER, SOLVER, *spec.prompts) for play in plays
         ),

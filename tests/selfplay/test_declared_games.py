@@ -147,6 +147,7 @@ def test_what_those_games_pay() -> None:
 def test_a_declaration_that_cannot_be_played_is_refused(tmp_path: Path, line: str, rule: str) -> None:
     file = tmp_path / "broken.py"
     head = "from dataclasses import replace\n\nfrom ssp.game.games.duel import GAME as DUEL\n\n"
+    head += "both = replace(DUEL.answering, by=('solver', 'proposer'), choose=lambda game: 'solver')\n"
     file.write_text(head + line + "\n")
     with pytest.raises(InputError, match=rule):
         load("quickstart", [f"game.kind={file}:GAME"])
