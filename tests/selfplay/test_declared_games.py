@@ -141,6 +141,7 @@ def test_what_those_games_pay() -> None:
         ("GAME = replace(DUEL, roles=('proposer', 'a b'))", "each role of a game is a word"),
         ("GAME = replace(DUEL, stages=DUEL.stages[:2] + DUEL.stages[3:])", "a game has one Choose"),
         ("GAME = replace(DUEL, stages=(*DUEL.stages, DUEL.stages[0]))", "a name of its own"),
+        ("GAME = replace(DUEL, stages=(*DUEL.stages[:3], both, DUEL.stages[4]))", "one role asks, and one answers"),
         ("GAME = replace(DUEL, pay={'nobody': DUEL.pay['solver']})", "a game is paid by its stages"),
     ],
 )
