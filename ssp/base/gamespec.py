@@ -267,6 +267,21 @@ class GameSpec:
         return False
 
 
+def _runnable(spec: GameSpec, plays: Sequence[Play]) -> dict[str, bool]:
+    """Rule → whether it holds, of what a declaration may say and no run does yet: it would be left
+    out without a word."""
+    checks = [stage.by for stage in spec.stages if isinstance(stage, Check)]
+    gradings = [stage.by for stage in spec.stages if isinstance(stage, Grading)]
+    return {
+        "a game that is played is about targets or questions": spec.rows in (TARGETS, QUESTIONS),
+        "a game that is played is checked by the referee": set(checks) <= {"referee"},
+        "a game that is played is graded by the judge": set(gradings) <= {"judge"},
+        "a stage that is played has its search (closed=False)": not any(
+            play.closed for play in plays
+        ),
+    }
+
+
 def check(spec: object, place: str) -> GameSpec:
     """`spec`, when it is a game that can be run. InputError names what is wrong with the
     declaration at `place`."""
@@ -306,6 +321,8 @@ def check(spec: object, place: str) -> GameSpec:
             stage.of in known for stage in spec.stages if isinstance(stage, Check | Grading)
         ),
     }
+    if spec.played:
+        rules |= _runnable(spec, plays)
     for rule, holds in rules.items():
         hold(holds, rule, place, "correct the declaration")
     return spec

@@ -142,6 +142,16 @@ def test_what_those_games_pay() -> None:
         ("GAME = replace(DUEL, stages=DUEL.stages[:2] + DUEL.stages[3:])", "a game has one Choose"),
         ("GAME = replace(DUEL, stages=(*DUEL.stages, DUEL.stages[0]))", "a name of its own"),
         ("GAME = replace(DUEL, stages=(*DUEL.stages[:3], both, DUEL.stages[4]))", "one role asks, and one answers"),
+        ("GAME = replace(DUEL, rows='documents')", "about targets or questions"),
+        (
+            "GAME = replace(DUEL, stages=(DUEL.stages[0], replace(DUEL.stages[1], by='form'), *DUEL.stages[2:]))",
+            "referee",
+        ),
+        (
+            "GAME = replace(DUEL, stages=(*DUEL.stages[:4], replace(DUEL.stages[4], by='majority')))",
+            "graded by the judge",
+        ),
+        ("GAME = replace(DUEL, stages=(replace(DUEL.stages[0], closed=True), *DUEL.stages[1:]))", "has its search"),
         ("GAME = replace(DUEL, pay={'nobody': DUEL.pay['solver']})", "a game is paid by its stages"),
     ],
 )
