@@ -16,7 +16,7 @@ TABLE = Path(__file__).with_name("gone.yaml")
 
 @functools.cache
 def table() -> dict[str, str]:
-    """Row → what stands for the setting, the block (`chaos.*`) or the value (`transfer.kind=ipc`)."""
+    """Row → what stands for the setting, the block (`chaos.*`) or the value (`judge.kind=engine`)."""
     read: dict[str, str] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     return read
 
