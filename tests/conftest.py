@@ -31,7 +31,7 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # loopback only
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")  # 15, and whatever else runs keeps the actors from playing
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "200")  # a busy machine is no failure
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "80")  # thrice, within a test's time limit
 
 # A busy machine is no failure: how long an example may take is the test's time limit.
 # Nor is a new example a failure of the change that is tested: examples follow from the test, and "search" draws others.

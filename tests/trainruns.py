@@ -36,6 +36,10 @@ PAIRS = ["placement.solvers=2", "retriever.shards=2"]
 """As many as by default, where the division of work matters: each process more is seconds of imports."""
 PATIENCE = 240.0
 """Seconds that anything may take: the machine may be busy with other work."""
+STARTS = 3
+"""How often a cluster is started before the tests that need one fail."""
+AGENTS = ("dashboard-agent-listen-port", "dashboard-agent-grpc-port", "metrics-export-port", "runtime-env-agent-port")
+"""Ports of a node's agents."""
 
 
 def until(what: str, check: Callable[[], Any], seconds: float = PATIENCE, every: float = 0.1) -> Any:
@@ -227,23 +231,35 @@ class Cluster:
 
     def __init__(self, folder: Path, several: bool = False, gpus: int = 0) -> None:
         self._nodes = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"} if several else {}
-        self.folder, self.mark, self.port, self.dashboard_port = folder, uuid.uuid4().hex, free_port(), free_port()
+        self.folder, self.mark = folder, uuid.uuid4().hex
+        for left in reversed(range(STARTS)):
+            try:
+                self._start_head(gpus)
+                return
+            except BaseException as error:
+                self.end()  # Ray leaves what it has started when the rest takes too long
+                if not left or not isinstance(error, AssertionError):
+                    raise
+                print(f"a cluster did not start, and is started anew:\n{error}\n{self._last_words()}", file=sys.stderr)
+
+    def _start_head(self, gpus: int) -> None:
+        self.port, self.dashboard_port = free_port(), free_port()
         self.address, self.dashboard = f"127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
-        names = (
-            "ray-client-server-port dashboard-agent-listen-port dashboard-agent-grpc-port metrics-export-port".split()
-        )
-        ports = {"port": self.port, "dashboard-port": self.dashboard_port} | {name: free_port() for name in names}
-        head = ["--head", "--num-cpus=4", f"--num-gpus={gpus}", "--dashboard-host=127.0.0.1", f"--temp-dir={folder}"]
-        try:
-            self._start(*head, *[f"--{name}={value}" for name, value in ports.items()])
-        except BaseException:  # Ray leaves what it has started when the rest takes too long
-            self.end()
-            raise
+        # Ports that are not told are read from files, for which a raylet waits no longer than Ray's constant says, and aborts.
+        ports = {name: free_port() for name in ("ray-client-server-port", *AGENTS)}
+        ports |= {"port": self.port, "dashboard-port": self.dashboard_port}
+        head = ["--head", "--num-cpus=4", f"--num-gpus={gpus}", "--dashboard-host=127.0.0.1"]
+        self._start(*head, f"--temp-dir={self.folder}", *[f"--{name}={value}" for name, value in ports.items()])
+
+    def _last_words(self) -> str:
+        """The end of what Ray's servers wrote."""
+        logs = sorted(self.folder.glob("session_latest/logs/*.out"))
+        ends = ["\n".join(log.read_text(errors="replace").splitlines()[-30:]) for log in logs]
+        return "\n".join(f"== {log.name}\n{end}" for log, end in zip(logs, ends, strict=True))
 
     def join(self, cpus: int) -> None:
         """A second node on this machine, with `cpus`; it ends with the cluster."""
-        names = ("dashboard-agent-listen-port", "dashboard-agent-grpc-port", "metrics-export-port")
-        ports = [f"--{name}={free_port()}" for name in names]
+        ports = [f"--{name}={free_port()}" for name in AGENTS]
         self._start(f"--address={self.address}", "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", *ports)
 
     def _start(self, *options: str) -> None:
