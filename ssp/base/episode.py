@@ -239,20 +239,25 @@ def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The referee's word on one question: valid, or the id of the rule that it broke, or void with
-    a cause. `guide`: what a valid one's reward is multiplied by, in [0, 1]."""
+    """A check's word on one question: valid, or the id of the rule that it broke, or void with a
+    cause. `guide`: the score of a valid one, in [0, 1]. `question`, `answer`: the two parts of what
+    was handed in, where it held both. `source`: id of the document that proves it, "" where nobody
+    says."""
 
     valid: bool
     rule: str = ""
     void_cause: str = ""
     guide: float = 1.0
+    question: str = ""
+    answer: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Grade:
     """The judge's word on one solver episode, and what the episode earned. `right` None: the judge
     could not decide (law 2), `void_cause` says why, and `reward` has no meaning. `by` is who
-    decided: `exact`, `llm`, `engine`, or `rule` (no answer was handed in). `score`: how good the
+    decided: `exact`, `llm`, `engine`, `majority`, or `rule` (no answer was handed in). `score`: how good the
     answer is, in [0, 1], of a judge that gives one. `turns`: what each of the policy's turns
     earned, in all `reward`, where the reward says it."""
 

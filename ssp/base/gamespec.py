@@ -13,9 +13,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from ssp.base.episode import PROPOSER, SOLVER, Outcome
+from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import InputError, hold
-from ssp.base.played import ANSWERS, ASKS, Brief, Game
+from ssp.base.played import ANSWERS, ASKS, Brief, Game, Subject
 
 SLOT, ROW, BATCH = "slot", "row", "batch"
 """What the episodes of a stage are compared within: those of one game, those of all games about one
@@ -24,6 +24,7 @@ row, or all of the round."""
 TARGETS, QUESTIONS, DOCUMENTS, NOTHING = "targets", "questions", "documents", "nothing"
 """What a game's rows are: answers to ask about, questions to answer, passages with a number of
 hops, or nothing."""
+ROWS = (TARGETS, QUESTIONS, DOCUMENTS, NOTHING)
 
 Fields = Callable[[Game, int], Mapping[str, str]]
 """What the prompt of a game's n-th episode of a stage is filled with."""
@@ -51,6 +52,24 @@ class Payment:
 Payer = Callable[[Any, Game, Brief], Payment]
 """What an episode of a game earned: of the configuration, the game and the episode."""
 
+Checker = Callable[[Any, Episode, Subject], Verdict]
+"""What a whole episode handed in is worth: of the configuration, the episode and what it was about.
+It runs where the episode lies, and is pure."""
+
+
+@dataclass(frozen=True)
+class Marking:
+    """How the episodes of one game were graded. `label`: the answer that counts as right.
+    `grades`: by the episode's id."""
+
+    label: str
+    grades: Mapping[str, Grade]
+
+
+Marker = Callable[[Any, Game, Sequence[Brief]], Marking]
+"""Grades the episodes of one game that were played to their end, of the configuration and the
+game."""
+
 
 @dataclass(frozen=True)
 class Play:
@@ -60,7 +79,7 @@ class Play:
     game. `prompt`: which prompt the role is given, `proposer` or `solver` of the protocol, or one
     of the game's own `prompts`. `fields` fills it. `times`: episodes a game, a number or the name
     of a setting. `when`: whether a game is played at this stage at all. `group`: what the episodes
-    are compared within. `closed`: the policy has no search."""
+    are compared within. `closed`: a search of the policy finds nothing."""
 
     name: str
     by: str | tuple[str, ...]
@@ -93,18 +112,20 @@ class Play:
 
 @dataclass(frozen=True)
 class Check:
-    """Somebody reads what a stage handed in: the question is valid, rejected by a rule, or void.
-    `by`: the referee of `referee.*`, or another check that the game names."""
+    """Somebody reads what the asking stage handed in: the question is valid, rejected by a rule, or
+    void. `by`: a function of the game's, None for the referee of `referee.*`. Of several checks a
+    later one reads what an earlier one let pass."""
 
     name: str
     of: str
-    by: str = "referee"
+    by: Checker | None = None
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A number for each game, of all games of a batch: `by` gives it by the game's id, and later
-    stages and payers find it in `Game.rates` under `name`."""
+    """A number for each game: `by` gives it by the game's id, and later stages and payers find it
+    in `Game.rates` under `name`. Before the choice it is of the games of a batch, behind it of all
+    games of the round."""
 
     name: str
     by: Callable[[Any, Sequence[Game]], Mapping[str, float]]
@@ -130,12 +151,12 @@ class Choose:
 
 @dataclass(frozen=True)
 class Grading:
-    """Somebody decides which episodes of a stage handed in a right answer. `by`: the judge of
-    `judge.*`, or another way that the game names."""
+    """Somebody decides which episodes of a stage handed in a right answer. `by`: a function of the
+    game's, None for the judge of `judge.*`."""
 
     name: str
     of: str
-    by: str = "judge"
+    by: Marker | None = None
 
 
 Stage = Play | Check | Rate | Keep | Choose | Grading
@@ -143,10 +164,13 @@ Stage = Play | Check | Rate | Keep | Choose | Grading
 
 @dataclass(frozen=True)
 class Pay:
-    """A role is paid for the episodes of `stage` what `by` says."""
+    """A role is paid for the episodes of `stage` what `by` says. `grader`: which role's episodes
+    decided that, where it is not the answering one: episodes with different graders are not
+    compared (law 4)."""
 
     stage: str
     by: Payer
+    grader: Callable[[Game], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,9 +188,9 @@ class GameSpec:
     decide how hard a question is, and whose role an evaluation measures; `asks` the stage that
     writes the question, "" where questions are given. `exam`: the stage whose prompt an evaluation
     gives, where that of `answers` takes more than a question. `rows`: what the games are about.
-    `prompts`: texts with `{field}` holes, by name; they ask for the answer between the protocol's
-    answer tags. `settings`: keys that lie under the user's own. `played` is False for a declaration
-    that no run can play yet."""
+    `hops`: of a document each number of hops from 1 on is asked for in this proportion; () for
+    none. `prompts`: texts with `{field}` holes, by name; they ask for the answer between the
+    protocol's answer tags. `settings`: keys that lie under the user's own."""
 
     roles: tuple[str, ...]
     stages: tuple[Stage, ...]
@@ -175,11 +199,11 @@ class GameSpec:
     asks: str = ""
     exam: str = ""
     rows: str = TARGETS
+    hops: tuple[int, ...] = ()
     phases: tuple[Phase, ...] = ()
     blocks: tuple[str, ...] = ()
     prompts: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
-    played: bool = True
 
     @cached_property
     def plays(self) -> dict[str, Play]:
@@ -235,12 +259,18 @@ class GameSpec:
         plays = [play for play in self.plays.values() if role in play.roles]
         return tuple(dict.fromkeys(play.prompt for play in plays))
 
-    def payer(self, stage: str) -> Payer | None:
-        """Who says what the episodes of a stage earned; None where nobody is paid for them."""
+    @property
+    def refereed(self) -> bool:
+        """Whether the referee of `referee.*` reads the questions."""
+        checks = [stage for stage in self.stages if isinstance(stage, Check)]
+        return any(check.by is None for check in checks)
+
+    def payment(self, stage: str) -> Pay | None:
+        """How the episodes of a stage are paid; None where nobody is paid for them."""
         for pays in self.pay.values():
             for pay in pays:
                 if pay.stage == stage:
-                    return pay.by
+                    return pay
         return None
 
     def side(self, stage: str) -> str:
@@ -265,21 +295,6 @@ class GameSpec:
                 return role in phase.learns
             at -= phase.steps
         return False
-
-
-def _runnable(spec: GameSpec, plays: Sequence[Play]) -> dict[str, bool]:
-    """Rule → whether it holds, of what a declaration may say and no run does yet: it would be left
-    out without a word."""
-    checks = [stage.by for stage in spec.stages if isinstance(stage, Check)]
-    gradings = [stage.by for stage in spec.stages if isinstance(stage, Grading)]
-    return {
-        "a game that is played is about targets or questions": spec.rows in (TARGETS, QUESTIONS),
-        "a game that is played is checked by the referee": set(checks) <= {"referee"},
-        "a game that is played is graded by the judge": set(gradings) <= {"judge"},
-        "a stage that is played has its search (closed=False)": not any(
-            play.closed for play in plays
-        ),
-    }
 
 
 def check(spec: object, place: str) -> GameSpec:
@@ -317,12 +332,16 @@ def check(spec: object, place: str) -> GameSpec:
         and (spec.asks in known or not spec.asks),
         "an evaluation is of the role that answers": not spec.exam
         or (spec.exam in known and spec.examining.roles == spec.answering.roles),
-        "what is checked or graded is a stage that is played": all(
-            stage.of in known for stage in spec.stages if isinstance(stage, Check | Grading)
+        "what is graded is a stage that is played": all(
+            stage.of in known for stage in spec.stages if isinstance(stage, Grading)
         ),
+        "what is checked is what the stage of `asks` handed in": all(
+            stage.of == spec.asks for stage in spec.stages if isinstance(stage, Check)
+        ),
+        "rows are targets, questions, documents or nothing": spec.rows in ROWS,
+        "a number of hops is asked for where rows are documents": not spec.hops
+        or (spec.rows == DOCUMENTS and min(spec.hops) >= 0 < sum(spec.hops)),
     }
-    if spec.played:
-        rules |= _runnable(spec, plays)
     for rule, holds in rules.items():
         hold(holds, rule, place, "correct the declaration")
     return spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssp.base.episode import PROPOSED, Episode, Grade, Outcome, State
 from ssp.base.tokenlog import Kind
@@ -30,6 +30,15 @@ _ALIKE = (
     "cut",
 )
 """What a brief says as its episode does."""
+
+
+class Subject(NamedTuple):
+    """What a question was to be about: the target that its row gave, "" for none; the searches that
+    it asked for, 0 for no number; the passage that the prompt showed."""
+
+    target: str
+    searches: int = 0
+    document: str = ""
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,8 @@ class Game:
     numbers that stages gave the game, by stage. `grades`: by episode id. `tried_by`: the version of
     the policy that tried it. `asked_by`: the version that wrote it, also of a past one. `frozen`:
     the side that a past version plays, from which nobody learns. `passed_over`: another game about
-    the same row was kept."""
+    the same row was kept. `source`: id of the document that the question is about, "" where nobody
+    says."""
 
     id: str
     number: int
@@ -140,6 +150,12 @@ class Game:
     others: dict[str, list[Brief]] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     passed_over: bool = False
+    source: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether a check has rejected the question, or could not say."""
+        return bool(self.rule or self.void_cause)
 
     def right(self, episode: Brief) -> bool | None:
         """Whether an episode is right; None for one that is void, in play or at the judge."""

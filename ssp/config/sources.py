@@ -19,12 +19,14 @@ class EvalSet:
 class DataConfig:
     """Files (docs/data.md has the formats), or `world:train` and `world:heldout`, which are
     generated. `corpus`: what is searched. `targets`: answers that the proposer asks about.
+    `documents`: a corpus whose passages a game asks about ("" = those of `corpus`).
     `questions`: for game.questions=dataset a question file; for bank a run folder whose accepted
     questions are asked again, or what `ssp bank` exported of one. `eval`: evaluation sets. The
     first one is asked during the run, all of them at the end."""
 
     corpus: str = "world:train"
     targets: str = "world:train"
+    documents: str = ""
     questions: str = ""
     eval: list[EvalSet] = field(
         default_factory=lambda: [

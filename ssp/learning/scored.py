@@ -31,8 +31,8 @@ class Scored:
 
     The rest is what an estimator may compare by: `question`, `asked` (what the row asked for, as
     its number of searches), `peers` (how many episodes of the batch were asked for the same and
-    have the same grader, voids among them), `source` (the row's), and `grader` (the version that
-    graded; law 4: one a group)."""
+    have the same grader, voids among them), `source` (the document that its question is about), and
+    `grader` (the role and version that graded; law 4: one a group)."""
 
     reward: float
     group: int
@@ -44,7 +44,7 @@ class Scored:
     asked: str = ""
     peers: int = 1
     source: str = ""
-    grader: int = -1
+    grader: str = ""
 
 
 def rewards_of(episodes: Sequence[Scored]) -> Numbers:

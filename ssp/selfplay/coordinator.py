@@ -245,16 +245,18 @@ class SelfPlay:
         this.refills += known
         going_on = [game for _, games in this.tried for game in games]
         for stage in self._spec.after:
-            await self._run(stage, this, going_on, this.further)
+            among = this.played if isinstance(stage, Rate) else going_on
+            await self._run(stage, this, among, this.further)
 
     async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
         """Run one stage of `games`."""
         if isinstance(stage, Play):
             await self._play_stage(stage, this, games, again)
         elif isinstance(stage, Check):
-            await self._stages.verify(games, await self._verifier(this), this.clock)
+            verifier = await self._verifier(this) if stage.by is None else None
+            await self._stages.check(stage, games, verifier, this.clock)
         elif isinstance(stage, Grading):
-            await self._stages.grade(stage.of, games, this.clock)
+            await self._stages.grade(stage, games, this.clock)
         elif isinstance(stage, Rate):
             rates = stage.by(self._cfg, games)
             for game in games:
@@ -384,7 +386,7 @@ class SelfPlay:
         """Games of a round, new in the ledger."""
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
         rows = [
-            {"id": g.id, "target": g.target, "kind": g.kind, "number": g.number, **of_all}
+            {"id": g.id, "target": g.target or None, "kind": g.kind, "number": g.number, **of_all}
             for g in games
         ]
         await self._ledger.create_games(rows)

@@ -47,7 +47,8 @@ class Paying:
         self._play = play
         self._credits = credits
         self._settled = settled
-        self._pays: Payer = self._spec.payer(play.name) or _unpaid
+        self._pay = self._spec.payment(play.name)
+        self._pays: Payer = _unpaid if self._pay is None else self._pay.by
         self._asks = play.name == self._spec.asks
         self._answers = play.name == self._spec.answers
 
@@ -79,9 +80,10 @@ class Paying:
         newest = max((one.game.tried_by for one in episodes), default=-1)
         kinds = []
         for one in episodes:
-            grader = newest if one.game.tried_by < 0 else one.game.tried_by
-            kinds.append((one.game.hints.get("searches", ""), grader))
-        peers = Counter(kinds)
+            version = newest if one.game.tried_by < 0 else one.game.tried_by
+            kinds.append((one.game.hints.get("searches", ""), self._grader(one.game, version)))
+        compared = zip(episodes, kinds, strict=True)
+        peers = Counter(kind for one, kind in compared if not one.paid.spare)
         numbers: dict[Hashable, int] = {}
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
             one.group = numbers.setdefault(self._group_of(one.game), len(numbers))
@@ -98,8 +100,15 @@ class Paying:
                 question=one.game.question,
                 asked=asked,
                 peers=peers[asked, grader],
+                source=one.game.source,
                 grader=grader,
             )
+
+    def _grader(self, game: Game, version: int) -> str:
+        """Who decided what an episode of the game earned."""
+        named = None if self._pay is None else self._pay.grader
+        role = self._spec.answerer if named is None else named(game)
+        return f"{role}:{version}"
 
     def _group_of(self, game: Game) -> Hashable:
         if self._play.group == SLOT:
@@ -169,7 +178,7 @@ class Paying:
         paid = one.paid
         if paid.outcome is Outcome.VOID:
             return State.VOIDED, paid
-        if one.frozen or self._spec.payer(self._play.name) is None:
+        if one.frozen or self._pay is None:
             # A past version's spare episode has no reward of its own.
             return State.KEPT, replace(paid, reward=None) if paid.spare else paid
         if paid.spare:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ssp.base import models
 from ssp.base.errors import InputError, hold
 from ssp.base.files import digest
-from ssp.base.gamespec import QUESTIONS, TARGETS
+from ssp.base.gamespec import DOCUMENTS, NOTHING, QUESTIONS, TARGETS
 from ssp.base.text import normalise
 from ssp.config import own
 from ssp.config.schema import Config
@@ -20,6 +20,7 @@ from ssp.game.settings import natural
 from ssp.game.world import files
 from ssp.game.world.files import Oracle
 from ssp.search.router import NO_CORPUS
+from ssp.selfplay import documents
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.files import given
 from ssp.selfplay.targets import TargetRow, Targets
@@ -94,8 +95,13 @@ def read_scene(cfg: Config) -> Scene:
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
         build.check_policy(cfg, role, folder)
-        build.check_words(build.tokenizer(folder), [item.question or item.target for item in items])
+        build.check_words(build.tokenizer(folder), [_shown(item) for item in items])
     return Scene(cfg, items, sets, oracle, models, _beside(cfg, models))
+
+
+def _shown(item: TargetRow) -> str:
+    """What of a row stands in a prompt."""
+    return item.question or item.target or item.hints.get("document", "")
 
 
 def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
@@ -124,6 +130,10 @@ def read_items(cfg: Config) -> list[TargetRow]:
             TargetRow(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric)
             for q in given(cfg)
         ]
+    if cfg.spec.rows == DOCUMENTS:
+        return documents.read(cfg)
+    if cfg.spec.rows == NOTHING:
+        return [TargetRow("")]
     items = []
     for row in read_targets(cfg.data.targets):
         told = {"searches": str(row.searches or ""), "examples": row.examples}
@@ -153,8 +163,10 @@ def concrete(cfg: Config) -> Config:
     cfg.data.corpus = _file(cfg, "corpus", cfg.data.corpus)
     if cfg.spec.rows == TARGETS:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
-    else:
+    elif cfg.spec.rows == QUESTIONS:
         cfg.data.questions = _file(cfg, "questions", cfg.data.questions)
+    elif cfg.spec.rows == DOCUMENTS:
+        cfg.data.documents = str(documents.place(cfg).absolute())
     for item in cfg.data.eval:
         item.file = _file(cfg, "eval", item.file)
         item.corpus = item.corpus if item.corpus == NO_CORPUS else _file(cfg, "corpus", item.corpus)

@@ -48,6 +48,7 @@ def _game_row(game: Game, author: int | None) -> dict[str, Any]:
     verdict = "void" if game.void_cause else "valid" if game.valid else "rejected"
     return {
         "id": game.id,
+        "target": game.target or None,
         "question": game.question or None,
         "rule": game.rule or game.void_cause,
         "verdict": verdict,

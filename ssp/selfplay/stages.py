@@ -23,13 +23,15 @@ from ssp.base.episode import (
     Verdict,
 )
 from ssp.base.errors import Fault, SspError
-from ssp.base.gamespec import Play
-from ssp.base.played import Block, Brief, Game
+from ssp.base.gamespec import Check, Grading, Play
+from ssp.base.played import Block, Brief, Game, Subject
 from ssp.base.seeds import derive
 from ssp.config import crews
 from ssp.config.schema import Config
+from ssp.game.corpora import TRAIN
 from ssp.game.judge import Item
 from ssp.learning import algorithms
+from ssp.search.router import NO_CORPUS
 from ssp.selfplay.admission import JUDGE, VERIFY, VoidGate
 from ssp.selfplay.crews.cast import GONE, Cast
 from ssp.selfplay.crews.seams import Judges
@@ -120,32 +122,50 @@ class Stages:
         else:
             game.others[stage.name] = episodes
 
-    async def verify(self, games: Sequence[Game], live: Published | None, clock: Clock) -> None:
-        """Let the referee check what each game asks; sets `valid`, `rule`, `void_cause`, `question`
-        and `guide`. `live`: the weights that verify, None for a verifier of its own."""
+    async def check(
+        self, stage: Check, games: Sequence[Game], live: Published | None, clock: Clock
+    ) -> None:
+        """Let the referee, or the game's own check, read what each game asks; a game that an
+        earlier check refused stays so. `live`: the weights that verify, None for a verifier of its
+        own."""
         proposed = [(game.proposal, game) for game in games if game.proposal is not None]
 
         async def ask(
             judge: Judges, owned: Owned, live: Published | None
         ) -> tuple[list[Verdict], float]:
+            block = owned[0][0].block.ref
+            subjects = [_subject(game) for _, game in owned]
+            if stage.by is not None:
+                return await judge.check(block, subjects, stage.name)
             weights = () if live is None else (live.version, live.weights)
-            asked = [(game.target, int(game.hints.get("searches") or 0)) for _, game in owned]
-            return await judge.verify(owned[0][0].block.ref, asked, *weights)
+            asked = [(subject.target, subject.searches) for subject in subjects]
+            return await judge.verify(block, asked, *weights)
 
         lost = Verdict(False)
         for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, lost, clock, live):
+            if game.refused:
+                continue
             game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
-            game.question, game.guide = proposal.final or "", verdict.guide
+            game.question = verdict.question or game.question or proposal.final or ""
+            game.target = verdict.answer or game.target
+            game.source = verdict.source or game.source
+            game.guide *= verdict.guide
 
-    async def grade(self, stage: str, games: Sequence[Game], clock: Clock) -> None:
-        """Let the judge decide each episode of `stage` that was played to its end; sets `grades`.
-        Voids stay without a grade."""
+    async def grade(self, stage: Grading, games: Sequence[Game], clock: Clock) -> None:
+        """Let the judge, or the game itself, decide each episode of the stage that was played to
+        its end; sets `grades`. Voids stay without a grade."""
         ended: Owned = []
         for game in games:
-            episodes = [*self._spec.episodes(game, stage)]
-            if stage == self._spec.answers and game.greedy is not None:
+            episodes = [*self._spec.episodes(game, stage.of)]
+            if stage.of == self._spec.answers and game.greedy is not None:
                 episodes.append(game.greedy)
-            ended += [(one, game) for one in episodes if one.outcome is not Outcome.VOID]
+            known = [one for one in episodes if one.outcome is not Outcome.VOID]
+            if stage.by is None:
+                ended += [(one, game) for one in known]
+                continue
+            marking = stage.by(self._cfg, game, known)
+            game.target = marking.label
+            game.grades |= marking.grades
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
             items = [
@@ -217,6 +237,7 @@ class Stages:
             attempt=number,
             seed=derive(self._cfg.seed, *draw, *again),
             fields=dict(stage.fields(game, number)),
+            corpus=NO_CORPUS if stage.closed else TRAIN,
             prompt=stage.prompt,
         )
 
@@ -344,6 +365,12 @@ class Stages:
             for owned, (said, _) in zip(blocks.values(), results, strict=True)
             for (played, game), found in zip(owned, said, strict=True)
         ]
+
+
+def _subject(game: Game) -> Subject:
+    """What the question of a game was to be about."""
+    searches = int(game.hints.get("searches") or 0)
+    return Subject(game.target, searches, game.hints.get("document", ""))
 
 
 async def _together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -86,7 +86,7 @@ class Targets:
             made = Game(
                 id_, number, item.target, item.hints, question=item.question, golds=item.golds
             )
-            made.rubric = item.rubric
+            made.rubric, made.source = item.rubric, item.hints.get("source", "")
             if item.question:  # which needs no referee
                 made.valid, made.kind = True, GIVEN
             games.append(made)

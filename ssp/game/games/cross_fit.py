@@ -9,15 +9,16 @@ from ssp.base.episode import Outcome
 from ssp.base.gamespec import ROW, Check, Choose, GameSpec, Grading, Pay, Payment, Play
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
-from ssp.game.games.dr_zero import difficulty
 from ssp.game.games.pay import TOO_FEW, by_grade, question, target
+from ssp.game.rewards.difficulty import solved_once
 
 FOLDS = ("solver_a", "solver_b")
 
 
 def fold(game: Game) -> int:
-    """The fold of a game's source document: a hash of its id, modulo 2."""
-    source = game.hints.get("source", game.target)
+    """The fold of a game's source document: a hash of its id, modulo 2. Where nobody named one, as
+    with a verifier that quotes nothing, the target stands for it."""
+    source = game.source or game.target
     return int(hashlib.sha256(source.encode()).hexdigest(), 16) % len(FOLDS)
 
 
@@ -43,7 +44,7 @@ def by_audit(cfg: Config, game: Game, episode: Brief) -> Payment:
     known = [right for right in graded if right is not None]
     if 2 * len(known) < len(graded):
         return Payment.void(TOO_FEW)
-    return Payment(Outcome.SCORED, "", difficulty(sum(known), len(known)))
+    return Payment(Outcome.SCORED, "", solved_once(sum(known), len(known)))
 
 
 GAME = GameSpec(
@@ -74,11 +75,10 @@ GAME = GameSpec(
         Grading("studied", of="study"),
     ),
     pay={
-        "proposer": (Pay("proposal", by=by_audit),),
+        "proposer": (Pay("proposal", by=by_audit, grader=auditor),),
         "solver": (Pay("attempt", by=by_grade),),
         **{role: (Pay("study", by=by_grade),) for role in FOLDS},
     },
     asks="proposal",
     answers="attempt",
-    played=False,
 )

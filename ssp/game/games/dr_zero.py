@@ -25,7 +25,9 @@ from ssp.base.gamespec import (
 )
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
-from ssp.game.games.pay import TOO_FEW, by_grade, question
+from ssp.game.games.forms import scored
+from ssp.game.games.pay import TOO_FEW, by_grade
+from ssp.game.rewards.difficulty import solved_once
 
 ASK = """Below stands a passage. Choose a short answer that stands in what you read, and write a \
 question that somebody can answer only by following {searches} facts, one after the other; search \
@@ -35,9 +37,21 @@ answer.
 {document}"""
 
 
+PASSAGE_WORDS = 200
+"""Words of a passage that are shown: some 256 tokens, which the paper shows."""
+QUESTION_WORDS = 50
+"""Words of a question that are asked."""
+
+
 def passage(game: Game, number: int) -> Mapping[str, str]:
     """The passage, and how many hops its question takes."""
-    return {"document": game.target, "searches": game.hints["searches"]}
+    shown = _first(game.hints["document"], PASSAGE_WORDS)
+    return {"document": shown, "searches": game.hints["searches"]}
+
+
+def short_question(game: Game, number: int) -> Mapping[str, str]:
+    """The question, cut."""
+    return {"question": _first(game.question, QUESTION_WORDS)}
 
 
 def is_candidate(cfg: Config, game: Game) -> bool:
@@ -50,26 +64,22 @@ def form(cfg: Config, game: Game) -> float:
     return game.guide
 
 
-def difficulty(right: int, attempts: int) -> float:
-    """(n - k) / (n - 1) for 0 < k < n, else 0: hard, and solved."""
-    if 0 < right < attempts:
-        return (attempts - right) / (attempts - 1)
-    return 0.0
-
-
 def by_form_and_difficulty(cfg: Config, game: Game, episode: Brief) -> Payment:
     """0.5 f + d(k), of the proposals that are learned from; d counts only where f > 0."""
     if is_candidate(cfg, game):
         return Payment(Outcome.SCORED, spare=True)
     if game.void_cause:
         return Payment.void(game.void_cause)
-    score = form(cfg, game)
-    if score == 0:
-        return Payment(Outcome.REJECTED, "form", 0.0)
+    if not game.valid:
+        return Payment(Outcome.REJECTED, game.rule, 0.0)
+    if not game.chosen:
+        return Payment(Outcome.SCORED, spare=True)
     if game.win_rate is None:
         return Payment.void(TOO_FEW)
-    right = sum(game.right(attempt) is True for attempt in game.attempts)
-    return Payment(Outcome.SCORED, "", 0.5 * score + difficulty(right, len(game.attempts)))
+    graded = [game.right(attempt) for attempt in game.attempts]
+    known = [right for right in graded if right is not None]
+    hard = solved_once(sum(known), len(known))
+    return Payment(Outcome.SCORED, "", 0.5 * form(cfg, game) + hard)
 
 
 def of_kept(cfg: Config, game: Game, episode: Brief) -> Payment:
@@ -78,14 +88,19 @@ def of_kept(cfg: Config, game: Game, episode: Brief) -> Payment:
     return paid if is_candidate(cfg, game) else replace(paid, spare=True)
 
 
+def _first(text: str, words: int) -> str:
+    """The first words of a text."""
+    return " ".join(text.split()[:words])
+
+
 AT_ONCE = GameSpec(
     roles=("proposer", "solver"),
     stages=(
         Play("proposal", by="proposer", prompt="passage", fields=passage, group=BATCH),
-        Check("form", of="proposal", by="form"),
+        Check("form", of="proposal", by=scored),
         Keep("kept", best=form, among=is_candidate),
         Choose(),
-        Play("attempt", by="solver", prompt="solver", fields=question, times="game.attempts"),
+        Play("attempt", by="solver", prompt="solver", fields=short_question, times="game.attempts"),
         Grading("grade", of="attempt"),
     ),
     pay={
@@ -95,14 +110,16 @@ AT_ONCE = GameSpec(
     asks="proposal",
     answers="attempt",
     rows=DOCUMENTS,
+    hops=(4, 3, 2, 1),
     prompts={"passage": ASK},
     settings={
         "proposer.algorithm": "hrpo",
         "game.proposals": 6,
         "game.attempts": 5,
         "referee.verifier": "none",
+        "referee.evidence": "none",
+        "referee.noise": 0,
     },
-    played=False,
 )
 
 GAME = replace(AT_ONCE, phases=(Phase(("proposer",), 50), Phase(("solver",), 50)))

@@ -22,10 +22,14 @@ from ssp.base.gamespec import (
 )
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
+from ssp.game.games.forms import question_alone
+from ssp.game.games.majority import agree
 from ssp.game.games.pay import TOO_FEW, by_grade, question
 from ssp.game.games.similar import shares
+from ssp.game.rewards.difficulty import uncertainty
 
 ASK = "Write one question of your own that is hard, and that has one short answer."
+RECALL = "Answer this question from what you know. {question}"
 LEAST, MOST = 0.3, 0.8
 """Shares of agreeing attempts between which a question teaches the solver."""
 
@@ -38,8 +42,8 @@ def nothing(game: Game, number: int) -> Mapping[str, str]:
 def alike(cfg: Config, games: Sequence[Game]) -> Mapping[str, float]:
     """Of each game the share of the round's questions in its cluster."""
     asked = [game for game in games if game.question]
-    found = shares([game.question for game in asked])
-    known = dict(zip([game.id for game in asked], found, strict=True))
+    shares_of_asked = shares([game.question for game in asked])
+    known = dict(zip([game.id for game in asked], shares_of_asked, strict=True))
     return {game.id: known.get(game.id, 0.0) for game in games}
 
 
@@ -50,9 +54,11 @@ def by_uncertainty(cfg: Config, game: Game, episode: Brief) -> Payment:
     share = game.rates["alike"]
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, -1.0 - share)
+    if not game.chosen:
+        return Payment(Outcome.SCORED, spare=True)
     if game.win_rate is None:
         return Payment.void(TOO_FEW)
-    return Payment(Outcome.SCORED, "", 1.0 - 2.0 * abs(game.win_rate - 0.5) - share)
+    return Payment(Outcome.SCORED, "", uncertainty(game.win_rate) - share)
 
 
 def at_the_edge(cfg: Config, game: Game, episode: Brief) -> Payment:
@@ -66,18 +72,18 @@ GAME = GameSpec(
     roles=("challenger", "solver"),
     stages=(
         Play("proposal", by="challenger", prompt="free", fields=nothing, group=BATCH),
-        Check("form", of="proposal", by="form"),
+        Check("form", of="proposal", by=question_alone),
         Rate("alike", by=alike),
         Choose(),
         Play(
             "attempt",
             by="solver",
-            prompt="solver",
+            prompt="recall",
             fields=question,
             times="game.attempts",
             closed=True,
         ),
-        Grading("grade", of="attempt", by="majority"),
+        Grading("grade", of="attempt", by=agree),
     ),
     pay={
         "challenger": (Pay("proposal", by=by_uncertainty),),
@@ -87,7 +93,11 @@ GAME = GameSpec(
     answers="attempt",
     rows=NOTHING,
     phases=(Phase(("challenger",), 5), Phase(("solver",), 15)),
-    prompts={"free": ASK},
-    settings={"game.attempts": 10},
-    played=False,
+    prompts={"free": ASK, "recall": RECALL},
+    settings={
+        "game.attempts": 10,
+        "referee.verifier": "none",
+        "referee.evidence": "none",
+        "referee.noise": 0,
+    },
 )

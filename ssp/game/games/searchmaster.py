@@ -3,36 +3,44 @@ depth, the fewest searches of a right attempt, and not by how often it is answer
 verifier must fail without tools. A seed whose best question earns no more than the least teaches
 nobody."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from ssp.base.episode import Outcome
-from ssp.base.gamespec import ROW, Check, Choose, GameSpec, Grading, Pay, Payment, Play
+from ssp.base.gamespec import ROW, Check, Choose, GameSpec, Grading, Pay, Payment, Play, Rate
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
 from ssp.game.games.pay import TOO_FEW, by_grade, question, target
+from ssp.game.rewards.difficulty import LEAST, depth, opening_penalty
+from ssp.game.rewards.proposer import win_rate
 
-LEAST = 0.2
-"""What a question earns that nobody, or everybody, answers."""
-DEEP = 10
-"""Searches from which a question earns everything."""
-FREE_OPENS = 1.5
-"""Documents opened a search that cost nothing."""
 FEW_TOOLS, INVALID = -0.5, 0.1
 
 
-def depth_reward(right: int, attempts: int, searches: int) -> float:
-    """r0 + (1 - r0) min(h / 10, 1) for 0 < k < n, else r0. `searches`: h, the fewest of a right
-    attempt."""
-    if not 0 < right < attempts:
-        return LEAST
-    return LEAST + (1.0 - LEAST) * min(searches / DEEP, 1.0)
-
-
-def opening_penalty(opens: int, searches: int) -> float:
-    """0.5 clip(opens / searches - 1.5, 0, 1)."""
-    return 0.5 * min(max(opens / searches - FREE_OPENS, 0.0), 1.0)
-
-
 def by_depth(cfg: Config, game: Game, episode: Brief) -> Payment:
-    """What a question earns."""
+    """What a question earns; nothing is learned from a seed whose best question earns the
+    least."""
+    paid = by_depth_alone(cfg, game, episode)
+    if paid.reward is None:
+        return paid
+    return replace(paid, spare=paid.spare or game.rates.get("best", LEAST) <= LEAST)
+
+
+def best_of_seed(cfg: Config, games: Sequence[Game]) -> Mapping[str, float]:
+    """Of each game what the best question about the same target earns."""
+    best: dict[int, float] = {}
+    for game in games:
+        if game.proposal is None:
+            continue
+        paid = by_depth_alone(cfg, game, game.proposal)
+        seed = game.number // cfg.game.proposals
+        if paid.reward is not None:
+            best[seed] = max(best.get(seed, LEAST), paid.reward)
+    return {game.id: best.get(game.number // cfg.game.proposals, LEAST) for game in games}
+
+
+def by_depth_alone(cfg: Config, game: Game, episode: Brief) -> Payment:
+    """What a question earns, whatever the others about its target do."""
     if game.void_cause:
         return Payment.void(game.void_cause)
     if episode.final is None:
@@ -42,11 +50,15 @@ def by_depth(cfg: Config, game: Game, episode: Brief) -> Payment:
         return Payment(Outcome.REJECTED, "no_search", FEW_TOOLS)
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, INVALID)
-    if game.win_rate is None:
+    if not game.chosen:
+        return Payment(Outcome.SCORED, spare=True)
+    graded = [game.right(attempt) for attempt in game.attempts]
+    if win_rate(graded, len(graded)) is None:
         return Payment.void(TOO_FEW)
-    right = [attempt for attempt in game.attempts if game.right(attempt)]
+    known = [attempt for attempt in game.attempts if game.right(attempt) is not None]
+    right = [attempt for attempt in known if game.right(attempt)]
     fewest = min((attempt.searches - attempt.opens for attempt in right), default=0)
-    reward = depth_reward(len(right), len(game.attempts), fewest)
+    reward = depth(len(right), len(known), fewest)
     return Payment(Outcome.SCORED, "", reward - opening_penalty(episode.opens, searches))
 
 
@@ -55,10 +67,10 @@ GAME = GameSpec(
     stages=(
         Play("proposal", by="proposer", prompt="proposer", fields=target, group=ROW),
         Check("verdict", of="proposal"),
-        Check("closed_book", of="proposal", by="closed_book"),
         Choose(),
         Play("attempt", by="solver", prompt="solver", fields=question, times="game.attempts"),
         Grading("grade", of="attempt"),
+        Rate("best", by=best_of_seed),
     ),
     pay={
         "proposer": (Pay("proposal", by=by_depth),),
@@ -71,5 +83,4 @@ GAME = GameSpec(
         "defaults.kl.coef": 0.001,
         "defaults.tools": ["search", "read"],
     },
-    played=False,
 )

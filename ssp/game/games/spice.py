@@ -2,7 +2,6 @@
 about it; the reasoner answers from memory. The challenger is paid for questions that are answered
 about half of the time."""
 
-import math
 from collections.abc import Mapping
 
 from ssp.base.episode import Outcome
@@ -19,25 +18,22 @@ from ssp.base.gamespec import (
 )
 from ssp.base.played import Brief, Game
 from ssp.config.schema import Config
+from ssp.game.games.forms import with_answer
 from ssp.game.games.pay import TOO_FEW, by_grade, question
+from ssp.game.rewards.difficulty import variance
 
 ASK = """Below stands a document that the reader of your question will not see. Write a question \
 about it that has one short answer, then a line "answer:" and that answer.
 
 {document}"""
+RECALL = """Answer this question from what you know. {question}"""
 INVALID = -0.1
 """What a question earns that cannot be read."""
 
 
 def document(game: Game, number: int) -> Mapping[str, str]:
     """The document to ask about."""
-    return {"document": game.target}
-
-
-def variance_reward(rate: float) -> float:
-    """exp(-(p (1 - p) - 1/4)^2 / (2 * 0.01)): 1 at an even game."""
-    variance = rate * (1.0 - rate)
-    return math.exp(-((variance - 0.25) ** 2) / 0.02)
+    return {"document": game.hints["document"]}
 
 
 def by_variance(cfg: Config, game: Game, episode: Brief) -> Payment:
@@ -46,21 +42,23 @@ def by_variance(cfg: Config, game: Game, episode: Brief) -> Payment:
         return Payment.void(game.void_cause)
     if not game.valid:
         return Payment(Outcome.REJECTED, game.rule, INVALID)
+    if not game.chosen:
+        return Payment(Outcome.SCORED, spare=True)
     if game.win_rate is None:
         return Payment.void(TOO_FEW)
-    return Payment(Outcome.SCORED, "", variance_reward(game.win_rate))
+    return Payment(Outcome.SCORED, "", variance(game.win_rate))
 
 
 GAME = GameSpec(
     roles=("challenger", "reasoner"),
     stages=(
         Play("proposal", by="challenger", prompt="document", fields=document, group=ROW),
-        Check("form", of="proposal", by="form"),
+        Check("form", of="proposal", by=with_answer),
         Choose(),
         Play(
             "attempt",
             by="reasoner",
-            prompt="solver",
+            prompt="recall",
             fields=question,
             times="game.attempts",
             closed=True,
@@ -74,7 +72,12 @@ GAME = GameSpec(
     asks="proposal",
     answers="attempt",
     rows=DOCUMENTS,
-    prompts={"document": ASK},
-    settings={"game.attempts": 8, "defaults.algorithm": "dr_grpo"},
-    played=False,
+    prompts={"document": ASK, "recall": RECALL},
+    settings={
+        "game.attempts": 8,
+        "defaults.algorithm": "dr_grpo",
+        "referee.verifier": "none",
+        "referee.evidence": "none",
+        "referee.noise": 0,
+    },
 )

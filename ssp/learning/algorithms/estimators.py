@@ -135,7 +135,7 @@ class Hrpo(Algorithm):
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against those that were asked for the same."""
-        numbers: dict[tuple[str, int], int] = {}
+        numbers: dict[tuple[str, str], int] = {}
         kinds = [(episode.asked, episode.grader) for episode in episodes]
         groups = np.array(
             [numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ssp.base.crew import call
 from ssp.base.episode import Grade, Task, Verdict
-from ssp.base.played import Ref
+from ssp.base.played import Ref, Subject
 from ssp.game.judge import Item
 from ssp.learning.samples import Sample
 from ssp.learning.warmup.taught import Taught
@@ -36,13 +36,18 @@ class Players(Protocol):
 
 class Judges(Protocol):
     """One of the judges. Its calls are pure: one verdict an episode (`asked`: its target, and the
-    searches of its row; with a parcel, the live solver of `version` verifies), one grade for each
-    (row of the block, question, gold answers); and the seconds they took. `answers`: whether the
+    searches of its row; with a parcel, the live solver of `version` verifies), by the referee or by
+    the game's own `check` of that name; one grade for each (row of the block, question, gold
+    answers); and the seconds they took. `answers`: whether the
     endpoint that it asks, if any, gives a verdict now."""
 
     @call(work="verify")
     async def verify(
         self, block: Ref, asked: Sequence[tuple[str, int]], version: int = -1, parcel: Ref = None, /
+    ) -> tuple[list[Verdict], float]: ...
+    @call(work="verify")
+    async def check(
+        self, block: Ref, subjects: Sequence[Subject], stage: str, /
     ) -> tuple[list[Verdict], float]: ...
     @call(work="grade")
     async def grade(

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssp.base.episode import Episode, Grade, Verdict
+from ssp.base.episode import Episode, Grade, Outcome, Verdict
 from ssp.base.errors import InputError, InvariantError
+from ssp.base.gamespec import Check
+from ssp.base.played import Subject
 from ssp.config.schema import Config
 from ssp.game import protocols
 from ssp.game.judge import Item
@@ -27,7 +29,9 @@ class Judge:
         self._judge = build.judge(cfg, judge_seconds(cfg))
         self._referee: Referee | None = None
         self._loader: Loader | None = None
-        if cfg.asks:
+        checks = [stage for stage in cfg.spec.stages if isinstance(stage, Check)]
+        self._checkers = {stage.name: stage.by for stage in checks if stage.by is not None}
+        if cfg.spec.refereed:
             verifier = self._verifier(model_dir)
             guide = build.guide(cfg, judge_seconds(cfg))
             self._referee = Referee(
@@ -49,6 +53,20 @@ class Judge:
         return self._referee.check(
             block, asked, lambda episode: pool
         ), time.perf_counter() - started
+
+    def check(
+        self, block: list[Episode], subjects: Sequence[Subject], stage: str
+    ) -> tuple[list[Verdict], float]:
+        """One verdict an episode by the game's check `stage`, and the seconds it took."""
+        started = time.perf_counter()
+        checker = self._checkers[stage]
+        verdicts = []
+        for episode, subject in zip(block, subjects, strict=True):
+            if episode.outcome is Outcome.VOID:
+                verdicts.append(Verdict(False, void_cause=episode.cause))
+            else:
+                verdicts.append(checker(self._cfg, episode, subject))
+        return verdicts, time.perf_counter() - started
 
     def grade(
         self, block: list[Episode], items: Sequence[tuple[int, Item]]

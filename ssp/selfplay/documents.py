@@ -1,0 +1,70 @@
+"""Rows that are documents: passages of a corpus, each with the number of hops that its question is
+to take."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ssp.base import models
+from ssp.base.episode import Document
+from ssp.base.errors import hold
+from ssp.base.seeds import generator
+from ssp.config.schema import Config
+from ssp.data.readers import read_corpus
+from ssp.game import corpora
+from ssp.game.world import files
+from ssp.search.documents import MappedDocuments
+from ssp.search.index import store
+from ssp.selfplay.targets import TargetRow
+
+MOST = 65_536
+"""Passages that a run asks about; of a larger corpus they are drawn."""
+
+
+def place(cfg: Config) -> Path:
+    """The file or index folder that the passages come from. InputError where no corpus is here."""
+    named = cfg.data.documents
+    if not named:
+        rule = f"game.kind={cfg.game.kind} asks about passages of a corpus that is here"
+        there = corpora.elsewhere(cfg, corpora.TRAIN)
+        hold(not there, rule, "a search server", "set data.documents to a corpus file or index")
+        named = cfg.data.corpus
+    return models.resolve(files.resolve(named, "corpus"), "data.documents")
+
+
+def read(cfg: Config) -> list[TargetRow]:
+    """The passages that a run asks about, in the corpus's order. InputError for a bad corpus."""
+    passages = _drawn(cfg, place(cfg))
+    hops = cfg.spec.hops
+    if not hops:
+        return [_row(passage, "") for passage in passages]
+    shares = np.array(hops) / sum(hops)
+    numbers = generator(cfg.seed, "hops").choice(len(hops), len(passages), p=shares) + 1
+    asked = zip(passages, numbers.tolist(), strict=True)
+    return [_row(passage, str(number)) for passage, number in asked]
+
+
+def _drawn(cfg: Config, path: Path) -> list[Document]:
+    """All passages at `path`, or as many as are asked about."""
+    draw = generator(cfg.seed, "documents")
+    if not path.is_dir():
+        whole = read_corpus(path)
+        return [whole[row] for row in _rows(draw, len(whole))]
+    total = store.read_manifest(path).rows
+    offsets = store.array(path, store.OFFSETS, np.int64, (total + 1,))
+    mapped = MappedDocuments(path / store.DOCUMENTS, offsets, 0, total)
+    return mapped.gather(np.array(_rows(draw, total)))
+
+
+def _rows(draw: np.random.Generator, total: int) -> list[int]:
+    if total <= MOST:
+        return list(range(total))
+    rows: list[int] = np.sort(draw.choice(total, MOST, replace=False)).tolist()
+    return rows
+
+
+def _row(passage: Document, searches: str) -> TargetRow:
+    told = {"document": passage.contents, "source": passage.id}
+    if searches:
+        told["searches"] = searches
+    return TargetRow("", hints=told)
