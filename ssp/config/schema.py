@@ -171,6 +171,9 @@ class RefereeConfig:
     they lead from the question to the target by its relations, in order), quoted (each names a
     document that the proposer found, and stands in it), counted (and there are as many as the row
     asks for searches), none.
+    `model`: of a frozen verifier ("" = the start of who answers). It answers `samples` times (once:
+    greedily), and a question is valid where `needed` answers prove it. `closed_book`: a question
+    that it answers without a document is refused.
     `noise` beside the evidence: so many single documents, or with evidence=none the whole material
     of so many other proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut
     first), its answer a twelfth.
@@ -191,6 +194,10 @@ class RefereeConfig:
         ]
     )
     verifier: Literal["frozen", "solver", "judge", "none"] = "frozen"
+    model: str = ""
+    samples: Positive = 1
+    needed: Positive = 1
+    closed_book: bool = False
     evidence: Literal["chain", "verbatim", "quoted", "counted", "none"] = "chain"
     noise: Count = 2
     prompt_tokens: Positive = 768
@@ -199,6 +206,11 @@ class RefereeConfig:
     max_chars = 1000
     min_words = 10
     alarm_patience = 5
+
+    @property
+    def temperature(self) -> float:
+        """Of the verifier's answers."""
+        return 0.0 if self.samples == 1 else 1.0
 
     @property
     def answer_tokens(self) -> int:

@@ -272,11 +272,33 @@ def proposals_can_be_checked(cfg: Config) -> None:
     found = f"referee.verifier=none with referee.evidence={evidence}"
     step = "set referee.verifier=frozen, or add referee.evidence=none"
     hold(verifier != "none" or evidence == "none", rule, found, step)
+    _verifier_is_asked(cfg)
     refuse(_of_another_language(cfg, role))
     fewest, most = least_searches(cfg.referee), asker.limits.searches
     rule = f"{role}.limits.searches is at least {fewest}, as referee.rules ask for"
     step = f"set {role}.limits.searches={fewest}, or leave such a rule out"
     hold(fewest <= most, rule, str(most), step)
+
+
+def _verifier_is_asked(cfg: Config) -> None:
+    """What is said of a verifier is said of one that there is, and can be had."""
+    referee = cfg.referee
+    rule = "as many answers of the verifier as are needed are drawn"
+    found = f"referee.needed={referee.needed} with referee.samples={referee.samples}"
+    step = f"set referee.samples={referee.needed}, or lower referee.needed"
+    hold(referee.needed <= referee.samples, rule, found, step)
+    of_one = {
+        f"referee.samples={referee.samples}": referee.samples > 1,
+        "referee.closed_book=true": referee.closed_book,
+    }
+    said = ", ".join(setting for setting, there in of_one.items() if there)
+    rule = "referee.samples and referee.closed_book are of a verifier"
+    step = "set referee.verifier=frozen, or leave them out"
+    hold(referee.verifier != "none" or not said, rule, f"referee.verifier=none with {said}", step)
+    rule = "referee.model is the model of a frozen verifier"
+    found = f"referee.verifier={referee.verifier} with referee.model={referee.model}"
+    step = "set referee.verifier=frozen, or leave referee.model out"
+    hold(not referee.model or referee.verifier == "frozen", rule, found, step)
 
 
 def _of_another_language(cfg: Config, asker: str) -> list[InputError]:

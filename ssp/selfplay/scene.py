@@ -91,6 +91,7 @@ def read_scene(cfg: Config) -> Scene:
     sets = [
         QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval
     ]
+    build.check_verifier(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
@@ -109,17 +110,22 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
     do not say."""
     places = corpora.named(cfg)
     of_corpus = {path: corpora.content(path) for path in set(places.values())}
-    found = {"data.corpus": of_corpus[places[corpora.TRAIN]]} if corpora.TRAIN in places else {}
+    digests = {"data.corpus": of_corpus[places[corpora.TRAIN]]} if corpora.TRAIN in places else {}
     for item in cfg.data.eval:
-        found[f"data.eval.{item.name}.file"] = digest(Path(item.file))
+        digests[f"data.eval.{item.name}.file"] = digest(Path(item.file))
         if item.corpus in places:
-            found[f"data.eval.{item.name}.corpus"] = of_corpus[places[item.corpus]]
+            digests[f"data.eval.{item.name}.corpus"] = of_corpus[places[item.corpus]]
     if cfg.judge.scores and cfg.judge.format != "score":
-        found["judge.format"] = digest(Path(cfg.judge.format))
+        digests["judge.format"] = digest(Path(cfg.judge.format))
+    if cfg.referee.model:
+        verifier = build.verifier_dir(cfg, Path())
+        digests["referee.model"] = hashlib.sha256(
+            repr(models.digests(verifier)).encode()
+        ).hexdigest()
     of_model = {folder: repr(models.digests(folder)) for folder in set(folders.values())}
     for role, folder in folders.items():
-        found[f"{role}.model"] = hashlib.sha256(of_model[folder].encode()).hexdigest()
-    return found
+        digests[f"{role}.model"] = hashlib.sha256(of_model[folder].encode()).hexdigest()
+    return digests
 
 
 def read_items(cfg: Config) -> list[TargetRow]:
@@ -161,6 +167,8 @@ def concrete(cfg: Config) -> Config:
     if cfg.protocol.endswith((".yaml", ".yml")):
         cfg.protocol = str(Path(cfg.protocol).expanduser().absolute())
     cfg.data.corpus = _file(cfg, "corpus", cfg.data.corpus)
+    if cfg.referee.model:
+        cfg.referee.model = str(models.folder(cfg.referee.model, "referee.model").absolute())
     if cfg.spec.rows == TARGETS:
         cfg.data.targets = _file(cfg, "targets", cfg.data.targets)
     elif cfg.spec.rows == QUESTIONS:

@@ -62,7 +62,9 @@ class Line:
     def __init__(self, reply: Callable[[str], str | Fault]) -> None:
         self._reply, self.prompts, self.most = reply, [], 0  # type: ignore[var-annotated]
 
-    def ask(self, prompts: Sequence[str], read: Callable[[str], str | None], max_tokens: int) -> list[Any]:
+    def ask(
+        self, prompts: Sequence[str], read: Callable[[str], str | None], max_tokens: int, temperature: float = 0
+    ) -> list[Any]:
         self.prompts += prompts
         self.most = max_tokens
         replies = [self._reply(prompt) for prompt in prompts]

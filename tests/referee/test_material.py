@@ -6,7 +6,7 @@ from proposals import NOISE, POTA, VURE, proposal
 
 from ssp.base.episode import Document
 from ssp.base.errors import Fault
-from ssp.game.referee.referee import fit, pick_noise, pick_trajectories
+from ssp.game.referee.material import fit, pick_noise, pick_trajectories
 
 
 def ids(documents: list[Document]) -> list[str]:

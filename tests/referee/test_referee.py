@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from proposals import GOOD, MINI, NOISE, POTA, VURE, Broken, Line, behind, noise, on, proposal, referee
+from proposals import GOOD, MINI, NOISE, POTA, VURE, Broken, Line, Words, behind, noise, on, proposal, referee
 
 from ssp.base.episode import Document, Grade, Verdict
 from ssp.base.errors import Fault, InputError, InvariantError
@@ -18,7 +18,7 @@ from ssp.game.judge import AnswerJudge, Item
 from ssp.game.referee import CHECKS, RULES, Referee, guide
 from tests.blocks import made
 
-VALID = Verdict(valid=True)
+VALID = Verdict(valid=True, source="d1")
 ASKED = ("vure", 0)
 
 
@@ -110,7 +110,7 @@ def test_a_prompt_in_natural_language_shows_the_ids_of_the_documents() -> None:
     assert "[d1] Pota\npota a company" in prompt and "[d2] Vure\n" in prompt and "Question: pota seat ?" in prompt
     assert line.most == 77
     plain = Line(lambda prompt: "<answer>vure</answer>")
-    assert behind(plain, evidence="none").check([proposal("a")], [ASKED], noise) == [VALID]
+    assert behind(plain, evidence="none").check([proposal("a")], [ASKED], noise) == [Verdict(True)]
     assert "<quote" not in plain.prompts[0]
 
 
@@ -176,7 +176,8 @@ def test_the_judges_word_counts_where_the_answer_is_not_the_target_itself() -> N
     judge = behind(line, evidence="none")
     judge._judge = AnswerJudge(word)
     block = [proposal(name, f"{name} seat ?") for name in answers]
-    wanted = [VALID, VALID, rejected("not_answerable"), void("judge_down")]
+    right = Verdict(True)
+    wanted = [right, right, rejected("not_answerable"), void("judge_down")]
     assert judge.check(block, [ASKED] * 4, noise) == wanted
     assert [item.answer for item in word.asked] == ["town of vure", "lemo", "vuur"]
 
@@ -230,7 +231,7 @@ def test_a_guide_scores_what_is_valid_and_its_faults_are_voids() -> None:
         seen.append(([episode.id for episode in episodes], list(targets)))
         return [0.25, Fault("judge_down")]
 
-    assert guided(rate) == [Verdict(True, guide=0.25), rejected("malformed"), void("judge_down")]
+    assert guided(rate) == [Verdict(True, guide=0.25, source="d1"), rejected("malformed"), void("judge_down")]
     assert seen == [(["a", "c"], ["vure", "vure"])]
     assert guided(rate, lambda prompt: "") == [
         rejected("not_answerable"),
@@ -261,7 +262,7 @@ def test_a_user_s_guide_takes_what_it_names(tmp_path: Any) -> None:
         "def odd(question):\n    return 1.5\n"
     )
     found = guided(guide.own(f"{tmp_path / 'guide.py'}:related"))
-    assert found[0] == Verdict(True, guide=sum("vure" in d.contents for d in (POTA, VURE)) / 2)
+    assert found[0] == Verdict(True, guide=sum("vure" in d.contents for d in (POTA, VURE)) / 2, source="d1")
     with pytest.raises(InputError, match="from 0 to 1"):
         guided(guide.own(f"{tmp_path / 'guide.py'}:odd"))
 
@@ -269,7 +270,11 @@ def test_a_user_s_guide_takes_what_it_names(tmp_path: Any) -> None:
 def test_the_judge_as_guide_reads_a_score_and_nothing_else() -> None:
     said = iter(['{"rationale": "odd", "score": 0.5}', "fine"])
     line = Line(lambda prompt: next(said))
-    assert guided(guide.judged(line)) == [Verdict(True, guide=0.5), rejected("malformed"), void("judge_format")]  # type: ignore[arg-type]
+    assert guided(guide.judged(line)) == [
+        Verdict(True, guide=0.5, source="d1"),
+        rejected("malformed"),
+        void("judge_format"),
+    ]  # type: ignore[arg-type]
     assert len(line.prompts) == 2 and '"target": "vure"' in line.prompts[0]
 
 
@@ -289,3 +294,73 @@ def test_the_facts_that_were_quoted_are_counted_where_it_is_asked_for(
     said = '<quote id="d1">pota seat vure</quote> <quote id="d2">vure nation lemo</quote> <answer>lemo</answer>'
     judge = behind(Line(lambda prompt: said), evidence=evidence)
     assert judge.check([proposal("a")], [("lemo", searches)], noise) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("needed", "replies", "verdict"),
+    [
+        (1, ["lemo", "vure", "lemo"], Verdict(True)),
+        (2, ["lemo", "vure", "lemo"], rejected("not_answerable")),
+        (2, ["vure", "vure", "lemo"], Verdict(True)),
+        (2, ["vure", Fault("judge_down"), "lemo"], void("judge_down")),
+        (1, ["vure", Fault("judge_down"), "lemo"], Verdict(True)),
+        (3, ["vure", Fault("judge_down"), "lemo"], rejected("not_answerable")),
+    ],
+)
+def test_a_question_is_valid_where_enough_of_several_answers_prove_it(
+    needed: int, replies: list[str | Fault], verdict: Verdict
+) -> None:
+    """A void is one only where the answers that are missing could have made enough."""
+    said = iter(replies)
+
+    def reply(prompt: str) -> str | Fault:
+        one = next(said)
+        return one if isinstance(one, Fault) else f"<answer>{one}</answer>"
+
+    judge = behind(Line(reply), evidence="none", samples=3, needed=needed)
+    assert judge.check([proposal("a")], [ASKED], noise) == [verdict]
+
+
+def test_several_answers_are_drawn_and_the_first_is_the_greedy_one_s_draw() -> None:
+    seeds: list[int] = []
+    temperatures: list[float] = []
+
+    class Watched(ScriptedEngine):
+        def step(self, slots: list[int], pending: list[list[int]], samplings: Sampling) -> list[Generation]:
+            temperatures.append(samplings.temperature)
+            return super().step(slots, pending, samplings)
+
+        def open(self, drawn: list[int]) -> list[int]:
+            seeds.extend(drawn)
+            return super().open(drawn)
+
+    for samples in (1, 3):
+        words, cfg = Words(), RefereeConfig(samples=samples)
+        engine = Watched(lambda ids, seed, turn, words=words: words.encode(GOOD))  # type: ignore[misc]
+        judge = Referee(cfg, MINI, on(engine, cfg, words), AnswerJudge(), seed=3)
+        assert judge.check([proposal("a")], [ASKED], noise) == [VALID]
+    assert temperatures == [0.0, 1.0] and seeds[0] == seeds[1] and len(set(seeds[1:])) == 3
+
+
+@pytest.mark.parametrize(
+    ("recalled", "verdict"),
+    [
+        ("vure", rejected("closed_book")),
+        ("lemo", Verdict(True)),
+        (Fault("judge_down"), void("judge_down")),
+    ],
+)
+def test_a_question_that_is_answered_without_a_document_is_refused_where_that_is_asked_for(
+    recalled: str | Fault, verdict: Verdict
+) -> None:
+    def reply(prompt: str) -> str | Fault:
+        if "vure a city" in prompt:
+            return "<answer>vure</answer>"
+        return recalled if isinstance(recalled, Fault) else f"<answer>{recalled}</answer>"
+
+    asked = [proposal("a"), proposal("b", None)]
+    judge = behind(Line(reply), evidence="none", closed_book=True, noise=0)
+    assert judge.check(asked, [ASKED, ASKED], noise) == [verdict, rejected("malformed")]
+    line = Line(reply)
+    assert behind(line, evidence="none", noise=0).check(asked[:1], [ASKED], noise) == [Verdict(True)]
+    assert len(line.prompts) == 1

@@ -24,7 +24,7 @@ from ssp.engines import ScriptedEngine
 from ssp.game import protocols
 from ssp.game.evaluation.rows import make_tasks
 from ssp.game.protocols.calls import Call, Offer
-from ssp.game.referee import referee
+from ssp.game.referee import material
 from ssp.game.rollout import Settings, rollout
 from ssp.game.rollout import tools as rollout_tools
 from ssp.game.rollout.tools import ToolRequest, Tools, function, offered
@@ -318,7 +318,7 @@ def test_the_verifier_reads_every_window_and_every_result() -> None:
     ]
     for tools, known in ((episode.tools, 5), ([], 2)):
         episode.tools = tools
-        written = referee.fit(episode, [], 0, True, lambda documents: documents)
+        written = material.fit(episode, [], 0, True, lambda documents: documents)
         assert written is not None and len(written) == known
 
 

@@ -82,5 +82,6 @@ GAME = GameSpec(
         "defaults.policy": "shared",
         "defaults.kl.coef": 0.001,
         "defaults.tools": ["search", "read"],
+        "referee.closed_book": True,
     },
 )

@@ -39,10 +39,14 @@ class Endpoint:
         self._until, self._failures, self._why = math.inf, 0, Fault(DOWN)
 
     def ask(
-        self, prompts: Sequence[str], read: Callable[[str], T | None], max_tokens: int | None = None
+        self,
+        prompts: Sequence[str],
+        read: Callable[[str], T | None],
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
     ) -> list[T | Fault]:
         """For each prompt what `read` makes of the reply, in order; a reply of which it makes None
-        is asked for again. `max_tokens`: of a reply; default `JudgeConfig.longest`. Greedy."""
+        is asked for again. `max_tokens`: of a reply; default `JudgeConfig.longest`."""
         self._until, self._failures = time.monotonic() + self._seconds, 0
         service = Service(
             (DOWN, FORMAT),
@@ -57,7 +61,8 @@ class Endpoint:
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
         )
         pool = ThreadPoolExecutor(self._cfg.concurrency)
-        one = partial(self._one, service, read, max_tokens or self._cfg.longest)
+        asked = {"temperature": temperature, "max_tokens": max_tokens or self._cfg.longest}
+        one = partial(self._one, service, read, asked)
         jobs: list[Future[T | Fault]] = [pool.submit(one, prompt) for prompt in prompts]
         over = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
         try:
@@ -91,13 +96,17 @@ class Endpoint:
             raise InputError(rule, found, steps.get(found.cause, step))
 
     def _one(
-        self, service: Service, read: Callable[[str], T | None], most: int, prompt: str
+        self,
+        service: Service,
+        read: Callable[[str], T | None],
+        options: dict[str, float],
+        prompt: str,
     ) -> T | Fault:
         """One prompt to its end."""
         said = ""
         try:
             for _ in range(self._cfg.retries + 1):
-                content = self._reply(service, prompt, most)
+                content = self._reply(service, prompt, options)
                 text = _text(content)
                 found = None if text is None else read(text)
                 if found is not None:
@@ -109,10 +118,10 @@ class Endpoint:
         what = "no chat completion" if text is None else "not in the form that was asked for"
         return Fault(FORMAT, f"{self._url}: {what}: {clean(said, self._key, 300)!r}")
 
-    def _reply(self, service: Service, prompt: str, most: int) -> bytes:
+    def _reply(self, service: Service, prompt: str, options: dict[str, float]) -> bytes:
         """The body of the reply. Raises Fault."""
         asked = [{"role": "user", "content": prompt}]
-        body = {"model": self._cfg.model, "messages": asked, "temperature": 0.0, "max_tokens": most}
+        body = {"model": self._cfg.model, "messages": asked, **options}
         status, content = service.ask(
             "POST", f"{self._url.rstrip('/')}/chat/completions", json=body
         )

@@ -31,11 +31,13 @@ class Evidence:
     """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output);
     True: it is proven. `stands`: something was quoted, and all that was stands in the proposer's
     own documents. `leads`: it says the target. `counts`: it has as many quotes as the data row asks
-    for searches."""
+    for searches. `source` (episode, protocol, output): id of the document that the first quote
+    stands in, "" for none."""
 
     stands: Test
     leads: Test
     counts: bool = False
+    source: Callable[[Episode, Protocol, str], str] = lambda episode, protocol, output: ""
 
 
 def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
@@ -52,6 +54,16 @@ def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str
     return bool(quotes) and all(
         quote.closed and tuple(quote.text.split()) in known for quote in quotes
     )
+
+
+def source_of_sentence(episode: Episode, protocol: Protocol, output: str) -> str:
+    """Id of the document that says the first `<think>`."""
+    quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
+    for document in episode.documents if quotes else ():
+        sentences = [sentence.split() for sentence in _STOP.split(protocol.bodies([document]))]
+        if quotes[0] in sentences:
+            return document.id
+    return ""
 
 
 def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
@@ -82,6 +94,16 @@ def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) ->
     )
 
 
+def source_of_span(episode: Episode, protocol: Protocol, output: str) -> str:
+    """Id of the document that the first quote stands in, whatever id it names."""
+    spans = _quotes(output)
+    for document in episode.documents if spans else ():
+        parts = (tokens(document.title), tokens(document.text))
+        if any(within(_core(spans[0]), part) for part in parts):
+            return document.id
+    return ""
+
+
 def name_the_target(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """At least one quoted span names the target."""
     return any(names(span, target) for span in _quotes(output))
@@ -89,10 +111,10 @@ def name_the_target(episode: Episode, target: str, protocol: Protocol, output: s
 
 EVIDENCE: dict[str, Evidence] = {
     "none": Evidence(taken_on_trust, taken_on_trust),
-    "verbatim": Evidence(are_sentences, taken_on_trust),
-    "chain": Evidence(are_sentences, are_a_chain),
-    "quoted": Evidence(are_spans, name_the_target),
-    "counted": Evidence(are_spans, name_the_target, counts=True),
+    "verbatim": Evidence(are_sentences, taken_on_trust, source=source_of_sentence),
+    "chain": Evidence(are_sentences, are_a_chain, source=source_of_sentence),
+    "quoted": Evidence(are_spans, name_the_target, source=source_of_span),
+    "counted": Evidence(are_spans, name_the_target, counts=True, source=source_of_span),
 }
 """`referee.evidence` → its kind."""
 

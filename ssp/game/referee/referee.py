@@ -6,14 +6,14 @@ only (law 7)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from ssp.base.episode import Document, Episode, Outcome, Verdict
+from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import Fault, InvariantError
-from ssp.base.seeds import derive, generator
+from ssp.base.seeds import derive
 from ssp.config.schema import RefereeConfig
 from ssp.engines import Engine, Sampling
 from ssp.engines.base import once
@@ -23,6 +23,7 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.evidence import EVIDENCE, facts
 from ssp.game.referee.guide import VERIFIER as BY_VERIFIER
 from ssp.game.referee.guide import Guide
+from ssp.game.referee.material import fit, pick_noise, pick_trajectories
 from ssp.game.referee.rules import broken_rule
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Verifier:
 
 
 class EngineVerifier(Verifier):
-    """A policy on an engine of ours, greedy, all prompts in one batch. It is spoken to in the
+    """A policy on an engine of ours, all prompts in one batch: greedy where it answers once. It is spoken to in the
     policy's own protocol when that knows the role, else in natural language (`verifier.yaml`)."""
 
     def __init__(self, engine: Engine, renderer: Renderer, cfg: RefereeConfig) -> None:
@@ -69,7 +70,7 @@ class EngineVerifier(Verifier):
         super().__init__(renderer.protocol, renderer, cfg)
         self._engine, self._sampling = (
             engine,
-            Sampling(0.0, cfg.answer_tokens, *renderer.stops(self.role)),
+            Sampling(cfg.temperature, cfg.answer_tokens, *renderer.stops(self.role)),
         )
 
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
@@ -92,7 +93,8 @@ class EndpointVerifier(Verifier):
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
         """What the model replied to each prompt; an empty reply is a fault of the service."""
         texts = [text for text, _ in prompts]
-        return self._endpoint.ask(texts, lambda reply: reply or None, self._cfg.answer_tokens)
+        most, temperature = self._cfg.answer_tokens, self._cfg.temperature
+        return self._endpoint.ask(texts, lambda reply: reply or None, most, temperature)
 
     def _text(self, fields: dict[str, str]) -> str:
         return "\n\n".join(message["content"] for message in self.form.messages(self.role, fields))
@@ -119,69 +121,6 @@ def _role(cfg: RefereeConfig) -> str:
     return QUOTING if cfg.evidence in ("quoted", "counted") else VERIFIER
 
 
-T = TypeVar("T")
-Blocks = list[list[Document]]
-
-
-def pick_noise(episode: Episode, pool: Sequence[Document], k: int, seed: int) -> Blocks:
-    """`k` documents of `pool` that the episode has not found (all of them when there are fewer), a
-    block each."""
-    return _draw(episode, [[document] for document in _others(episode, pool)], k, seed)
-
-
-def pick_trajectories(episode: Episode, proposals: Sequence[Episode], k: int, seed: int) -> Blocks:
-    """The whole material of `k` other proposals (SSP's noise), less what the episode has found; a
-    block each. The draw does not depend on the order of `proposals`. Void ones are left out: what
-    they found is a matter of luck."""
-    others = [
-        other for other in proposals if other is not episode and other.outcome is not Outcome.VOID
-    ]
-    others.sort(key=lambda other: (other.seed, other.id))
-    blocks = [_others(episode, other.documents) for other in others]
-    return _draw(episode, [block for block in blocks if block], k, seed)
-
-
-def fit(
-    episode: Episode,
-    noise: Blocks,
-    seed: int,
-    together: bool,
-    write: Callable[[list[Document]], T | None],
-) -> T | None:
-    """What `write` makes of the shuffled material; None when it takes not even one own document.
-    `write` gives None for material that is too long: then noise goes first, a block at a time, and
-    after it the oldest own documents. `together`: the own documents are one block too."""
-    # What tools give under one id, as the windows of a document, are parts of it.
-    parts: dict[tuple[str, str], Document] = {}
-    # of a document that was shown cut and whole the whole one, in its first place
-    for seen in episode.documents:
-        key = (seen.id, seen.contents if episode.tools else "")
-        parts[key] = max(parts.get(key, seen), seen, key=lambda shown: len(shown.contents))
-    own, others = list(parts.values()), list(noise)
-    while own:
-        blocks = [own] if together else [[document] for document in own]
-        blocks += others
-        order = generator(seed, "referee", "order", episode.seed).permutation(len(blocks))
-        written = write([document for i in order for document in blocks[i]])
-        if written is not None:
-            return written
-        if others:
-            others.pop()
-        else:
-            own.pop(0)
-    return None
-
-
-def _others(episode: Episode, pool: Sequence[Document]) -> list[Document]:
-    own = {document.id for document in episode.documents}
-    return list({document.id: document for document in pool if document.id not in own}.values())
-
-
-def _draw(episode: Episode, blocks: Blocks, k: int, seed: int) -> Blocks:
-    chosen = generator(seed, "referee", "noise", episode.seed).permutation(len(blocks))[:k]
-    return [blocks[i] for i in chosen]
-
-
 Noise = Callable[[Episode], list[Document]]
 Asked = Sequence[tuple[str, int]]
 """Of each episode the target, and the searches that its row asks for (0: it does not say)."""
@@ -189,6 +128,21 @@ Asked = Sequence[tuple[str, int]]
 CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence", "too_few_facts")
 """What the verifier's output can fail, in order: it is not the target; no own document says so; not
 of this question; it rests on fewer facts than the row asks for searches."""
+
+
+CLOSED_BOOK = "closed_book"
+"""Rule of `referee.closed_book`: the verifier answers the question without a document."""
+
+
+@dataclass
+class Proof:
+    """What the verifier wrote about the question of `row`, how likely that was to it, and whether
+    it is the target."""
+
+    row: int
+    output: str | Fault
+    likelihood: float
+    decision: Grade = Grade(None)
 
 
 class Referee:
@@ -225,7 +179,8 @@ class Referee:
                 verdicts.append(_ruled(broken_rule(episode, target, self._cfg, self._protocol)))
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if self._verifier is not None and left:
-            for i, verdict in self._by_verifier(self._verifier, episodes, left, asked, noise):
+            read = self._by_verifier(self._verifier, episodes, left, asked, noise)
+            for i, verdict in read.items():
                 verdicts[i] = verdict
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if callable(self._guide) and left:
@@ -234,7 +189,7 @@ class Referee:
                 if isinstance(score, Fault):
                     verdicts[i] = Verdict(valid=False, void_cause=score.cause)
                 else:
-                    verdicts[i] = Verdict(valid=True, guide=score)
+                    verdicts[i] = replace(verdicts[i], guide=score)
         return verdicts
 
     def _by_verifier(
@@ -244,44 +199,101 @@ class Referee:
         rows: Sequence[int],
         asked: Asked,
         noise: Noise,
-    ) -> Iterator[tuple[int, Verdict]]:
-        """A verdict for each of `rows`; one whose evidence does not fit into a prompt gets no
-        output, and fails."""
-        written = ((i, self._prompt(verifier, block[i], block, noise)) for i in rows)
-        prompts = {i: prompt for i, prompt in written if prompt is not None}
-        seeds = [derive(self._seed, "referee", block[i].seed) for i in prompts]
-        outputs: dict[int, str | Fault] = dict.fromkeys(rows, "")
-        outputs.update(zip(prompts, verifier.answers(list(prompts.values()), seeds), strict=True))
-        likely = (
-            dict(zip(prompts, verifier.likelihoods, strict=True))
-            if self._guide == BY_VERIFIER
-            else {}
-        )
-        form, texts = (
-            verifier.form,
-            {i: output for i, output in outputs.items() if isinstance(output, str)},
-        )
-        items = [
-            Item(block[i].final or "", [asked[i][0]], form.final(verifier.role, texts[i]))
-            for i in texts
+    ) -> dict[int, Verdict]:
+        """A verdict for each of `rows`, by `samples` answers of the verifier; one whose evidence
+        does not fit into a prompt gets no answer, and fails."""
+        prompts = {i: self._prompt(verifier, block[i], block, noise) for i in rows}
+        proofs = self._proofs(verifier, block, asked, prompts)
+        verdicts: dict[int, list[Verdict]] = {i: [] for i in rows}
+        for proof in proofs:
+            i = proof.row
+            verdicts[i].append(self._proven(verifier.form, block[i], asked[i], proof))
+        agreed = {i: _agreed(several, self._cfg.needed) for i, several in verdicts.items()}
+        if self._cfg.closed_book:
+            agreed |= self._by_memory(verifier, block, asked, agreed)
+        return agreed
+
+    def _by_memory(
+        self,
+        verifier: Verifier,
+        block: Sequence[Episode],
+        asked: Asked,
+        verdicts: Mapping[int, Verdict],
+    ) -> dict[int, Verdict]:
+        """New verdicts on valid questions that the verifier answers without a document: in one of
+        `samples` answers is enough."""
+        valid = [i for i, verdict in verdicts.items() if verdict.valid]
+        prompts = {i: verifier.write((), block[i].final or "") for i in valid}
+        changed: dict[int, Verdict] = {}
+        for proof in self._proofs(verifier, block, asked, prompts):
+            if isinstance(proof.output, Fault):
+                changed.setdefault(proof.row, Verdict(False, void_cause=proof.output.cause))
+            elif proof.decision.right is None:
+                cause = proof.decision.void_cause
+                changed.setdefault(proof.row, Verdict(False, void_cause=cause))
+            elif proof.decision.right:
+                changed[proof.row] = _ruled(CLOSED_BOOK)
+        return changed
+
+    def _proofs(
+        self,
+        verifier: Verifier,
+        block: Sequence[Episode],
+        asked: Asked,
+        prompts: Mapping[int, Prompt | None],
+    ) -> list[Proof]:
+        """What the verifier answers, `samples` times a prompt, and whether that is the target."""
+        samples = self._cfg.samples
+        drawn = [
+            (i, n) for i, prompt in prompts.items() if prompt is not None for n in range(samples)
         ]
-        decisions = dict(zip(texts, self._judge.decide(items), strict=True))
-        evidence = EVIDENCE[self._cfg.evidence]
-        for i, output in outputs.items():
-            target, searches = asked[i]
-            if isinstance(output, Fault):
-                yield i, Verdict(valid=False, void_cause=output.cause)
-            elif decisions[i].right is None:
-                yield i, Verdict(valid=False, void_cause=decisions[i].void_cause)
-            elif not decisions[i].right:
-                yield i, _ruled(CHECKS[0])
-            elif not evidence.stands(block[i], target, form, output):
-                yield i, _ruled(CHECKS[1])
-            else:
-                leads = evidence.leads(block[i], target, form, output)
-                few = evidence.counts and facts(output) < searches
-                rule = CHECKS[2] if not leads else CHECKS[3] if few else ""
-                yield i, replace(_ruled(rule), guide=likely.get(i, 1.0))
+        seeds = [_seed(self._seed, block[i], n) for i, n in drawn]
+        written = [prompt for i, _ in drawn if (prompt := prompts[i]) is not None]
+        outputs: dict[int, list[str | Fault]] = {i: [] for i in prompts}
+        likely: dict[int, list[float]] = {i: [] for i in prompts}
+        said = verifier.answers(written, seeds)
+        likelihoods = verifier.likelihoods if self._guide == BY_VERIFIER else [1.0] * len(said)
+        for (i, _), output, likelihood in zip(drawn, said, likelihoods, strict=True):
+            outputs[i].append(output)
+            likely[i].append(likelihood)
+        proofs = []
+        for i, prompt in prompts.items():
+            if prompt is None:
+                outputs[i], likely[i] = [""], [1.0]
+            proofs += [Proof(i, *one) for one in zip(outputs[i], likely[i], strict=True)]
+        told = [proof for proof in proofs if isinstance(proof.output, str)]
+        items = [
+            Item(
+                block[proof.row].final or "",
+                [asked[proof.row][0]],
+                verifier.form.final(verifier.role, str(proof.output)),
+            )
+            for proof in told
+        ]
+        for proof, decision in zip(told, self._judge.decide(items), strict=True):
+            proof.decision = decision
+        return proofs
+
+    def _proven(
+        self, form: protocols.Protocol, episode: Episode, asked: tuple[str, int], proof: Proof
+    ) -> Verdict:
+        """The verdict of one answer."""
+        target, searches = asked
+        evidence, output, decision = EVIDENCE[self._cfg.evidence], proof.output, proof.decision
+        if isinstance(output, Fault):
+            return Verdict(valid=False, void_cause=output.cause)
+        if decision.right is None:
+            return Verdict(valid=False, void_cause=decision.void_cause)
+        if not decision.right:
+            return _ruled(CHECKS[0])
+        if not evidence.stands(episode, target, form, output):
+            return _ruled(CHECKS[1])
+        if not evidence.leads(episode, target, form, output):
+            return _ruled(CHECKS[2])
+        if evidence.counts and facts(output) < searches:
+            return _ruled(CHECKS[3])
+        source = evidence.source(episode, form, output)
+        return Verdict(valid=True, guide=proof.likelihood, source=source)
 
     def _prompt(
         self, verifier: Verifier, episode: Episode, block: Sequence[Episode], noise: Noise
@@ -304,3 +316,21 @@ class Referee:
 
 def _ruled(rule: str) -> Verdict:
     return Verdict(valid=not rule, rule=rule)
+
+
+def _seed(seed: int, episode: Episode, n: int) -> int:
+    """Of the n-th answer to a question; of the first one as where there is no other."""
+    again = [n] if n else []
+    return derive(seed, "referee", episode.seed, *again)
+
+
+def _agreed(verdicts: Sequence[Verdict], needed: int) -> Verdict:
+    """The first valid one where `needed` are valid, else the first other one; a void where those
+    that are void could have made enough."""
+    valid = [verdict for verdict in verdicts if verdict.valid]
+    void = [verdict for verdict in verdicts if verdict.void_cause]
+    if len(valid) >= needed:
+        return valid[0]
+    if void and len(valid) + len(void) >= needed:
+        return void[0]
+    return next(verdict for verdict in verdicts if not (verdict.valid or verdict.void_cause))

@@ -98,6 +98,7 @@ class Judge:
         if cfg.referee.verifier == "none":
             return None
         answerer = cfg.spec.answerer
+        model_dir = build.verifier_dir(cfg, model_dir)
         renderer = build.renderer(cfg, answerer, model_dir, plays=False)
         if cfg.referee.verifier == "judge":
             return EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
