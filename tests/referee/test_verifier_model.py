@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -39,8 +40,9 @@ def untaught(tmp_path: Path) -> Path:
     folder = shutil.copytree(coldstart.ARTEFACT, tmp_path / "untaught")
     file = folder / "model.safetensors"
     save_file({name: torch.zeros_like(value) for name, value in load_file(file).items()}, file, {"format": "pt"})
-    for record in folder.glob("*.sha256"):
-        record.unlink()
+    record = json.loads((folder / "ssp.json").read_text())
+    record.pop("sha256")
+    (folder / "ssp.json").write_text(json.dumps(record))
     return folder
 
 
