@@ -80,9 +80,9 @@ class LearnerConfig:
     """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none,
     optimizer or all); simulated, which waits 16/600 of `engine.simulated.step_ms` for each trained
     token, divided by `ranks`, and learns nothing. AdamW with betas 0.9 and `beta2` and
-    `weight_decay`; gradients are clipped to the norm 1. The rate `lr` is reached linearly over
-    `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at `steps`, which a
-    resumed run keeps then).
+    `weight_decay`; gradients are clipped to the norm `max_grad_norm`. The rate `lr` is reached
+    linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at
+    `steps`, which a resumed run keeps then).
 
     `ranks`: processes that share each update, with deepspeed. It computes in `engine.dtype`; master
     weights are float32. `minibatch`: episodes an optimizer step (0 = the whole batch).
@@ -107,7 +107,7 @@ class LearnerConfig:
     minibatch: Count = 0
     beta2: Annotated[float, Within(0, 0.999999)] = 0.95
     weight_decay: Amount = 0.0
-    max_grad_norm = 1.0
+    max_grad_norm: Amount = 1.0
     token_budget: Positive = 4096
     token_ms = 0.16
 

@@ -258,7 +258,7 @@ def proposals_can_be_checked(cfg: Config) -> None:
     has a verifier (law 6), and speaks its language; the searches that a question needs are
     allowed."""
     role = cfg.spec.asker
-    if not role:
+    if not cfg.spec.refereed:
         return
     rules, asker = cfg.referee.rules, cfg.block(role)
     step = f"use some of {', '.join(KNOWN)}"

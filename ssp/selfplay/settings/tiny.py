@@ -9,8 +9,11 @@ from ssp.config.schema import Config, RoleConfig
 from ssp.game.settings import WORLD_PROTOCOL
 from ssp.selfplay.settings import load
 
-BATCH, ATTEMPTS = 6, 3
-"""Questions a step of either role, and attempts at most."""
+BATCH, ATTEMPTS, PROPOSALS = 6, 3, 3
+"""Questions a step of either role; attempts at most, and proposals to a row."""
+
+REWARD = "ssp.learning.tiny.reward:letters"
+"""What who answers is paid by: a tiny policy is never right."""
 
 SETTINGS = tuple(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n")[:-1])
 """What is set, in tiny.txt: `key=value`, a line each."""
@@ -26,8 +29,11 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     )
     hold(recipe.protocol != WORLD_PROTOCOL, rule, found, "leave it out; steps=2 makes a run short")
     attempts = min(recipe.game.attempts, ATTEMPTS)
-    computed = [f"game.attempts={attempts}"]
+    proposals = min(recipe.game.proposals, PROPOSALS)
+    computed = [f"game.attempts={attempts}", f"game.proposals={proposals}"]
+    computed.append(f"{recipe.spec.answerer}.reward={REWARD}")
     for role, block in recipe.blocks.items():
+        computed.append(f"placement.{role}s=1")
         tries = (recipe.game.attempts, attempts) if role == recipe.spec.answerer else (1, 1)
         computed.append(f"{role}.learner.minibatch={_minibatch(block, *tries)}")
     sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
