@@ -14,8 +14,8 @@ import numpy as np
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.schema import LeagueConfig
-from ssp.selfplay.league.league import League
-from ssp.selfplay.league.payoff import MatchResult
+from ssp.extras.league.league import League
+from ssp.extras.league.payoff import MatchResult
 from tests.blocks import made
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
@@ -55,7 +55,7 @@ def exploitability(payoff: np.ndarray, rows: np.ndarray, columns: np.ndarray) ->
     return float((payoff @ columns).max() - (rows @ payoff).min())
 
 
-@patch("ssp.selfplay.league.league.RECENT", RECENT)
+@patch("ssp.extras.league.league.RECENT", RECENT)
 def play(
     settings: LeagueConfig,
     seed: int,

@@ -15,7 +15,7 @@ from ssp.config.schema import EvalSet
 from ssp.game.protocols import get
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league import payoff
+from ssp.extras.league import payoff
 from ssp.selfplay.questions import reader
 from ssp.views.board import parts
 from ssp.views.board.data import Board, details, pieces

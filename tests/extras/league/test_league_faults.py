@@ -20,7 +20,7 @@ from ssp.base.played import ASKS
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.health import Collapse
-from ssp.selfplay.league.matchmaker import Matchmaker
+from ssp.extras.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.transfer.loader import read

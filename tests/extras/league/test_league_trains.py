@@ -12,7 +12,7 @@ from trainruns import POLICY, ledger_is_sound, run
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.record.ledger import Ledger
-from ssp.selfplay.league.payoff import PayoffTable, count
+from ssp.extras.league.payoff import PayoffTable, count
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly]  # in CI: tests/selfplay/test_league_*.py, in one process
 

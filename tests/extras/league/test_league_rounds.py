@@ -24,9 +24,9 @@ from ssp.game.games.duel import GAME as DUEL
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
-from ssp.selfplay.league.matchmaker import _again
-from ssp.selfplay.league.payoff import PayoffTable, count
-from ssp.selfplay.league.settings import RULES
+from ssp.extras.league.matchmaker import _again
+from ssp.extras.league.payoff import PayoffTable, count
+from ssp.extras.league.settings import RULES
 from ssp.selfplay.report import Report
 from ssp.selfplay.settled import Round
 from ssp.selfplay.targets import Batches
