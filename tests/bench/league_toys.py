@@ -68,7 +68,7 @@ def play(
 ) -> Played:
     """Both roles learn for `rounds`: in each, a role's newest version meets `slots` opponents that the league names, with
     `attempts` seen games each. The learning rate is `rate` / sqrt(1 + round / `slow`)."""
-    rng, league = np.random.default_rng(seed), League(settings, seed)
+    rng, league = np.random.default_rng(seed), League(settings, seed, PROPOSER, SOLVER)
     payoff = {SOLVER: game, PROPOSER: 1 - game.T}
     logits = {role: rng.normal(0, 0.5, len(payoff[role])) for role in ROLES}
     frozen: dict[str, dict[int, np.ndarray]] = {role: {} for role in ROLES}
