@@ -284,8 +284,7 @@ class SelfPlay:
         if stage.name == self._spec.asks:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
-            this.asked = self._lineup.askers(this.number, games, newest)
-            return this.asked
+            return self._lineup.askers(this.number, games, newest)
         if stage.name == self._spec.answers:
             kept = {game.id for game in games}
             return [
