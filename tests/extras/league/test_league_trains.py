@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 from trainruns import POLICY, ledger_is_sound, run
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import ROLES, SOLVER
+from ssp.base.played import ANSWERS, ASKS
 from ssp.extras.league.payoff import PayoffTable, count
 from ssp.record.ledger import Ledger
 
@@ -50,4 +51,4 @@ def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
     mixed = count(table, *Ledger(made.folder / "ledger.db", readonly=True).settled(), SOLVER)
     pairs = table.pairs()
     assert mixed == 0 and any(s < p for s, p in pairs) and any(s > p for s, p in pairs)
-    assert {*table.versions(SOLVER)} | {*table.versions(PROPOSER)} <= {*range(1, 6)}
+    assert {*table.versions(ANSWERS)} | {*table.versions(ASKS)} <= {*range(1, 6)}
