@@ -29,6 +29,7 @@ ASKED = {
     "migration": ["migrate", "max_turns=4"],
     "baselines": ["eval", "--method", "rag"],
     "policyserver": ["serve", "--policy", "run"],
+    "league": ["train", "--dry-run", "league.match=mix"],
     "yardstick": ["bank", "run", "--yardstick", "1"],
 }
 """What is typed → what has to be refused where it is not there."""

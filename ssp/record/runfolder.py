@@ -255,6 +255,10 @@ class RunFolder:
         """Where the checkpoint of a role's version lies, made or not."""
         return self.checkpoints / role / f"v{version}"
 
+    def member(self, role: str, version: int) -> Path:
+        """Where a past version's weights lie that a league plays with, made or not."""
+        return self.path / "members" / role / f"v{version}"
+
     def relative(self, path: str | Path) -> str:
         """A path inside the folder as state.json holds it, so that the folder can be moved."""
         return Path(path).relative_to(self.path).as_posix()

@@ -17,7 +17,7 @@ from ssp.record.manifest import check_files, own_digest, read_record
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import STEP, RunFolder, step_of
 from ssp.selfplay.credit import Credits
-from ssp.selfplay.league import matchmaker
+from ssp.selfplay.lineup import check_kept, meets_past
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build
 
@@ -27,7 +27,7 @@ class SavedState:
     """What state.json holds: the step all learners are at, their folders and versions, replay pool,
     data cursor, each role's health, and how often the run went back after a collapse. `good`: the
     newest state whose weights have shown no sign of one; empty when it is this one, or nobody
-    watches. `league`: see `Matchmaker.state`; `credit`: see `Credits.state`."""
+    watches. `league`: see `Lineup.state`; `credit`: see `Credits.state`."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
@@ -149,7 +149,7 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
     state = read(folder, cfg.roles, step)
     if state is not None:
         _check_credit(folder, cfg, state)
-        check_whole(folder, state, ledger, members=cfg.league.match != "self")
+        check_whole(folder, state, ledger, members=meets_past(cfg))
     return state
 
 
@@ -169,7 +169,7 @@ def _check_credit(folder: RunFolder, cfg: Config, state: SavedState) -> None:
 
 
 def check_whole(folder: RunFolder, state: SavedState, ledger: Ledger, members: bool = True) -> None:
-    """InputError unless the checkpoints of a state, and with `members` those of its league, are as
+    """InputError unless the checkpoints of a state, and with `members` those of its lineup, are as
     they were written, and the ledger says the same of them."""
     for role, version in state.versions.items():
         newest = ledger.newest(role)
@@ -195,7 +195,7 @@ def check_whole(folder: RunFolder, state: SavedState, ledger: Ledger, members: b
         paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
     if members:
-        matchmaker.check(folder, [state.league, state.good.get("league", {})])
+        check_kept(folder, [state.league, state.good.get("league", {})])
 
 
 def nothing_left(folder: RunFolder, cfg: Config) -> bool:

@@ -3,7 +3,7 @@
 `_round` plays the game that `game.kind` declares, `_train` is a learner; a pace between them holds
 the staleness bounds, and with bounds of 0 the two alternate: there is no second code path for
 synchronous training. Promises that rounds are handed over and trained in order, and that every
-episode ends in one final ledger state. Who follows a run (league, replay pool, curriculum, junk
+episode ends in one final ledger state. Who follows a run (lineup, replay pool, curriculum, junk
 watch, report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm
 ends a run between rounds, nothing else that they find influences one. Refuses to know where workers
 run, what an algorithm is, or how a reward is made."""
@@ -26,7 +26,7 @@ from ssp.selfplay.crews.turns import seated
 from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
-from ssp.selfplay.league.matchmaker import Matchmaker
+from ssp.selfplay.lineup import lineup
 from ssp.selfplay.paying import spread
 from ssp.selfplay.records import Match, Published, TrainBatch
 from ssp.selfplay.recovery import Recovery
@@ -66,10 +66,10 @@ class SelfPlay:
         self._stages = Stages(cfg, cast, self._gate, self._store)
         self._batches = Batches(cfg.game, cfg.block(self._spec.answerer).batch, cfg.seed)
         self.queues = {role: RolloutQueue(role, *queue_budget(cfg)) for role in cfg.roles}
-        self._league = Matchmaker(cfg, cast, folder, self._store)
+        self._lineup = lineup(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._credits = Credits(cfg)
-        parts = (self._batches, targets, self._league, self._credits)
+        parts = (self._batches, targets, self._lineup, self._credits)
         self._recovery = Recovery(cfg, cast, folder, parts, report)
         self._curriculum, self._junk = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
         self._evaluator = evaluator
@@ -125,9 +125,9 @@ class SelfPlay:
         for learner in self._learners:
             await self._trainer.start(learner, state.step)
         newest = {role: self._store.latest(role).version for role in self._roles}
-        await self._league.begin(state.versions, state.league, state.rollbacks, newest)
+        await self._lineup.begin(state.versions, state.league, state.rollbacks, newest)
         for learner in self._learners:
-            await self._league.published(
+            await self._lineup.published(
                 learner, state.step, self._versions(learner), self._recovery.meta(learner)
             )
         self._curriculum.restart(state.step)
@@ -201,7 +201,7 @@ class SelfPlay:
             return False
         await self._settle(this)
         for role in self._roles:
-            batch = this.settled.batch(role, self._league.figures(role))
+            batch = this.settled.batch(role, self._lineup.figures(role))
             with self._report.waiting(this.clock.track, f"room in queue {role}"):
                 await self.queues[role].put(batch)
         await self._order.advance(ORDER)
@@ -238,7 +238,7 @@ class SelfPlay:
         the newest tries once more."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         newest = this.weights[self._spec.answerer]
-        this.tried = self._league.graders(this.number, chosen, newest, this.asked_by)
+        this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
         further = [game for game in this.tried[0][1] if game.kind == TRIED]
         known = [*(game for game in chosen if game.kind == REPLAYED), *further]
         await self._enter(this, known)
@@ -286,8 +286,7 @@ class SelfPlay:
         if stage.name == self._spec.asks:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
-            this.asked = self._league.askers(this.number, games, newest)
-            return this.asked
+            return self._lineup.askers(this.number, games, newest)
         if stage.name == self._spec.answers:
             kept = {game.id for game in games}
             return [
@@ -322,7 +321,7 @@ class SelfPlay:
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
         self._batches.remember(this.number, this.played)
-        self._league.settled(this)
+        self._lineup.settled(this)
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
@@ -353,7 +352,7 @@ class SelfPlay:
                 await self._evaluate(step)
             if self._report.learned(step, figures):
                 await self._ledger.check()
-            await self._league.published(learner, step, versions, self._recovery.meta(learner))
+            await self._lineup.published(learner, step, versions, self._recovery.meta(learner))
             if self._recovery.due(step):  # last: a run that goes on from this step has all its rows
                 await self._recovery.save(learner, step, versions)
             for role in roles:

@@ -2,8 +2,8 @@
 a lost learner or a collapse; and how often it may.
 
 Promises that state.json always names complete folders of the same step (each is written aside and
-renamed, state.json last), that all that it holds beside weights (replay pool, data cursor, league,
-health) is restored together, and, while a collapse is watched for, that a set whose weights later
+renamed, state.json last), that all that it holds beside weights (replay pool, data cursor,
+lineup, health) is restored together, and, while a collapse is watched for, that a set whose weights later
 figures confirmed stays on the disk."""
 
 import shutil
@@ -23,7 +23,7 @@ from ssp.selfplay.checkpoint import SavedState, read
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.crews.cast import Cast, LearnerLost
 from ssp.selfplay.health import Collapse, HealthWatch
-from ssp.selfplay.league.matchmaker import Matchmaker
+from ssp.selfplay.lineup import Lineup
 from ssp.selfplay.report import Report
 from ssp.selfplay.settled import Round
 from ssp.selfplay.targets import Batches, Targets
@@ -43,11 +43,11 @@ class Recovery:
         cfg: Config,
         cast: Cast,
         folder: RunFolder,
-        parts: tuple[Batches, Targets, Matchmaker, Credits],
+        parts: tuple[Batches, Targets, Lineup, Credits],
         report: Report,
     ) -> None:
         self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
-        self._batches, self._targets, self._league, self._credits = parts
+        self._batches, self._targets, self._lineup, self._credits = parts
         # Of today's code, which the players have: a file that is written anew while they play
         # changes nothing of it.
         self._spoken = {**protocols.get(cfg.protocol).mark, **own.mark(cfg)}
@@ -113,7 +113,7 @@ class Recovery:
         cannot end at an earlier step: of those, only what is saved on the way is kept."""
         pool, cursor = self._batches.state(), self._targets.state(this.number)
         self._kept = {step: kept for step, kept in self._kept.items() if self.due(step)}
-        self._kept[this.step] = {"pool": pool, "cursor": cursor, "league": self._league.state()}
+        self._kept[this.step] = {"pool": pool, "cursor": cursor, "league": self._lineup.state()}
         self._kept[this.step]["credit"] = self._credits.state()
 
     def examine(self, step: int, by_role: Mapping[str, dict[str, float]], stopping: bool) -> None:
@@ -159,7 +159,7 @@ class Recovery:
             await self._name(
                 replace(self._half.pop(step), rollbacks=self._rollbacks, **self._kept.get(step, {}))
             )
-        self._league.tidy(self._leagues())
+        self._lineup.tidy(self._lineups())
 
     def meta(self, learner: str) -> dict[str, object]:
         """What is written beside weights."""
@@ -192,8 +192,8 @@ class Recovery:
             self._states.pop(0)
         return self._states[0] if self._states else None
 
-    def _leagues(self) -> list[dict[str, Any]]:
-        """The league in every state to which the run may go back, and in those that may still be
+    def _lineups(self) -> list[dict[str, Any]]:
+        """The lineup in every state to which the run may go back, and in those that may still be
         saved."""
         known = [
             *(state.league for state in self._states),

@@ -118,9 +118,8 @@ class Settled:
 class Round:
     """One round. `games`: of the data; `refills`: whose question was asked before. `weights`: the
     newest of each role that has begun to play. `asked_by`: the version that writes the questions,
-    None where they are given. `asked`, `tried`: who wrote and who tries which questions of the
-    newest batch; `further`: batches after the first. Once it is `settled`, the curriculum adds
-    `figures`."""
+    None where they are given. `tried`: who tries which questions of the newest batch; `further`:
+    batches after the first. Once it is `settled`, the curriculum adds `figures`."""
 
     number: int
     clock: Clock
@@ -128,7 +127,6 @@ class Round:
     refills: list[Game] = field(default_factory=list)
     weights: dict[str, Published] = field(default_factory=dict)
     asked_by: int | None = None
-    asked: list[Match] = field(default_factory=list)
     tried: list[Match] = field(default_factory=list)
     further: int = 0
     settled: Settled = field(default_factory=Settled)

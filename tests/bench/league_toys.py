@@ -14,8 +14,8 @@ import numpy as np
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.config.schema import LeagueConfig
-from ssp.selfplay.league.league import League
-from ssp.selfplay.league.payoff import MatchResult
+from ssp.extras.league.league import League
+from ssp.extras.league.payoff import MatchResult
 from tests.blocks import made
 
 RPS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
@@ -55,7 +55,7 @@ def exploitability(payoff: np.ndarray, rows: np.ndarray, columns: np.ndarray) ->
     return float((payoff @ columns).max() - (rows @ payoff).min())
 
 
-@patch("ssp.selfplay.league.league.RECENT", RECENT)
+@patch("ssp.extras.league.league.RECENT", RECENT)
 def play(
     settings: LeagueConfig,
     seed: int,
@@ -68,7 +68,7 @@ def play(
 ) -> Played:
     """Both roles learn for `rounds`: in each, a role's newest version meets `slots` opponents that the league names, with
     `attempts` seen games each. The learning rate is `rate` / sqrt(1 + round / `slow`)."""
-    rng, league = np.random.default_rng(seed), League(settings, seed)
+    rng, league = np.random.default_rng(seed), League(settings, seed, PROPOSER, SOLVER)
     payoff = {SOLVER: game, PROPOSER: 1 - game.T}
     logits = {role: rng.normal(0, 0.5, len(payoff[role])) for role in ROLES}
     frozen: dict[str, dict[int, np.ndarray]] = {role: {} for role in ROLES}

@@ -15,7 +15,6 @@ from ssp.config.schema import EvalSet
 from ssp.game.protocols import get
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league import payoff
 from ssp.selfplay.questions import reader
 from ssp.views.board import parts
 from ssp.views.board.data import Board, details, pieces
@@ -86,39 +85,6 @@ def test_the_ledger_reads_some_games_as_it_reads_all(stage: fakes.Stage) -> None
     some = [game["id"] for game in games[3:5]]
     assert ledger.of_games(some) == (games[3:5], [row for row in episodes if row["game_id"] in some])
     assert ledger.of_games([]) == ([], [])
-
-
-def test_a_leagues_past_opponents_are_not_stale_play(tmp_path: Path) -> None:
-    """In step, whoever plays for a learner is the newest; past opponents are those whose episodes end as kept, and who wrote
-    a question that is replayed plays nothing."""
-    stage = played(tmp_path / "run", steps=8, league__match="mix", league__every=2, league__size=3)
-    found = {key: value for (kind, key), value in rows(looked(stage.folder)).items() if kind == "rounds"}
-    own: dict[tuple[int, str], set[int]] = {}
-    past: dict[tuple[int, str], set[int]] = {}
-    for row in stage.rows("SELECT * FROM episodes WHERE role IN ('proposer', 'solver') AND outcome != 'void'"):
-        place = (past if row["state"] == "kept" else own).setdefault((row["round"], row["role"]), set())
-        place.add(row["policy_version_min"])
-    assert {role for _, role in past} == {"proposer", "solver"}, "both were met"
-    for step in range(1, 9):
-        _, low, high, lowest, highest, _, _, asked, tried = found[str(step)]
-        assert {low, high} == own[step, "proposer"] and {lowest, highest} == own[step, "solver"], step
-        assert low == high and lowest == highest, "in step"
-        assert asked == sorted(past.get((step, "proposer"), ())) and tried == sorted(past.get((step, "solver"), ())), (
-            step
-        )
-        assert all(version < low for version in asked) and all(version < lowest for version in tried)
-
-
-def test_who_met_the_same_opponent_is_compared() -> None:
-    table = payoff.PayoffTable()
-    assert parts.standing(table, 0)["groups"] == 0
-    table.add([payoff.MatchResult(1, 1, 3, 6), payoff.MatchResult(2, 2, 5, 6)])
-    assert parts.standing(table, 0)["groups"] == 2
-    table.add([payoff.MatchResult(2, 1, 5, 6), payoff.MatchResult(3, 3, 1, 6)])
-    assert parts.standing(table, 0)["groups"] == 2
-    table.add([payoff.MatchResult(s, p, s + p, 6) for s in (1, 2, 3) for p in (1, 2, 3)])
-    found = parts.standing(table, 4)
-    assert found["groups"] == 1 and found["mixed"] == 4
 
 
 def test_a_tail_reads_each_line_once(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from recorded import again
 
-from ssp.base.episode import PROPOSED, TRIED
 from ssp.base.errors import InputError
 from ssp.config.load import to_yaml
 from ssp.record.runfolder import RunFolder
@@ -82,19 +81,6 @@ def test_rounds_that_the_run_went_back_before_are_gone(tmp_path: Path) -> None:
     later.play()
     assert {step: values for step, values, _ in again(stage.folder)} == {**logged(stage), **logged(later)}
     assert [step for step, _ in records.read(stage.folder)] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("match", ["prioritised", "mix"])
-def test_what_a_past_solver_grades_has_the_newest_ones_rate(tmp_path: Path, match: str) -> None:
-    """Its game has no rate of the newest; that is in the further game in which this one tries the same question."""
-    stage = played(tmp_path / "run", steps=6, save__every=2, league__match=match, league__every=2)
-    rounds = dict(records.read(stage.folder))
-    again_ = [one for asked in rounds.values() for one in asked if one.kind == TRIED]
-    rates = {game["id"]: game["win_rate"] for game in stage.rows("SELECT * FROM games")}
-    graded = {one.game: one for asked in rounds.values() for one in asked if one.kind == PROPOSED}
-    assert again_ and all(one.rate == rates[one.game] for one in again_)
-    assert all(graded[f"g{one.game[1:-1]}"].rate is None for one in again_)
-    assert {step: values for step, values, _ in again(stage.folder)} == logged(stage)
 
 
 def test_what_cannot_be_read_any_more_is_told_and_begins_anew(tmp_path: Path) -> None:

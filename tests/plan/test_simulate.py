@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launch.main import main
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, InvariantError
 from ssp.capacity.plan.costs import Costs, Split, capped, choose, own, work
 from ssp.capacity.plan.simulate import Measured, run_jumping, simulate
@@ -123,18 +123,6 @@ def test_the_mean_of_capped_lengths() -> None:
     assert capped(2000, 0.8, 1e9) == pytest.approx(2000)
     assert capped(2000, 0.0, 500) == 500
     assert 1900 < capped(2000, 0.8, 16000) < 2000
-
-
-def test_a_simulated_league_plays_more_and_trains_less() -> None:
-    """As the coordinator has it: every other target is asked by a past proposer, and the rest is tried twice."""
-    both = ["proposer.batch=16", "solver.batch=16", "schedule.preset=", "schedule.in_flight=false"]
-    leagues = (["league.match=self"], ["league.match=prioritised", "league.every=1"])
-    split = Split({role: 1 for role in ROLES}, {role: 1 for role in ROLES}, 4, 1)
-    alone, past = (simulate(load("simulated", [*both, *typed]), split, Costs()) for typed in leagues)
-    assert past.step > alone.step
-    assert past.generated[SOLVER] == pytest.approx(1.5 * alone.generated[SOLVER], rel=0.1)
-    assert past.trained[SOLVER] / past.rounds == pytest.approx(alone.trained[SOLVER] / alone.rounds, rel=0.1)
-    assert past.trained[PROPOSER] / past.rounds == pytest.approx(alone.trained[PROPOSER] / alone.rounds / 2, rel=0.1)
 
 
 def test_timers_come_in_their_order_and_take_no_time() -> None:

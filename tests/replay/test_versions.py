@@ -25,7 +25,6 @@ from ssp.engines.decoder import Decoder
 from ssp.engines.rows import Rows
 from ssp.engines.turns import Turn, Turns
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.versions import ANCHORS
 from ssp.selfplay.workers import build
 from ssp.views.replay.forced import recompute
@@ -121,8 +120,8 @@ def test_a_member_of_the_league_is_there_when_its_checkpoint_went(run: RunFolder
     shared = load("quickstart", ["proposer.policy=shared", "solver.policy=shared"])
     for cfg in (load("quickstart", []), shared):
         weights = Weights(run, cfg, given)
-        assert {weights.folder("proposer", version) for version in (3, 4)} == {member(run, "proposer", 3)}
-        assert {weights.folder("solver", version) for version in (5, 6)} == {member(run, "solver", 5)}
+        assert {weights.folder("proposer", version) for version in (3, 4)} == {run.member("proposer", 3)}
+        assert {weights.folder("solver", version) for version in (5, 6)} == {run.member("solver", 5)}
     (run.checkpoints / "solver" / "v5").mkdir(parents=True)
     assert Weights(run, shared, given).folder("proposer", 3) == run.checkpoint("solver", 5)
 

@@ -152,17 +152,6 @@ def test_refill_tries_what_is_valid_first_and_ends_where_it_is_told(tmp_path: Pa
     assert [nobody[f"game/{name}"] for name in ("proposed", "played", "refills", "groups")] == [90, 0, 2, 0]
 
 
-@pytest.mark.covers("SP-10")
-def test_in_a_league_refill_counts_what_the_newest_solver_tried(tmp_path: Path) -> None:
-    cfg = config(league__match="mix", league__every=2, game__refill=4, steps=6)
-    stage = Stage(cfg, tmp_path / "run").whole()
-    groups = stage.rows(LEFT)
-    assert any(group["ends"] == "kept" and group["rewards"] > 1 for group in groups)
-    for step, figures in enumerate(stage.figures(), start=1):
-        trained = [group for group in groups if group["round"] == step and group["ends"] == "trained"]
-        assert len(trained) == cfg.solver.batch <= figures["game/groups"]
-
-
 class Crash(Exception):
     """The process is gone."""
 

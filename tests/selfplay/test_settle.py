@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ssp.base.episode import PROPOSER, SOLVER, Episode, Grade, Outcome
 from ssp.base.errors import InputError, InvariantError
-from ssp.base.played import Game
+from ssp.base.played import ASKS, Game
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.schema import Config
 from ssp.game import settings as game_rules
@@ -23,7 +23,7 @@ from ssp.learning.batch import collate
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.paying import spread
-from ssp.selfplay.settle import settle
+from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.settled import Settled
 from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.workers import learner as learner_worker
@@ -464,3 +464,27 @@ def test_what_turns_earned_goes_with_the_attempt_and_a_guide_prices_the_proposal
     assert [item.turns for item in settled.samples[SOLVER]] == [(0.5, 1.0), (), (), ()]
     assert [item.reward for item in settled.samples[SOLVER]] == [1.5, 0.0, 1.0, 1.0]
     assert [(item.reward, item.turns) for item in settled.samples[PROPOSER]] == [(0.5 * 0.25, ())]
+
+
+def test_a_past_proposal_is_no_company_in_a_group() -> None:
+    """Of a group of two, one asked by a past version, nothing can be compared."""
+    cfg = config(proposer__algorithm="grpo", game__proposals=2)
+    for frozen, state in (("", "queued"), (ASKS, "dropped")):
+        games = [game("g2", [True] * 4), game("g3", [False] * 4, frozen=frozen)]
+        rows = {row["id"]: row["state"] for row in settle(cfg, games, 7, 1).rows}
+        assert rows["pg2"] == state and rows["pg3"] == ("kept" if frozen else "queued")
+
+
+def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() -> None:
+    """Else it is kept, whatever came of it."""
+    asked = [
+        game("g1", [None] * 4, frozen=ASKS),
+        game("g2", [True] * 4, frozen=ASKS),
+        game("g3", frozen=ASKS),
+        game("g4", frozen=ASKS, valid=False, rule="leakage"),
+        game("g5", frozen=ASKS, valid=False, void_cause="engine_died"),
+    ]
+    rows = {row["id"]: row for row in settle(config(), asked, 7, 1).rows if row["id"].startswith("p")}
+    assert [rows[f"pg{i}"]["state"] for i in range(1, 6)] == ["voided", "kept", "kept", "kept", "voided"]
+    assert [rows[f"pg{i}"]["reward"] for i in (1, 3, 5)] == [None] * 3 and rows["pg2"]["reward"] == 0.0
+    assert rows["pg1"]["cause"] == TOO_FEW and rows["pg4"]["cause"] == "leakage"

@@ -4,16 +4,16 @@ setting whose feature is not built is refused, never ignored; no value is change
 from collections.abc import Sequence
 
 from ssp.base.errors import hold
+from ssp.base.extras import extra
 from ssp.base.printable import printable
 from ssp.config import load as merging
 from ssp.config.crews import QUEUE_ITEMS, batch
 from ssp.config.rules import Rule
-from ssp.config.schema import Config
+from ssp.config.schema import Config, LeagueConfig
 from ssp.engines import settings as engines
 from ssp.game import settings as game
 from ssp.learning import settings as learning
 from ssp.search import settings as search
-from ssp.selfplay.league import settings as league
 from ssp.selfplay.settings import placement
 from ssp.selfplay.transfer import settings as transfer
 
@@ -33,6 +33,17 @@ def warnings(cfg: Config) -> list[str]:
     )
     asks = cfg.protocol == "ssrl" and cfg.block(role).search.kind == "retriever"
     return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
+
+
+def league_can_be_played(cfg: Config) -> None:
+    """A league is an extra, which says what it needs; without one its settings do nothing."""
+    match = f"league.match={cfg.league.match}"
+    if cfg.league.match != "self":
+        extra("league", match, "settings").check(cfg)
+        return
+    every = cfg.league.every
+    rule = "league.every counts only with league.match=mix or prioritised"
+    hold(every == LeagueConfig.every, rule, f"{every} with {match}", "set league.match=mix")
 
 
 def batch_fits_queue(cfg: Config) -> None:
@@ -78,7 +89,7 @@ RULES: tuple[Rule, ...] = (
     game.refill_fills_groups,
     game.someone_learns,
     game.who_warms_up_learns,
-    *league.RULES,
+    league_can_be_played,
     game.actions_are_sampled,
     game.temperatures_are_usable,
     game.proposals_can_be_checked,

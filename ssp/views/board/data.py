@@ -8,6 +8,7 @@ from typing import Any
 
 from ssp.base import causes
 from ssp.base.episode import ATTEMPT, EVAL
+from ssp.base.extras import extra, there
 from ssp.base.models import called
 from ssp.config import crews
 from ssp.config.heldout import held_out
@@ -18,7 +19,6 @@ from ssp.record.ledger.rows import EpisodeRow, GameRow
 from ssp.record.reader import BACK, RunReader, line_of
 from ssp.record.runfolder import RunFolder
 from ssp.search.router import NO_CORPUS
-from ssp.selfplay.league import payoff
 from ssp.selfplay.questions.reader import gathered, origin
 from ssp.selfplay.questions.records import (
     REJECTED,
@@ -65,7 +65,10 @@ class Board:
         self._questions: dict[str, list[str]] = {}
         self._scores: dict[str, tuple[int, float]] = {}
         self._duels: list[str] = []
-        self._payoff, self._mixed = payoff.PayoffTable(), 0
+        self._standing: Any = None
+        if there("league"):
+            ratings = extra("league", "ratings of versions", "standing")
+            self._standing = ratings.Standing(self.cfg.spec.answerer)
 
     def look(self) -> None:
         """Take in what is new. InputError for a file that is not a run's."""
@@ -198,11 +201,13 @@ class Board:
             self._round(game["round"], game, of[game["id"]])
             if game["question"] is not None:
                 self._ask(game, of[game["id"]])
-        self._mixed += payoff.count(self._payoff, games, episodes, self.cfg.spec.answerer)
         self._known.update(game["id"] for game in games)
         self._set("duels", "", list(self._duels))
-        if games:
-            self._set("league", "", parts.standing(self._payoff, self._mixed))
+        if self._standing is None:
+            self._set("league", "", {"missing": "ssp/extras/league"})
+        elif games:
+            self._standing.add(games, episodes)
+            self._set("league", "", self._standing.shown())
 
     def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """[step, lowest and highest version of who asks, the same of who answers, games, valid

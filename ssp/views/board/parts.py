@@ -1,4 +1,4 @@
-"""Parts of the document, bounded for any run: spans of the timeline, ratings of versions."""
+"""Parts of the document, bounded for any run: spans of the timeline, the yardstick's rates."""
 
 import json
 import os
@@ -7,15 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.errors import holding
-from ssp.base.intervals import wilson
-from ssp.base.played import ANSWERS, ASKS
-from ssp.selfplay.league import ratings
-from ssp.selfplay.league.payoff import PayoffTable
 
 SPANS = 1500
 """Of the timeline: the newest ones."""
-VERSIONS = 240
-"""Of the standing: a fit takes their number's third power, 1 s here."""
 
 
 def short(value: float | None) -> float | None:
@@ -86,36 +80,3 @@ def yardstick(file: Path) -> dict[str, Any] | None:
     with holding(odd, f"{file.name} is JSON", file, "remove it, and measure again"):
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return told
-
-
-def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
-    """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low,
-    high]; ratings: role → [version, Elo, standard error]; groups: of versions that games compare,
-    with as many of them as pairs where each version met one opponent only; mixed: games left out;
-    left: versions left out}."""
-    both = {role: table.versions(role) for role in (ANSWERS, ASKS)}
-    kept = {role: versions[-VERSIONS:] for role, versions in both.items()}
-    small = PayoffTable()
-    small.restore(table.state())
-    small.keep(set(kept[ANSWERS]), set(kept[ASKS]))
-    effect, fitted = small.design_effect(), ratings.fit(small, walk=ratings.WALK)
-    cells, groups = [], list[set[tuple[str, int]]]()
-    for pair in small.pairs():
-        questions, graded, right = small.count(*pair)
-        low, high = wilson(right / graded, graded / effect)
-        cells.append([*pair, questions, graded, right, short(low), short(high)])
-        met = {(ANSWERS, pair[0]), (ASKS, pair[1])}
-        linked = [group for group in groups if group & met]
-        groups = [group for group in groups if not group & met] + [met.union(*linked)]
-    rated = {
-        name: [[v, *map(short, fitted.elo(side, v))] for v in small.versions(side)]
-        for side, name in ((ANSWERS, "solver"), (ASKS, "proposer"))
-    }
-    left = sum(len(both[role]) - len(kept[role]) for role in both)
-    told = {
-        "solvers": small.versions(ANSWERS),
-        "proposers": small.versions(ASKS),
-        "cells": cells,
-        "ratings": rated,
-    }
-    return {**told, "groups": len(groups), "mixed": mixed, "left": left}

@@ -18,7 +18,6 @@ from ssp.game import corpora, protocols
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
-from ssp.selfplay.league.matchmaker import member
 from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.versions import ANCHORS
@@ -210,7 +209,7 @@ class Weights:
         while at is not None and at in given:
             for path in (
                 self._run.checkpoint(learner, given[at]),
-                member(self._run, role, own.get(at, -1)),
+                self._run.member(role, own.get(at, -1)),
             ):
                 if path.is_dir():
                     return path

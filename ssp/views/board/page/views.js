@@ -119,10 +119,11 @@ class League {
   }
 
   draw() {
-    const league = SSP.league || { solvers: [], proposers: [], cells: [], ratings: {}, groups: 0, mixed: 0, left: 0 };
+    const league = { solvers: [], proposers: [], cells: [], ratings: {}, groups: 0, mixed: 0, left: 0, ...SSP.league };
     const said = [];
     this.folded(league.groups > 1 && league.groups === league.cells.length);
-    if (!league.cells.length) said.push("No version of the solver has met a version of the proposer yet: nothing is rated.");
+    if (league.missing) said.push(`Ratings need ${league.missing}, which is not installed where this page comes from.`);
+    else if (!league.cells.length) said.push("No version of the solver has met a version of the proposer yet: nothing is rated.");
     else if (league.groups > 1 && league.groups === league.cells.length) said.push("Pure self-play: each version met only the opponent of its own time, so no game compares two versions of one role. The ratings show how far the two "
       + "sides are apart; whether both rose or both fell together cannot be known from these games. Held-out accuracy can tell, for the solver; games across versions could, for both.");
     else if (league.groups > 1) said.push(`The versions fall into ${league.groups} groups that met none of each other's opponents: games compare versions within a group only.`);

@@ -10,11 +10,12 @@ import pytest
 from safetensors.numpy import load_file
 from trainruns import POLICY, ledger_is_sound, run
 
-from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.base.episode import ROLES, SOLVER
+from ssp.base.played import ANSWERS, ASKS
+from ssp.extras.league.payoff import PayoffTable, count
 from ssp.record.ledger import Ledger
-from ssp.selfplay.league.payoff import PayoffTable, count
 
-pytestmark = [pytest.mark.ray, pytest.mark.nightly]  # in CI: tests/selfplay/test_league_*.py, in one process
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]  # in CI: test_league_rounds.py, in one process
 
 
 def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
@@ -47,7 +48,7 @@ def test_both_roles_meet_past_versions(tmp_path: Path) -> None:
     further = made.sql("SELECT DISTINCT id FROM games WHERE id LIKE 'r%n'")
     assert {f"r{id[1:]}n" for (id,) in graded} == {id for (id,) in further}
     table = PayoffTable()
-    mixed = count(table, *Ledger(made.folder / "ledger.db", readonly=True).settled())
+    mixed = count(table, *Ledger(made.folder / "ledger.db", readonly=True).settled(), SOLVER)
     pairs = table.pairs()
     assert mixed == 0 and any(s < p for s, p in pairs) and any(s > p for s, p in pairs)
-    assert {*table.versions(SOLVER)} | {*table.versions(PROPOSER)} <= {*range(1, 6)}
+    assert {*table.versions(ANSWERS)} | {*table.versions(ASKS)} <= {*range(1, 6)}

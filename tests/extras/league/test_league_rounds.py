@@ -10,29 +10,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fakes
 import numpy as np
 import pytest
-from fakes import FakeLearner, Sink, Stage, brief, config, game
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, TRIED
 from ssp.base.errors import InputError
 from ssp.base.played import ANSWERS, ASKS, Game
 from ssp.config.schema import LeagueConfig
 from ssp.engines import ScriptedEngine
+from ssp.extras.league.matchmaker import tried_again
+from ssp.extras.league.payoff import PayoffTable, count
 from ssp.game.games.duel import GAME as DUEL
 from ssp.record import episodes as transcripts
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.checkpoint import check_resumable
-from ssp.selfplay.league.matchmaker import _again
-from ssp.selfplay.league.payoff import PayoffTable, count
-from ssp.selfplay.league.settings import RULES
 from ssp.selfplay.report import Report
+from ssp.selfplay.settings import league_can_be_played, load
 from ssp.selfplay.settled import Round
 from ssp.selfplay.targets import Batches
 from ssp.selfplay.transfer import loader
 from ssp.telemetry.clock import Clock
+from tests.selfplay import fakes
+from tests.selfplay.fakes import FakeLearner, Sink, Stage, brief, config, game
 
+GUIDED = Path(fakes.__file__).with_name("games") / "guided.py"
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
 
@@ -240,6 +241,24 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
     assert len({solver - proposer for solver, proposer in table.pairs()}) > 3
 
 
+ENDS = (
+    "SELECT round, group_concat(DISTINCT state) AS ends, count(DISTINCT reward) AS rewards "
+    "FROM episodes WHERE role = 'solver' GROUP BY round, game_id"
+)
+"""What became of a group, and how many rewards it had."""
+
+
+@pytest.mark.covers("SP-10")
+def test_in_a_league_refill_counts_what_the_newest_solver_tried(tmp_path: Path) -> None:
+    cfg = config(league__match="mix", league__every=2, game__refill=4, steps=6)
+    stage = Stage(cfg, tmp_path / "run").whole()
+    groups = stage.rows(ENDS)
+    assert any(group["ends"] == "kept" and group["rewards"] > 1 for group in groups)
+    for step, figures in enumerate(stage.figures(), start=1):
+        trained = [group for group in groups if group["round"] == step and group["ends"] == "trained"]
+        assert len(trained) == cfg.solver.batch <= figures["game/groups"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -253,10 +272,15 @@ def test_the_table_is_the_ledgers(tmp_path: Path, changes: dict[str, Any]) -> No
 )
 def test_what_a_league_cannot_be_or_does_not_use_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="league"):
-        for rule in RULES:
-            rule(config(**changes))
-    for rule in RULES:
-        rule(config(league__match="mix", league__power=2.0))
+        league_can_be_played(config(**changes))
+    league_can_be_played(config(league__match="mix", league__power=2.0))
+
+
+def test_a_league_is_for_two_roles() -> None:
+    third = f"game.kind={GUIDED}:GAME"
+    league_can_be_played(load("quickstart", ["league.match=mix"]))
+    with pytest.raises(InputError, match="two roles that both learn.*guide"):
+        load(str(GUIDED.with_name("small.yaml")), [third, "league.match=mix"])
 
 
 # what is remembered and reported of a round in which past versions played is the newest versions' work
@@ -268,7 +292,7 @@ def test_a_past_graders_rate_is_not_remembered(rate: float | None) -> None:
     cfg = config(game__batch="replay")
     pool, never = (Batches(cfg.game, 4, 0) for _ in range(2))
     graded, own = game("g1", win_rate=1.0, frozen=ANSWERS), game("g2", win_rate=0.5)
-    further = _again(graded, asked_by=7)
+    further = tried_again(graded, asked_by=7)
     further.win_rate = rate
     pool.remember(0, [graded, own, further])
     known = {item["question"]: (item["win_rate"], item["asked_by"]) for item in pool.state()}
@@ -293,7 +317,7 @@ def test_searches_of_a_role_are_its_newest_versions() -> None:
     sink = Sink()
     report = Report(sink, fakes.world(), 1, DUEL)
     games = [searched("g1", 2, 3), searched("g2", 5, 9, frozen=ANSWERS), searched("g3", 11, 1, frozen=ASKS)]
-    further = replace(_again(games[1], 1), attempts=[brief("s", searches=5)])
+    further = replace(tried_again(games[1], 1), attempts=[brief("s", searches=5)])
     report.round(Round(0, Clock(), games, [further]), {})
     for role in ROLES:
         report.learned(1, {role: {}})

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
-import fakes
 import pytest
-from fakes import FakeLearner, Stage, config, game, room_for
-from ninelives import die_at
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
-from ssp.base.played import ASKS
+from ssp.extras.league.matchmaker import Matchmaker
 from ssp.record.ledger import Ledger
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.health import Collapse
-from ssp.selfplay.league.matchmaker import Matchmaker
 from ssp.selfplay.recovery import Recovery
-from ssp.selfplay.settle import TOO_FEW, settle
 from ssp.selfplay.transfer.loader import read
 from ssp.selfplay.workers import learner
+from tests.selfplay import anyfaults, fakes
+from tests.selfplay.anyfaults import one_pair_a_game
+from tests.selfplay.fakes import FakeLearner, Stage, config
+from tests.selfplay.ninelives import die_at
 
 LEAGUE = {"league__match": "mix", "league__every": 2, "league__size": 3, "steps": 8, "save__every": 2}
 
@@ -113,7 +111,7 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
 
     monkeypatch.setattr(Recovery, "examine", collapse)
     made = stage(tmp_path / "run", steps=10, health__on_collapse="rollback", bounds=bounds)
-    lineup = made.play()._league
+    lineup = made.play()._lineup
     made.settled()
     assert lineup._league.redraws == 1  # what was drawn would lead there again
     assert made.state()["rollbacks"] == 1 and any("with other draws" in text for text in made.sink.events)
@@ -126,36 +124,6 @@ def test_a_collapse_takes_the_league_back_and_draws_anew(
     assert done[0] & {f"v{version}" for version in gone}  # there were such members
     table = made.state()["league"]["league"]["table"]
     assert max(row[0] for row in table) <= 10
-
-
-@pytest.mark.parametrize("seed", range(14))
-def test_anything_may_fail_at_any_time(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random faults everywhere, random bounds, small queues, with a league and without one: the run ends at its last step,
-    and the laws hold."""
-    rng = random.Random(seed)
-    calls = [f"{role}/{method}" for role in ROLES for method in ("update", "save", "load", "weights", "export")]
-    FakeLearner.fail_at = {call: {rng.randint(1, 5)} for call in calls if rng.random() < 0.5}
-    shared = seed == 5
-    if shared:
-        FakeLearner.fail_at = {"solver/update": {3}, "solver/export": {2}}
-    made = stage(
-        tmp_path / "run",
-        jitter=seed,
-        league__match="self" if seed > 5 else rng.choice(["mix", "prioritised"]),
-        save__every=rng.randint(1, 3),
-        save__keep=1,
-        bounds=(rng.randint(0, 3), rng.randint(0, 3)),
-        game__batch=rng.choice(["dummy", "replay", "resample", "replay_reset"]),
-        referee__verifier=rng.choice(["frozen", "solver"]),
-        **room_for(rng.choice([40, 4096]), monkeypatch),
-        **({f"{role}__policy": "shared" for role in ROLES} if shared else {}),
-    )
-    cast = made.cast
-    for crew in (cast.players["proposer"], cast.players["solver"], cast.judges):
-        crew.fails = lambda *call: "boom" if rng.random() < 0.04 else ""  # type: ignore[attr-defined]
-    made.whole()
-    assert made.state()["step"] == 8 and not [row for row in made.rows() if row["cause"] == "stale"]
-    one_pair_a_game(made)
 
 
 @pytest.mark.parametrize(
@@ -187,51 +155,8 @@ def test_a_league_with(tmp_path: Path, changes: dict[str, Any]) -> None:
         assert all(later - earlier >= every for earlier, later in zip(members, members[1:], strict=False)), members
 
 
-def one_pair_a_game(made: Stage) -> None:
-    """Each game has one version of each role, of which the past one learns nothing; and a batch one grader of proposals."""
-    ends: dict[str, list[dict[str, Any]]] = {}
-    for row in made.rows(
-        "SELECT * FROM episodes WHERE role != 'eval' AND outcome != 'void' AND id NOT LIKE '%greedy%'"
-    ):
-        if row["cause"] != "rolled_back":
-            ends.setdefault(row["game_id"], []).append(row)
-    graders: dict[tuple[Any, ...], set[int]] = {}
-    for id, rows in ends.items():
-        for role, other in ((PROPOSER, SOLVER), (SOLVER, PROPOSER)):
-            mine = [row for row in rows if row["role"] == role]
-            assert len({row["policy_version_min"] for row in mine if row["policy_version_min"] > 0}) <= 1, id
-            assert len({row["opponent_version_min"] for row in mine}) <= 1, id
-            kept = {row["state"] == "kept" for row in mine}
-            assert len(kept) <= 1, id
-            if kept == {True}:
-                assert all(row["state"] != "kept" for row in rows if row["role"] == other), id
-        for row in rows:
-            if row["role"] == PROPOSER and row["state"] == "trained" and row["opponent_version_min"]:
-                grouped = made.cfg.proposer.algorithm in ("grpo", "rloo")
-                key = (row["commit_step"], int(id[1:8]) // made.cfg.game.proposals if grouped else None)
-                graders.setdefault(key, set()).add(row["opponent_version_min"])
-    assert all(len(found) == 1 for found in graders.values())
-
-
-def test_a_past_proposal_is_no_company_in_a_group() -> None:
-    """Of a group of two, one asked by a past version, nothing can be compared."""
-    cfg = config(proposer__algorithm="grpo", game__proposals=2)
-    for frozen, state in (("", "queued"), (ASKS, "dropped")):
-        games = [game("g2", [True] * 4), game("g3", [False] * 4, frozen=frozen)]
-        rows = {row["id"]: row["state"] for row in settle(cfg, games, 7, 1).rows}
-        assert rows["pg2"] == state and rows["pg3"] == ("kept" if frozen else "queued")
-
-
-def test_what_a_past_proposer_wrote_is_void_when_too_few_attempts_were_scored() -> None:
-    """Else it is kept, whatever came of it."""
-    asked = [
-        game("g1", [None] * 4, frozen=ASKS),
-        game("g2", [True] * 4, frozen=ASKS),
-        game("g3", frozen=ASKS),
-        game("g4", frozen=ASKS, valid=False, rule="leakage"),
-        game("g5", frozen=ASKS, valid=False, void_cause="engine_died"),
-    ]
-    rows = {row["id"]: row for row in settle(config(), asked, 7, 1).rows if row["id"].startswith("p")}
-    assert [rows[f"pg{i}"]["state"] for i in range(1, 6)] == ["voided", "kept", "kept", "kept", "voided"]
-    assert [rows[f"pg{i}"]["reward"] for i in (1, 3, 5)] == [None] * 3 and rows["pg2"]["reward"] == 0.0
-    assert rows["pg1"]["cause"] == TOO_FEW and rows["pg4"]["cause"] == "leakage"
+@pytest.mark.parametrize("seed", range(6))
+def test_with_a_league_too_anything_may_fail_at_any_time(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_pair_a_game(anyfaults.played(tmp_path / "run", seed, monkeypatch, league=True))

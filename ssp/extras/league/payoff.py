@@ -1,5 +1,5 @@
-"""The payoff table: how often each solver version was right on the questions of each proposer
-version.
+"""The payoff table: how often each version that answers was right on the questions of each version
+that asks.
 
 Attempts at one question resemble each other, so `n` of them tell less than `n` independent ones
 (`design_effect`). A game without a valid question, whose weights changed, or without a graded
@@ -16,7 +16,7 @@ FIELDS = 6
 """A cell: questions, attempts n, right k, and over questions the sums of n², nk and k²."""
 
 Pair = tuple[int, int]
-"""(solver version, proposer version)."""
+"""(answering version, asking version)."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MatchResult:
 
 
 class PayoffTable:
-    """Counts of every pair of versions that met. The solver is paid k/n of a game, the proposer 1 -
+    """Counts of every pair of versions that met. Who answers is paid k/n of a game, who asks 1 -
     k/n."""
 
     def __init__(self) -> None:
@@ -47,7 +47,8 @@ class PayoffTable:
 
     def versions(self, side: str) -> list[int]:
         """Versions of who asks or answers that met anybody, ascending."""
-        return sorted({pair[(ANSWERS, ASKS).index(side)] for pair in self._cells})
+        at = (ANSWERS, ASKS).index(side)
+        return sorted({pair[at] for pair in self._cells})
 
     def pairs(self) -> list[Pair]:
         """The pairs that met, ascending."""
@@ -64,9 +65,11 @@ class PayoffTable:
         binomial one. Where no pair has shown both right and wrong answers over two questions, the
         worst, which it never passes: all attempts at a question as one."""
         between = binomial = attempts = squares = 0.0
-        # the same sum after a restore
-        for games, n, k, nn, nk, kk in (self._cells[pair] for pair in self.pairs()):
-            attempts, squares = attempts + n, squares + nn
+        # in order: the same sum after a restore
+        for pair in self.pairs():
+            games, n, k, nn, nk, kk = self._cells[pair]
+            attempts += n
+            squares += nn
             if games > 1:
                 p = k / n
                 spread = games / (games - 1) * (kk - 2 * p * nk + p * p * nn)
@@ -74,14 +77,15 @@ class PayoffTable:
                 # E[p (1 - p)] of what was seen is too low by the variance of p, spread / n²: much
                 # where questions are few.
                 binomial += n * p * (1 - p) + spread / n
+
         worst = squares / attempts if attempts else 1.0
         return min(max(1.0, between / binomial), worst) if binomial else worst
 
     def keep(self, answering: Collection[int], asking: Collection[int]) -> None:
         """Forget every pair of which a version is not named."""
-        self._cells = {
-            pair: c for pair, c in self._cells.items() if pair[0] in answering and pair[1] in asking
-        }
+        for pair in self.pairs():
+            if pair[0] not in answering or pair[1] not in asking:
+                del self._cells[pair]
 
     def state(self) -> list[list[int]]:
         """The table as plain data, a row a pair: both versions, then its cell."""
@@ -90,6 +94,9 @@ class PayoffTable:
     def restore(self, state: Iterable[list[int]]) -> None:
         """The inverse of `state`."""
         self._cells = {(answering, asking): list(cell) for answering, asking, *cell in state}
+
+
+GRADED = (Outcome.SCORED.value, Outcome.REJECTED.value)
 
 
 def count(
@@ -102,30 +109,30 @@ def count(
     of them and of all their episodes (`Ledger.settled`); returns how many it leaves out, because
     weights changed within them. Games rolled back later count: their versions played as they
     were."""
-    rates = {game["id"]: game["win_rate"] for game in games if game["win_rate"] is not None}
-    played: dict[str, list[Mapping[str, Any]]] = {}
+    rates = {game["id"]: game["win_rate"] for game in games}
+    attempts: dict[str, list[Mapping[str, Any]]] = {}
     for row in episodes:
-        # ReMax's greedy answer is no attempt, and questions of a data set have no proposer: neither
-        # names an opponent.
+        # ReMax's greedy answer is no attempt, and questions of a data set have no asking version:
+        # neither names an opponent.
         known = row["role"] == answerer and row["opponent_version_min"] is not None
-        if (
-            known
-            and row["game_id"] in rates
-            and row["outcome"] in (Outcome.SCORED.value, Outcome.REJECTED.value)
-        ):
-            played.setdefault(row["game_id"], []).append(row)
+        if known and row["outcome"] in GRADED and rates.get(row["game_id"]) is not None:
+            attempts.setdefault(row["game_id"], []).append(row)
+
     mixed = 0
-    for game, rows in played.items():
-        answering = {row[f"policy_version_{end}"] for row in rows for end in ("min", "max")} - {-1}
-        asking = {row[f"opponent_version_{end}"] for row in rows for end in ("min", "max")}
+    for game, rows in attempts.items():
+        # -1: nobody wrote a token, since the question leaves no room for an attempt
+        answering = _versions(rows, "policy") - {-1}
+        asking = _versions(rows, "opponent")
         if len(answering) > 1 or len(asking) > 1:
             mixed += 1
-        elif answering:  # else nobody wrote a token: the question leaves no room for an attempt
-            table.add(
-                [
-                    MatchResult(
-                        answering.pop(), asking.pop(), round(rates[game] * len(rows)), len(rows)
-                    )
-                ]
-            )
+        elif answering:
+            right = round(rates[game] * len(rows))
+            table.add([MatchResult(answering.pop(), asking.pop(), right, len(rows))])
     return mixed
+
+
+def _versions(rows: Iterable[Mapping[str, Any]], whose: str) -> set[int]:
+    versions = set()
+    for row in rows:
+        versions |= {row[f"{whose}_version_min"], row[f"{whose}_version_max"]}
+    return versions

@@ -11,8 +11,8 @@ import pytest
 from ssp.base.episode import SOLVER, Outcome, State
 from ssp.base.intervals import wilson
 from ssp.base.played import ANSWERS, ASKS
+from ssp.extras.league.payoff import MatchResult, PayoffTable, count
 from ssp.record.ledger import Ledger
-from ssp.selfplay.league.payoff import MatchResult, PayoffTable, count
 
 
 def test_counts_add_up_and_a_stranger_has_none() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ssp.base.played import ANSWERS, ASKS
-from ssp.selfplay.league.payoff import MatchResult, PayoffTable
-from ssp.selfplay.league.ratings import ELO, PRIOR, fit
+from ssp.extras.league.payoff import MatchResult, PayoffTable
+from ssp.extras.league.ratings import ELO, PRIOR, fit
 
 
 def planted(

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
 from ssp.base.played import ANSWERS, ASKS
 from ssp.config.schema import LeagueConfig
-from ssp.selfplay.league import league as rules
-from ssp.selfplay.league.league import DOUBT, League, Pool, pfsp
-from ssp.selfplay.league.payoff import MatchResult
+from ssp.extras.league import league as rules
+from ssp.extras.league.league import DOUBT, League, Pool, pfsp
+from ssp.extras.league.payoff import MatchResult
 from tests.blocks import made
 
 

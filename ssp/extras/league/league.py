@@ -12,8 +12,8 @@ import numpy as np
 from ssp.base.played import ANSWERS, ASKS
 from ssp.base.seeds import generator
 from ssp.config.schema import LeagueConfig
-from ssp.selfplay.league.payoff import MatchResult, PayoffTable
-from ssp.selfplay.league.ratings import WALK, Ratings, fit
+from ssp.extras.league.payoff import MatchResult, PayoffTable
+from ssp.extras.league.ratings import WALK, Ratings, fit
 
 
 class Pool:
@@ -42,8 +42,9 @@ class Pool:
             gaps = {member: after - before for before, member, after in inner if member not in stay}
             if not gaps:
                 break
-            left.append(min(gaps, key=lambda member: gaps[member]))
-            self.members.remove(left[-1])
+            nearest = min(gaps, key=lambda member: gaps[member])
+            self.members.remove(nearest)
+            left.append(nearest)
         return left
 
 
@@ -52,9 +53,12 @@ def pfsp(chances: Sequence[float], power: float = 2.0) -> np.ndarray:
     2019): proportional to (1 - x) ** power, so those one loses to; even where one beats all for
     certain."""
     lost = 1 - np.asarray(chances, dtype=float)
-    # of the most: a high power must not end at 0 / 0
-    found = (lost / lost.max()) ** power if lost.max() > 0 else np.ones(len(lost))
-    return found / found.sum()
+    if lost.max() > 0:
+        # of the most: a high power must not end at 0 / 0
+        weights = (lost / lost.max()) ** power
+    else:
+        weights = np.ones(len(lost))
+    return weights / weights.sum()
 
 
 DECAY = 0.95
@@ -71,7 +75,7 @@ class League:
 
     def __init__(self, cfg: LeagueConfig, seed: int, asker: str, answerer: str) -> None:
         self._past, self._power, self._seed = cfg.past, cfg.power, seed
-        self._asker, self._answerer = asker, answerer
+        self._answerer = answerer
         self.other = {asker: answerer, answerer: asker}
         self._side = {asker: ASKS, answerer: ANSWERS}
         self._pools = {role: Pool(cfg.every, cfg.size) for role in self.other}
@@ -116,39 +120,43 @@ class League:
         role."""
         if not self.members(self.other[role]):
             return np.ones(1)
-        return np.array([1 - self._past, *self._past * pfsp(self.chances(role), self._power)])
+        members = self._past * pfsp(self.chances(role), self._power)
+        return np.array([1 - self._past, *members])
 
     def chances(self, role: str) -> list[float]:
         """How likely the newest version of `role` beats each member of the other role: its own and
         its predecessors' games against that member, the older the less, and `DOUBT` attempts of
         what the ratings expect."""
-        newest, other = self._newest[role], self.other[role]
-        found = {member: [0.0, 0.0] for member in self.members(other)}
-        for pair in self.table.pairs():
-            mine, theirs = pair if role == self._answerer else pair[::-1]
-            if theirs in found and mine <= newest:
-                _, graded, right = self.table.count(*pair)
-                weight = DECAY ** (newest - mine)
-                found[theirs][0] += weight * (right if role == self._answerer else graded - right)
-                found[theirs][1] += weight * graded
-        effect, ratings, chances = self.table.design_effect(), self.ratings(), []
-        for member, (won, n) in found.items():
-            expected = (
-                ratings.chance(newest, member)
-                if role == self._answerer
-                else 1 - ratings.chance(member, newest)
-            )
-            chances.append((won / effect + DOUBT * expected) / (n / effect + DOUBT))
+        newest, answers = self._newest[role], role == self._answerer
+        won = dict.fromkeys(self.members(self.other[role]), 0.0)
+        played = dict.fromkeys(won, 0.0)
+        for answering, asking in self.table.pairs():
+            mine, theirs = (answering, asking) if answers else (asking, answering)
+            if theirs not in won or mine > newest:
+                continue
+            _, graded, right = self.table.count(answering, asking)
+            weight = DECAY ** (newest - mine)
+            won[theirs] += weight * (right if answers else graded - right)
+            played[theirs] += weight * graded
+
+        effect, ratings = self.table.design_effect(), self.ratings()
+        chances = []
+        for member in won:
+            if answers:
+                expected = ratings.chance(newest, member)
+            else:
+                expected = 1 - ratings.chance(member, newest)
+            known = won[member] / effect + DOUBT * expected
+            chances.append(known / (played[member] / effect + DOUBT))
         return chances
 
     def saw(self, results: Iterable[MatchResult]) -> None:
         """Count the games of a settled round."""
         self.table.add(results)
-        keep = {
-            role: {*self._pools[role].members, *self.table.versions(self._side[role])[-RECENT:]}
-            for role in self.other
-        }
-        self.table.keep(keep[self._answerer], keep[self._asker])
+        keep = {}
+        for role, side in self._side.items():
+            keep[side] = {*self._pools[role].members, *self.table.versions(side)[-RECENT:]}
+        self.table.keep(keep[ANSWERS], keep[ASKS])
         self._fit = None
 
     def done(self, round_: int) -> dict[str, list[int]]:
@@ -165,10 +173,9 @@ class League:
     def ratings(self) -> Ratings:
         """Of every version that is known here."""
         if self._fit is None:
-            also = {}
-            for role, pool in self._pools.items():
-                newest = [self._newest[role]] if role in self._newest else []
-                also[self._side[role]] = [*pool.members, *newest]
+            also = {self._side[role]: self.members(role) for role in self._pools}
+            for role, version in self._newest.items():
+                also[self._side[role]].append(version)
             self._fit = fit(self.table, walk=WALK, also=also)
         return self._fit
 
@@ -188,8 +195,8 @@ class League:
 
     def _held(self, role: str) -> set[int]:
         """Members of `role` that somebody is playing against."""
-        return {
-            v
-            for (mine, _, _), v in self._playing.items()
-            if v is not None and self.other[mine] == role
-        }
+        held = set()
+        for (player, _, _), version in self._playing.items():
+            if version is not None and self.other[player] == role:
+                held.add(version)
+        return held
