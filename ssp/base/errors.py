@@ -93,6 +93,11 @@ class VoidLimit(SspError):
     exit code 1."""
 
 
+class TooFewGroups(SspError):
+    """A round found too few groups of episodes that teach something: the run saves, says so and
+    ends with exit code 1."""
+
+
 class OutOfMemory(SspError):
     """A micro-batch of an update does not fit into memory."""
 

@@ -96,6 +96,8 @@ def judge_gpus(cfg: Config) -> float:
     return {"vllm": float(share > 0), "torch": share}.get(cfg.block(answerer).engine.kind, 0.0)
 
 
+MOST_BATCHES = 20
+"""Batches that a round plays at most until its roles have their `min_groups`."""
 QUEUE_ITEMS = 65_536
 """Episodes that a queue has room for."""
 
@@ -125,7 +127,9 @@ def batch(cfg: Config, role: str) -> int:
     further = 0
     if role == cfg.spec.asker and cfg.game.batch.startswith("resample"):
         further = cfg.game.resample_attempts
-    return played(cfg, role) * cfg.game.refill * (1 + further)
+    waits = any(cfg.block(one).min_groups for one in cfg.roles)
+    batches = MOST_BATCHES if waits else cfg.game.refill
+    return played(cfg, role) * batches * (1 + further)
 
 
 @dataclass(frozen=True)

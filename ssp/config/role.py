@@ -246,7 +246,9 @@ class RoleConfig:
     `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded
     model. `policy`: own, shared (both roles play and train one set of weights), or frozen.
     `template`: how prompts are laid out: plain, chatml, llama3, tokenizer (the model's own chat
-    template), or "" (the protocol's own way). `batch`: questions a round. `reward`: for the
+    template), or "" (the protocol's own way). `batch`: questions a round. `min_groups`: groups
+    whose rewards differ that an update has at least; for them a round plays up to 20 batches, and
+    the run ends where that is not enough. `reward`: for the
     proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
     gets `reward_options`. Of a proposer one may be `guide`: who scores a valid question from 0 to
     1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure it
@@ -290,6 +292,7 @@ class RoleConfig:
     reward_options: dict[str, Any] = field(default_factory=dict)
     invalid_reward: Annotated[float, Within(-INF)] = 0.0
     batch: Positive = 48
+    min_groups: Count = 0
     warmup_steps: Count = 0
     freeze_after: Count = 0
     clip_low: Share = 0.2

@@ -97,9 +97,13 @@ def worlds_are_here(cfg: Config) -> None:
 
 def refill_fills_groups(cfg: Config) -> None:
     """Refill counts groups that teach something, and nothing else fills the same slots."""
-    if cfg.game.refill == 1:
+    needy = [role for role in cfg.roles if cfg.block(role).min_groups]
+    if cfg.game.refill == 1 and not needy:
         return
     role, refill, batch = cfg.spec.answerer, f"game.refill={cfg.game.refill}", cfg.game.batch
+    if cfg.game.refill == 1:
+        role = needy[0]
+        refill = f"{role}.min_groups={cfg.block(role).min_groups}"
     rule, found = f"{refill} fills a batch that the {role} learns from", f"{role}.policy=frozen"
     hold(cfg.block(role).policy != "frozen", rule, found, "leave game.refill out")
     rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"

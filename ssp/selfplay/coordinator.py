@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 
 from ssp.base.episode import REPLAYED, TRIED
-from ssp.base.errors import SspError, VoidLimit
+from ssp.base.errors import SspError, TooFewGroups, VoidLimit
 from ssp.base.gamespec import Check, Grading, Keep, Play, Rate, Stage
 from ssp.base.played import Game
-from ssp.config.crews import bound, learners, learns, queue_budget
+from ssp.config.crews import bound, learners, queue_budget
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.admission import Pace, VoidGate
@@ -27,9 +27,9 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.lineup import lineup
-from ssp.selfplay.paying import spread
 from ssp.selfplay.records import Match, Published, TrainBatch
 from ssp.selfplay.recovery import Recovery
+from ssp.selfplay.refill import Refill
 from ssp.selfplay.report import Report
 from ssp.selfplay.rollout_queue import RolloutQueue
 from ssp.selfplay.settle import TOO_FEW, settle
@@ -69,6 +69,7 @@ class SelfPlay:
         self._lineup = lineup(cfg, cast, folder, self._store)
         self._trainer = Trainer(cfg, cast, self._store)
         self._credits = Credits(cfg)
+        self._refill = Refill(cfg, self._credits)
         parts = (self._batches, targets, self._lineup, self._credits)
         self._recovery = Recovery(cfg, cast, folder, parts, report)
         self._curriculum, self._junk = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
@@ -88,7 +89,7 @@ class SelfPlay:
         self._stopping = self._gate.stopping = True
 
     async def run(self) -> None:
-        """Play to the end. Raises VoidLimit or JunkAlarm after saving, Collapse after going back to
+        """Play to the end. Raises VoidLimit, TooFewGroups or JunkAlarm after saving, Collapse after going back to
         the last good checkpoint; any other error propagates as it was raised."""
         while True:
             try:
@@ -170,12 +171,12 @@ class SelfPlay:
             await queue.close(min(end, self._cut))
 
     async def _guarded(self, number: int) -> None:
-        """A round that the void limit stops is given up with all later ones; earlier ones are
-        trained and saved."""
+        """A round that the void limit, or too few groups, stop is given up with all later ones;
+        earlier ones are trained and saved."""
         done = False
         try:
             done = await self._round(number)
-        except VoidLimit as limit:
+        except (VoidLimit, TooFewGroups) as limit:
             await self._give_up(limit)
         if not done:
             self._cut = min(self._cut, number)
@@ -192,7 +193,7 @@ class SelfPlay:
         if self._pace.over:
             return False
         await self._try(this)
-        await self._refill(this)
+        await self._play_further(this)
         # Rounds are handed over in order: a later one must not fill a queue whose taker waits for
         # this one.
         with self._report.waiting(this.clock.track, "round before"):
@@ -298,19 +299,15 @@ class SelfPlay:
             for role in stage.roles
         ]
 
-    async def _refill(self, this: Round) -> None:
-        """Play further batches by the same weights until the answering role, where it learns, has
-        its groups with spread. What is valid and was not tried is tried first (DAPO's dynamic
-        sampling, arXiv 2503.14476, section 3.2)."""
-        answerer = self._spec.answerer
-        batch, most = self._cfg.block(answerer).batch, self._cfg.game.refill
-        for again in range(1, most if learns(self._cfg, answerer, this.step) else 1):
-            if sum(spread(self._cfg, game, self._credits) for game in this.played) >= batch:
-                break
+    async def _play_further(self, this: Round) -> None:
+        """Play further batches by the same weights while they are wanted. What is valid and was not
+        tried is tried first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
+        batch = self._cfg.block(self._spec.answerer).batch
+        while self._refill.wanted(this, this.further + 1):
             await self._gate.admit()
-            this.further = again
+            this.further += 1
             if sum(game.valid and not game.chosen for game in this.games) < batch:
-                await self._ask(this, again)
+                await self._ask(this, this.further)
                 await self._resample(this)
             await self._try(this)
 
@@ -368,7 +365,7 @@ class SelfPlay:
         except VoidLimit as limit:
             await self._give_up(limit)
 
-    async def _give_up(self, limit: VoidLimit) -> None:
+    async def _give_up(self, limit: SspError) -> None:
         """Stop, and let no round wait for one that will not come."""
         self.stop(limit)
         await self._pace.release()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import BATCH, ROW, SLOT, GameSpec, Payer, Payment, Play
-from ssp.base.played import ANSWERS, ASKS, Brief, Game
+from ssp.base.played import ASKS, Brief, Game
 from ssp.config.schema import Config
 from ssp.game.games.pay import TOO_FEW as TOO_FEW
 from ssp.learning.scored import Scored
@@ -15,14 +15,11 @@ from ssp.selfplay.credit import Credits
 from ssp.selfplay.settled import Settled
 
 
-def spread(cfg: Config, game: Game, credits: Credits) -> bool:
-    """Whether two of the newest policy's attempts at a question, graded, earned differently."""
-    answering = cfg.spec.answering
-    if game.frozen == ANSWERS:
-        return False
-    paying = Paying(cfg, answering, credits, Settled())
-    scored = [one.scored for one in paying.priced([game]) if one.scored is not None]
-    return credits.differ(answering.role_of(game), scored)
+def spread(cfg: Config, role: str, games: Sequence[Game], credits: Credits) -> int:
+    """How many groups of a role have two episodes that earned differently."""
+    plays = [play for play in cfg.spec.plays.values() if role in play.roles]
+    paid = [Paying(cfg, play, credits, Settled()) for play in plays if cfg.spec.payment(play.name)]
+    return sum(paying.spread(role, games) for paying in paid)
 
 
 @dataclass
@@ -73,6 +70,14 @@ class Paying:
                 episodes.append(Priced(game, brief, self._pays(self._cfg, game, brief), frozen))
         self._score([one for one in episodes if not one.frozen])
         return episodes
+
+    def spread(self, role: str, games: Sequence[Game]) -> int:
+        """How many groups of a role have two episodes that earned differently."""
+        groups: dict[int, list[Scored]] = {}
+        for one in self.priced(games):
+            if one.scored is not None and not one.paid.spare and one.brief.role == role:
+                groups.setdefault(one.group, []).append(one.scored)
+        return sum(self._credits.differ(role, known) for known in groups.values())
 
     def _score(self, episodes: Sequence[Priced]) -> None:
         """Put episodes into groups, and tell what an estimator may compare them by. What is not

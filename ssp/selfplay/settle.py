@@ -28,10 +28,8 @@ def settle(
     spec = cfg.spec
     credits = credits or Credits(cfg)
     settled = Settled(step=step)
+    rate(cfg, games)
     for game in games:
-        if game.chosen:
-            outcomes = [game.right(attempt) for attempt in game.attempts]
-            game.win_rate = win_rate(outcomes, spec.answering.episodes(cfg))
         settled.games.append(_game_row(game, author(spec, game, asked_by)))
     for play in spec.plays.values():
         Paying(cfg, play, credits, settled).settle(games, asked_by)
@@ -41,6 +39,15 @@ def settle(
         given = credits.settle(role, scored) if learns(cfg, role, step) else [()] * len(scored)
         settled.give_credit(role, given)
     return settled
+
+
+def rate(cfg: Config, games: Sequence[Game]) -> None:
+    """Set the win rate of each game that was tried and graded."""
+    times = cfg.spec.answering.episodes(cfg)
+    for game in games:
+        if game.chosen:
+            outcomes = [game.right(attempt) for attempt in game.attempts]
+            game.win_rate = win_rate(outcomes, times)
 
 
 def _game_row(game: Game, author: int | None) -> dict[str, Any]:

@@ -449,7 +449,7 @@ def test_a_group_that_earned_the_same_by_other_turns_teaches_who_tells_turns_apa
     cfg = config(solver__algorithm=algorithm)
     settled = settle(cfg, [made], 7)
     assert (
-        spread(cfg, made, Credits(cfg)) is kept
+        spread(cfg, SOLVER, [made], Credits(cfg)) == kept
         and len(settled.samples[SOLVER]) == 2 * kept
         and settled.counts["groups"] == kept
     )
