@@ -170,7 +170,8 @@ class Paying:
         if not self._answers:
             return why
         counts = self._settled.counts
-        full = counts["groups"] >= self._cfg.block(role).batch
+        block = self._cfg.block(role)
+        full = counts["groups"] >= max(block.batch, block.min_groups)
         if self._cfg.game.refill > 1 and taught and full:
             why = "surplus"
         counts["groups"] += self._credits.differ(role, known)

@@ -29,6 +29,9 @@ from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
 
+VERDICT, GRADE = DUEL.stages[1], DUEL.stages[4]
+
+
 class FakePlayer:
     def play(self, tasks: Sequence[Task], order: Any, version: int, weights: Any) -> tuple[Any, PlayReport]:
         briefs = [
@@ -172,10 +175,10 @@ def test_a_judge_that_fails_once_is_asked_again_elsewhere(tmp_path: Path, method
     table.judges.fails = on_calls(method, 1, cause="judge_died")
     games = table.games()
     table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(games, None, Clock()))
+    table.run(table.stages.check(VERDICT, games, None, Clock()))
     assert all(game.valid and game.question.endswith("?") for game in games)
     table.run(table.stages.play(ATTEMPT, 1, games, WEIGHTS, Clock()))
-    table.run(table.stages.grade("attempt", games, Clock()))
+    table.run(table.stages.grade(GRADE, games, Clock()))
     assert all(set(game.grades) == {p.id for p in game.attempts} for game in games)
     asked = [worker for worker, name, _ in table.judges.calls if name == method]
     # One call a block, spread over the judges: two blocks of proposals, three of attempts; the first one twice.
@@ -188,7 +191,7 @@ def test_judges_that_always_fail_end_the_run(tmp_path: Path) -> None:
     table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
     table.judges.fails = lambda *args: "judge_died"
     with pytest.raises(SspError, match="the judges failed 6 times"):
-        table.run(table.stages.verify(games, None, Clock()))
+        table.run(table.stages.check(VERDICT, games, None, Clock()))
 
 
 def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_twice(tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_voids_of_the_referee_reach_the_gate_and_those_of_play_are_not_counted_t
     assert games[0].proposal is not None
     object.__setattr__(games[0].proposal, "outcome", Outcome.VOID)
     table.judge.cause = "engine_died"
-    table.run(table.stages.verify(games, None, Clock()))
+    table.run(table.stages.check(VERDICT, games, None, Clock()))
     assert [game.void_cause for game in games] == ["engine_died"] * 5
     assert table.gate.causes == {"engine_died": 4}
 
@@ -209,7 +212,7 @@ def test_voids_are_not_graded(tmp_path: Path) -> None:
     table.run(table.stages.play(ATTEMPT, 1, games, WEIGHTS, Clock()))
     gone = games[0].attempts[1]
     object.__setattr__(gone, "outcome", Outcome.VOID)
-    table.run(table.stages.grade("attempt", games, Clock()))
+    table.run(table.stages.grade(GRADE, games, Clock()))
     assert gone.id not in games[0].grades and len(games[0].grades) == 3 and len(games[1].grades) == 4
 
 
@@ -218,7 +221,7 @@ def test_only_a_live_verifier_gets_weights(tmp_path: Path, live_weights: Publish
     table = Table(tmp_path)
     games = table.games()
     table.run(table.stages.play(PROPOSAL, 1, games, WEIGHTS, Clock()))
-    table.run(table.stages.verify(games, live_weights, Clock()))
+    table.run(table.stages.check(VERDICT, games, live_weights, Clock()))
     live = [args[2:] for _, method, args in table.judges.calls if method == "verify"]
     assert live == [(3, "weights") if live_weights else ()] * 2
 
