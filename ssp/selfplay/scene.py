@@ -24,7 +24,7 @@ from ssp.selfplay import documents
 from ssp.selfplay.evaluator import QuestionSet
 from ssp.selfplay.questions.files import given
 from ssp.selfplay.targets import TargetRow, Targets
-from ssp.selfplay.workers import build
+from ssp.selfplay.workers import build, verifier
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_scene(cfg: Config) -> Scene:
     sets = [
         QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval
     ]
-    build.check_verifier(cfg)
+    verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
@@ -118,10 +118,8 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
     if cfg.judge.scores and cfg.judge.format != "score":
         digests["judge.format"] = digest(Path(cfg.judge.format))
     if cfg.referee.model:
-        verifier = build.verifier_dir(cfg, Path())
-        digests["referee.model"] = hashlib.sha256(
-            repr(models.digests(verifier)).encode()
-        ).hexdigest()
+        of_verifier = repr(models.digests(verifier.folder(cfg, Path())))
+        digests["referee.model"] = hashlib.sha256(of_verifier.encode()).hexdigest()
     of_model = {folder: repr(models.digests(folder)) for folder in set(folders.values())}
     for role, folder in folders.items():
         digests[f"{role}.model"] = hashlib.sha256(of_model[folder].encode()).hexdigest()

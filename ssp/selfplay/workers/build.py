@@ -151,31 +151,6 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
     return folder
 
 
-def verifier_dir(cfg: Config, start: Path) -> Path:
-    """The model of who verifies questions: `referee.model`, or the `start` of who answers.
-    InputError for a folder that is not here, or is of another protocol."""
-    if not cfg.referee.model:
-        return start
-    folder = models.folder(cfg.referee.model, "referee.model")
-    check_protocol(folder, cfg.protocol)
-    return folder
-
-
-def check_verifier(cfg: Config) -> None:
-    """InputError when `referee.model` cannot be loaded, or a verifier's prompt is longer than its
-    context."""
-    if not cfg.referee.model:
-        return
-    folder = verifier_dir(cfg, Path())
-    model = ModelFolder(folder)
-    proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
-    rule = "a verifier's prompt and answer are at most the context of referee.model"
-    step = "lower referee.prompt_tokens, or take a model with a longer context"
-    fits = not model.context or proof <= model.context
-    hold(fits, rule, f"{proof} tokens against {model.context} in {folder}", step)
-    tokenizer(folder)
-
-
 def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> None:
     """InputError when the model in `folder` cannot be read as one model, when what `role` plays is
     longer than its context, or when its tokenizer has ids without an embedding.

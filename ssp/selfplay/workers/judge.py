@@ -18,7 +18,7 @@ from ssp.game.referee.referee import Asked, Verifier
 from ssp.game.rewards.score import graded
 from ssp.selfplay.transfer.loader import Loader
 from ssp.selfplay.transfer.parcel import Parcel
-from ssp.selfplay.workers import build
+from ssp.selfplay.workers import build, verifier
 
 
 class Judge:
@@ -32,10 +32,10 @@ class Judge:
         checks = [stage for stage in cfg.spec.stages if isinstance(stage, Check)]
         self._checkers = {stage.name: stage.by for stage in checks if stage.by is not None}
         if cfg.spec.refereed:
-            verifier = self._verifier(model_dir)
+            by = self._verifier(model_dir)
             guide = build.guide(cfg, judge_seconds(cfg))
             self._referee = Referee(
-                cfg.referee, protocols.get(cfg.protocol), verifier, self._judge, cfg.seed, guide
+                cfg.referee, protocols.get(cfg.protocol), by, self._judge, cfg.seed, guide
             )
 
     def verify(
@@ -98,7 +98,7 @@ class Judge:
         if cfg.referee.verifier == "none":
             return None
         answerer = cfg.spec.answerer
-        model_dir = build.verifier_dir(cfg, model_dir)
+        model_dir = verifier.folder(cfg, model_dir)
         renderer = build.renderer(cfg, answerer, model_dir, plays=False)
         if cfg.referee.verifier == "judge":
             return EndpointVerifier(build.endpoint(cfg, judge_seconds(cfg)), renderer, cfg.referee)
