@@ -26,6 +26,7 @@ LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
 
 
 def _log_w(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """log w, clamped, with gradient."""
     return (reference.detach() - logprobs).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
 
 
@@ -112,7 +113,9 @@ def topk_reverse(
     top = policy.detach().topk(min(k, policy.shape[-1]), dim=-1).indices
     chosen = policy.gather(-1, top)
     gap = chosen - reference.detach().gather(-1, top)
-    head = (chosen.exp() * (gap if paper else gap.detach())).sum(dim=-1)
+    if not paper:
+        gap = gap.detach()
+    head = (chosen.exp() * gap).sum(dim=-1)
     tail = k4(at(policy, sampled), at(reference, sampled))
     return head + _tail_weight(policy, top, sampled, behaviour) * tail
 
@@ -134,7 +137,7 @@ def topk_forward(
     chosen = reference.gather(-1, top)
     head = (chosen.exp() * (chosen - policy.gather(-1, top))).sum(dim=-1)
     own = at(policy, sampled)
-    log_w = (at(reference, sampled) - own).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
+    log_w = _log_w(own, at(reference, sampled))
     tail = torch.exp(log_w.detach()) * log_w
     if paper:
         tail = tail + own - own.detach()
@@ -145,20 +148,22 @@ def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor
     """s where the sampled token is outside `top` [M, k], 0 where it is inside. No gradient."""
     own = at(policy, sampled).detach()
     s = torch.ones_like(own) if behaviour is None else importance(own, behaviour)
-    return torch.where((top == sampled[:, None]).any(dim=-1), 0.0, s)
+    inside = (top == sampled[:, None]).any(dim=-1)
+    return torch.where(inside, 0.0, s)
 
 
-_ESTIMATORS: dict[str, Callable[..., Tensor]] = {
-    **{
-        kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)
-    },
-    "abs": absolute,
+_WHOLE: dict[str, Callable[..., Tensor]] = {
+    "topk_reverse": topk_reverse,
+    "topk_forward": topk_forward,
     "topk_reverse_paper": partial(topk_reverse, paper=True),
     "topk_forward_paper": partial(topk_forward, paper=True),
+    "full": full,
 }
-for _name in ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full"):
+for _estimator in _WHOLE.values():
     # what they say of themselves: sampled log-probs do not suffice
-    vars(_ESTIMATORS[_name]).update(distributions=True)
+    vars(_estimator).update(distributions=True)
+_SAMPLED = {kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5)}
+_ESTIMATORS: dict[str, Callable[..., Tensor]] = {**_SAMPLED, "abs": absolute, **_WHOLE}
 
 
 def names() -> tuple[str, ...]:
@@ -169,20 +174,18 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Any:
     """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its
     attribute `distributions` is true as `full` is called. InputError for an unknown name."""
-    hold(
-        name in _ESTIMATORS,
-        "kl.kind must be a known name",
-        name,
-        f"set kl.kind to one of: {', '.join(names())}",
-    )
+    step = f"set kl.kind to one of: {', '.join(names())}"
+    hold(name in _ESTIMATORS, "kl.kind must be a known name", name, step)
     return _ESTIMATORS[name]
 
 
 def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> float:
     """The coefficient after an update on so many episodes whose mean KL a token (nats) was
-    `measured`: the same while `target` is 0, else steered to it: beta ← beta (1 + clip(KL / target
-    - 1, -0.2, 0.2) n / horizon).
+    `measured`: beta ← beta (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon). It stays while
+    `target` is 0.
 
     Source: Ziegler et al. 2019 (arXiv 1909.08593), section 2.2."""
-    error = min(max(measured / config.target - 1.0, -0.2), 0.2) if config.target else 0.0
+    if not config.target:
+        return coef
+    error = min(max(measured / config.target - 1.0, -0.2), 0.2)
     return coef * (1.0 + error * episodes / config.horizon)
