@@ -17,6 +17,7 @@ from torch import Tensor
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.learning.samples import Sample
+from ssp.learning.scored import numbered
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,7 @@ def collate(
 
     earned = torch.tensor([math.nan if reward is None else reward for reward in rewards])
     valid = torch.tensor([episode.outcome is not Outcome.VOID for episode in episodes])
-    numbers: dict[Hashable, int] = {}
-    numbered = torch.tensor([numbers.setdefault(group, len(numbers)) for group in groups])
+    group_numbers = torch.from_numpy(numbered(groups))
     source = torch.tensor([row.episode for row in rows])
     batch = Batch(
         ids=ids,
@@ -114,7 +114,7 @@ def collate(
         logprobs=torch.where(mask, logprobs, 0.0),
         rewards=earned.float()[source],
         valid=valid[source],
-        groups=numbered[source],
+        groups=group_numbers[source],
         source=source if continuations else None,
     )
     if baselines is not None:

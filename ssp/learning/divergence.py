@@ -32,7 +32,8 @@ class Average:
     float32 tensor is its own) and cast to each tensor's type."""
 
     def __init__(self, tensors: Named, tau: float, every: int) -> None:
-        self._tensors, self._tau, self._every = _floating(tensors), tau, every
+        self._tensors = _floating(tensors)
+        self._tau, self._every = tau, every
         self.master = {name: tensor.float() for name, tensor in self._tensors.items()}
 
     def follow(self, policy: Named, step: int) -> None:
@@ -46,14 +47,12 @@ class Average:
         """Become what a checkpoint holds, or in part. InvariantError, with nothing changed, when
         these are not the tensors of the average by name and shape."""
         given = _floating(tensors)
-        ours, theirs = (
-            {name: tensor.shape for name, tensor in some.items()} for some in (self.master, given)
-        )
+        ours = {(name, tensor.shape) for name, tensor in self.master.items()}
+        theirs = {(name, tensor.shape) for name, tensor in given.items()}
         if ours != theirs:
-            odd = min(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
-            raise InvariantError(
-                f"an average follows tensors of its own names and shapes, unlike {odd}"
-            )
+            odd, _ = min(ours ^ theirs)
+            rule = "an average follows tensors of its own names and shapes"
+            raise InvariantError(f"{rule}, unlike {odd}")
         for name, master in self.master.items():
             if share == 1.0:
                 master.copy_(given[name])
@@ -82,7 +81,7 @@ class Divergence:
 
     def adopt(self, reference: Any, tensors: Named = ()) -> None:
         """Hold the policy to `reference`, a model as `ssp.learning.forward.score` takes one.
-        `tensors`: what of it this rank keeps, by name, where it is to follow the policy."""
+        `tensors`: what this rank keeps of a reference that follows the policy, by name."""
         self.reference = reference
         if self._config.ema_tau < 1:
             self.moving = Average(tensors, self._config.ema_tau, self._config.ema_every)
@@ -112,8 +111,8 @@ class Divergence:
 
     def after(self, figures: dict[str, float], episodes: int, policy: Named, step: int) -> None:
         """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on
-        so many episodes is done. `figures` get the coefficient that it was made with, where it is
-        steered."""
+        so many episodes is done. Where the coefficient is steered, `figures` get the one that the
+        update was made with."""
         if self._config.target:
             figures["kl/coef"] = self.coef
         if "kl" in figures:
@@ -122,8 +121,7 @@ class Divergence:
             self.moving.follow(policy, step)
 
     def restore(self, anchor: Named | None, coef: float) -> None:
-        """Go on from a checkpoint's anchor and, where the coefficient is steered, its
-        coefficient."""
+        """Go on from a checkpoint's anchor, and from its coefficient where that is steered."""
         if self.moving is not None and anchor is not None:
             self.moving.take(anchor)
         if self._config.target:
@@ -136,5 +134,5 @@ class Divergence:
         if getattr(self._estimator, "distributions", False):
             return self._estimator(policy, reference, sampled, behaviour, self._config.topk)
         own = at(policy, sampled)
-        value = self._estimator(own, at(reference, sampled))
+        value: Tensor = self._estimator(own, at(reference, sampled))
         return value if behaviour is None else value * importance(own, behaviour)

@@ -24,13 +24,15 @@ def fake_batch(rewards, valid=None, mask=None):
         groups=torch.zeros(n, dtype=torch.long),
         valid=torch.tensor(valid or [True] * n),
         mask=torch.tensor([[False, True, False, True]] * n) if mask is None else mask,
+        values=None,
+        token_rewards=None,
+        baseline_rewards=None,
     )
 
 
 def estimate(name, batch):
     for field, value in EXTRA.get(name, {}).items():
-        if not hasattr(batch, field):
-            setattr(batch, field, value[: len(batch.rewards)])
+        setattr(batch, field, value[: len(batch.rewards)])
     return algorithms.get(name).advantages(batch)
 
 

@@ -3,8 +3,8 @@ over tokens."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +19,11 @@ from ssp.learning.scored import (
     as_credits,
     groups_of,
     later,
+    numbered,
     rewards_of,
     standardised,
+    turns_of,
+    whole_batch,
 )
 
 if TYPE_CHECKING:
@@ -49,8 +52,9 @@ class Grpo(Algorithm):
         """`earned`, a number an episode, against its group; one that was expected alone has mean 0
         and deviation 1."""
         values = standardised(earned, groups_of(episodes), self.spread)
+        deviation = 1.0 + EPSILON if self.spread else 1.0
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
-        return np.where(alone, earned / (1.0 + EPSILON if self.spread else 1.0), values)
+        return np.where(alone, earned / deviation, values)
 
 
 class DrGrpo(Grpo):
@@ -78,16 +82,15 @@ class GrpoTurns(Grpo):
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each turn against the same turn of the group's attempts."""
         rewards_of(episodes)
-        earned = [later(episode.turns or [episode.reward]) for episode in episodes]
-        counts = [len(turns) for turns in earned]
-        by_turn = []
-        for turn in range(max(counts, default=0)):
-            of_turn = [turns[min(turn, len(turns) - 1)] for turns in earned]
-            by_turn.append(self.compared(episodes, np.array(of_turn, dtype=np.float64)))
-        return [
-            tuple(float(by_turn[turn][i]) for turn in range(count))
-            for i, count in enumerate(counts)
-        ]
+        returns = [later(turns_of(episode)) for episode in episodes]
+        credits: list[list[float]] = [[] for _ in episodes]
+        for turn in range(max(map(len, returns), default=0)):
+            of_turn = [turns[min(turn, len(turns) - 1)] for turns in returns]
+            values = self.compared(episodes, np.array(of_turn, dtype=np.float64))
+            for credit, turns, value in zip(credits, returns, values.tolist(), strict=True):
+                if turn < len(turns):
+                    credit.append(value)
+        return [tuple(credit) for credit in credits]
 
 
 class Rloo(Algorithm):
@@ -102,10 +105,11 @@ class Rloo(Algorithm):
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against the others of its group."""
         groups = groups_of(episodes)
-        sizes = Counter(groups.tolist())
-        n = np.array([sizes[group] for group in groups.tolist()], dtype=np.float64)
+        _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        n = sizes[group].astype(np.float64)
         centred = standardised(rewards_of(episodes), groups, spread=False)
-        return as_credits(np.where(n > 1, centred * n / np.maximum(n - 1, 1), 0.0))
+        credits = centred * n / np.maximum(n - 1, 1)
+        return as_credits(np.where(n > 1, credits, 0.0))
 
 
 class Reinforce(Algorithm):
@@ -117,9 +121,8 @@ class Reinforce(Algorithm):
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against the batch."""
-        return as_credits(
-            standardised(rewards_of(episodes), np.zeros(len(episodes), dtype=np.int64))
-        )
+        rewards = rewards_of(episodes)
+        return as_credits(standardised(rewards, whole_batch(rewards)))
 
 
 class Hrpo(Algorithm):
@@ -135,14 +138,11 @@ class Hrpo(Algorithm):
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each episode against those that were asked for the same."""
-        numbers: dict[tuple[str, int], int] = {}
-        kinds = [(episode.asked, episode.grader) for episode in episodes]
-        groups = np.array(
-            [numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64
-        )
+        groups = numbered([(episode.asked, episode.grader) for episode in episodes])
         rewards = rewards_of(episodes)
+        compared = standardised(rewards, groups)
         alone = np.array([episode.peers == 1 for episode in episodes], dtype=bool)
-        return as_credits(np.where(alone, rewards / (1.0 + EPSILON), standardised(rewards, groups)))
+        return as_credits(np.where(alone, rewards / (1.0 + EPSILON), compared))
 
 
 class ReinforceNone(Algorithm):
@@ -192,36 +192,31 @@ class ReinforcePP(Algorithm):
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma
         1."""
-        earned = self.earned(episodes)
-        returns = [later(turns) for turns in earned]
-        tokens = [
-            _tokens(episode, len(turns)) for episode, turns in zip(episodes, earned, strict=True)
+        credits: list[Credit] = []
+        returns = [later(turns) for turns in self.earned(episodes)]
+        counts = [
+            _tokens(episode, len(turns)) for episode, turns in zip(episodes, returns, strict=True)
         ]
-        each = np.array([value for turns in returns for value in turns], dtype=np.float64)
-        counts = np.array([count for turns in tokens for count in turns], dtype=np.int64)
-        over = np.repeat(each, counts)
-        whitened = standardised(over, np.zeros(len(over), dtype=np.int64))
-        first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-        of_turn = [
-            float(whitened[at]) if count else 0.0 for at, count in zip(first, counts, strict=True)
-        ]
-        credits, begin = [], 0
-        for turns in returns:
-            credits.append(tuple(of_turn[begin : begin + len(turns)]))
-            begin += len(turns)
+        each = np.array(list(chain.from_iterable(returns)), dtype=np.float64)
+        repeats = np.array(list(chain.from_iterable(counts)), dtype=np.int64)
+        over = np.repeat(each, repeats)
+        whitened = iter(standardised(over, whole_batch(over)).tolist())
+        for tokens in counts:
+            of_turns = [list(islice(whitened, count)) for count in tokens]
+            credits.append(tuple(values[0] if values else 0.0 for values in of_turns))
         return credits
 
     def earned(self, episodes: Sequence[Scored]) -> list[list[float]]:
         """What each turn earned."""
         rewards_of(episodes)
-        return [[*episode.turns] or [episode.reward] for episode in episodes]
+        return [list(turns_of(episode)) for episode in episodes]
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return, over the batch."""
         from ssp.learning.algorithms import tokens
 
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return tokens.whiten(tokens.returns(self.token_earned(batch), batch.mask, self.gamma), on)
+        returns = tokens.returns(self.token_earned(batch), batch.mask, self.gamma)
+        return tokens.whiten(returns, tokens.trained(batch))
 
     def token_earned(self, batch: Batch) -> Tensor:
         """What each token earned, float64 [N, T]."""
@@ -248,10 +243,10 @@ class ReinforcePPBaseline(ReinforcePP):
         centred = standardised(rewards, groups_of(episodes), spread=False)
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
         means = np.where(alone, 0.0, rewards - centred).tolist()
-        turns = super().earned(episodes)
-        return [
-            [*earned[:-1], earned[-1] - mean] for earned, mean in zip(turns, means, strict=True)
-        ]
+        earned = super().earned(episodes)
+        for turns, mean in zip(earned, means, strict=True):
+            turns[-1] -= mean
+        return earned
 
     def token_earned(self, batch: Batch) -> Tensor:
         """With the group's mean taken off the last token."""
@@ -259,9 +254,9 @@ class ReinforcePPBaseline(ReinforcePP):
 
         from ssp.learning.algorithms import tokens
 
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
         means = batch.rewards.double() - tokens.centred_in_groups(batch)
-        return tokens.token_rewards(batch) - torch.where(tokens.ends(on), means[:, None], 0.0)
+        last = tokens.ends(tokens.trained(batch))
+        return tokens.token_rewards(batch) - torch.where(last, means[:, None], 0.0)
 
 
 class Remax(Algorithm):
@@ -281,16 +276,16 @@ class Remax(Algorithm):
 
     def teaches(self, group: Sequence[Scored], penalised: bool = False) -> bool:
         """Whether the greedy answer is there, and any turn differs from it."""
-        compared = [self._against_greedy(episode) for episode in group]
+        credits = [self._against_greedy(episode) for episode in group]
         is_void = group[0].baseline is not None and np.isnan(group[0].baseline)
-        return not is_void and (penalised or any(any(credit) for credit in compared))
+        return not is_void and (penalised or any(map(any, credits)))
 
     def _against_greedy(self, episode: Scored) -> Credit:
         if episode.baseline is None:
             raise InvariantError(f"{self.name} needs a batch with baseline_rewards")
         if np.isnan(episode.baseline):
             return (0.0,)
-        return tuple(value - episode.baseline for value in later(episode.turns or [episode.reward]))
+        return tuple(value - episode.baseline for value in later(turns_of(episode)))
 
     def advantages(self, batch: Batch) -> Tensor:
         """Of each token's return against the greedy answer; 0 where that is void."""
@@ -299,7 +294,7 @@ class Remax(Algorithm):
         from ssp.learning.algorithms import tokens
 
         baseline = tokens.required(batch, "baseline_rewards", self.name).double()
-        on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
+        on = tokens.trained(batch) & ~torch.isnan(baseline)[:, None]
         earned = tokens.returns(tokens.token_rewards(batch), batch.mask, self.gamma)
         return torch.where(on, earned - baseline[:, None], 0.0).float()
 
@@ -346,16 +341,12 @@ class Gae(Algorithm):
 
         values = tokens.required(batch, "values", self.name).double()
         rewards = tokens.token_rewards(batch)
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        on = tokens.trained(batch)
         out = torch.zeros_like(rewards)
         ahead = next_value = rewards.new_zeros(len(rewards))
         for t in reversed(range(rewards.shape[1])):
-            here = (
-                rewards[:, t]
-                + self.gamma * next_value
-                - values[:, t]
-                + self.gamma * self.lam * ahead
-            )
+            delta = rewards[:, t] + self.gamma * next_value - values[:, t]
+            here = delta + self.gamma * self.lam * ahead
             out[:, t] = torch.where(on[:, t], here, 0.0)
             ahead = torch.where(on[:, t], here, ahead)
             next_value = torch.where(on[:, t], values[:, t], next_value)
