@@ -60,7 +60,8 @@ class Console:
     def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
         """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives
         the work under way."""
-        self._total, self._step, self._first, self._began = total, done, done, time.monotonic()
+        self._total, self._step, self._first = total, done, done
+        self._began = time.monotonic()
         self._now = now
         if self._rich.is_terminal and self._live is None:
             self._live = Live(
@@ -101,14 +102,11 @@ class Console:
                 table.add_column(name, justify="right")
             for what, start, end, form in rows:
                 change = None if start is None or end is None else end - start
-                cells = (start, form), (end, form), (change, "+" + form)
-                table.add_row(
-                    what, *("-" if value is None else format(value, form) for value, form in cells)
-                )
+                cells = (_shown(start, form), _shown(end, form), _shown(change, f"+{form}"))
+                table.add_row(what, *cells)
             self._show(partial(self._rich.print, table))
-            if note:
-                for line in note.splitlines():
-                    self.say(line)
+            for line in note.splitlines():
+                self.say(line)
         for name, path in (paths or {}).items():
             self.say(f"{name}: {path}")
 
@@ -130,31 +128,35 @@ class Console:
         self._out.do(tried, PATIENCE)
 
     def _figures(self) -> list[str]:
-        there = [
-            (label, form, self._values[name])
-            for name, (label, form) in SHOWN.items()
-            if name in self._values
-        ]
-        return [f"{label} {form.format(value)}" for label, form, value in there]
+        figures = []
+        for name, (label, form) in SHOWN.items():
+            if name in self._values:
+                figures.append(f"{label} {form.format(self._values[name])}")
+        return figures
 
     def _picture(self) -> Group:
+        """What is shown live: progress, figures, and the work under way."""
         done = self._step / max(1, self._total)
         bar = f"{'█' * round(LONGEST * done):░<{LONGEST}}"
         lines = [Text(f"step {self._step}/{self._total}  {bar} {done:4.0%}  ETA {self._eta()}")]
         if self._values:
             lines.append(Text("  ".join(self._figures())))
-        if now := self._now():
+        now = self._now()
+        if now:
             lines.append(Text(f"now: {now}", overflow="ellipsis", no_wrap=True))
         return Group(*lines)
 
     def _eta(self) -> str:
+        """The time left as h:mm:ss or m:ss; a dash before the first step."""
         played = self._step - self._first
         if played <= 0:
             return "-"
         left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
         minutes, seconds = divmod(round(left), 60)
-        return (
-            f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-            if minutes >= 60
-            else f"{minutes}:{seconds:02}"
-        )
+        if minutes < 60:
+            return f"{minutes}:{seconds:02}"
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -57,6 +57,5 @@ class Outlet:
                     job()
                 except Exception as error:  # noqa: BLE001 (whatever it is, the run goes on)
                     self._left = True
-                    self._say(
-                        f"no {self._name} any more, and the run goes on: {error or repr(error)}"
-                    )
+                    gone = f"no {self._name} any more, and the run goes on"
+                    self._say(f"{gone}: {error or repr(error)}")

@@ -61,14 +61,16 @@ class RunLog:
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
         """One line; `role` is proposer, solver, game or eval. InvariantError when a name is one of
         the line's own keys."""
-        if taken := sorted(set(values) & set(_OWN)):
-            raise InvariantError(
-                f"metrics may not be called {taken}: the line itself uses these keys"
-            )
+        taken = sorted(set(values) & set(_OWN))
+        if taken:
+            rule = f"metrics may not be called {taken}"
+            raise InvariantError(f"{rule}: the line itself uses these keys")
         figures = {name: float(value) for name, value in values.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
         line: dict[str, Any] = {"step": int(step), "role": role, "time": time.time()}
-        line.update({name: finite.get(name) for name in figures} | self._back)
+        for name in figures:
+            line[name] = finite.get(name)
+        line |= self._back
         self._back = {}
         if len(finite) < len(figures):
             line["not_finite"] = sorted(set(figures) - set(finite))
@@ -103,15 +105,13 @@ class RunLog:
 
 
 def anew(path: Path, start: Callable[[], T], say: Callable[[str], object]) -> T:
-    """What `start` gives; where it cannot go on in the file at `path`, that is set aside, said, and
-    a new one begun."""
+    """What `start` gives. Where it cannot go on in the file at `path`, that file is set aside,
+    `say` hears of it, and `start` begins a new one."""
     try:
         return start()
     except (InputError, OSError) as error:
         moved = set_aside(path)
-        found = error.found if isinstance(error, InputError) else error
-        say(
-            f"{path.name} cannot be gone on in ({found}): it is {moved.name} now, and a new one"
-            " begins"
-        )
+        reason = error.found if isinstance(error, InputError) else error
+        now = f"it is {moved.name} now, and a new one begins"
+        say(f"{path.name} cannot be gone on in ({reason}): {now}")
         return start()
