@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InvariantError
+from ssp.config import own
 from ssp.config.role import KlConfig
 from ssp.learning import kl
 from ssp.learning.backends.backend import Backend
@@ -73,6 +74,7 @@ class Divergence:
         """InputError for an unknown kind."""
         self._config, self._temperature = config, temperature
         self._estimator = kl.get(config.kind)
+        self._whole = bool(own.says(config.kind, "distributions"))
         self.coef = config.coef
         """The coefficient as it is now."""
         self.reference: Any = None
@@ -131,8 +133,8 @@ class Divergence:
         self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None
     ) -> Tensor:
         """The KL of each token, as `ssp.learning.forward.score` asks for it."""
-        if getattr(self._estimator, "distributions", False):
+        if self._whole:
             return self._estimator(policy, reference, sampled, behaviour, self._config.topk)
-        own = at(policy, sampled)
-        value: Tensor = self._estimator(own, at(reference, sampled))
-        return value if behaviour is None else value * importance(own, behaviour)
+        logprobs = at(policy, sampled)
+        value: Tensor = self._estimator(logprobs, at(reference, sampled))
+        return value if behaviour is None else value * importance(logprobs, behaviour)

@@ -152,18 +152,12 @@ def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor
     return torch.where(inside, 0.0, s)
 
 
-_WHOLE: dict[str, Callable[..., Tensor]] = {
-    "topk_reverse": topk_reverse,
-    "topk_forward": topk_forward,
+_PLAIN = (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)
+_ESTIMATORS: dict[str, Callable[..., Tensor]] = {kind.__name__: kind for kind in _PLAIN} | {
+    "abs": absolute,
     "topk_reverse_paper": partial(topk_reverse, paper=True),
     "topk_forward_paper": partial(topk_forward, paper=True),
-    "full": full,
 }
-for _estimator in _WHOLE.values():
-    # what they say of themselves: sampled log-probs do not suffice
-    vars(_estimator).update(distributions=True)
-_SAMPLED = {kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5)}
-_ESTIMATORS: dict[str, Callable[..., Tensor]] = {**_SAMPLED, "abs": absolute, **_WHOLE}
 
 
 def names() -> tuple[str, ...]:
@@ -172,8 +166,8 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Any:
-    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its
-    attribute `distributions` is true as `full` is called. InputError for an unknown name."""
+    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where it
+    needs whole distributions (`ssp.config.own.says`) as `full`. InputError for an unknown name."""
     step = f"set kl.kind to one of: {', '.join(names())}"
     hold(name in _ESTIMATORS, "kl.kind must be a known name", name, step)
     return _ESTIMATORS[name]

@@ -201,11 +201,6 @@ _LOSSES: dict[str, Loss] = {
     loss.__name__: loss for loss in (pg, ppo_clip, tis, decoupled, gspo, cispo)
 }
 
-# What losses say of themselves, as a user's own may. `trust_region`: it uses `Tokens.behaviour`.
-# `proximal`: it needs `Tokens.proximal` from an update's second optimizer step on.
-for _name, _loss in _LOSSES.items():
-    vars(_loss).update(trust_region=_name != "pg", proximal=_name == "decoupled")
-
 
 def names() -> tuple[str, ...]:
     """Known names, sorted."""
@@ -223,8 +218,8 @@ def get(name: str) -> Loss:
 
 
 def looks_back(name: str) -> bool:
-    """Whether the loss may read `Tokens.proximal`."""
-    return own.is_own(name) or bool(vars(get(name))["proximal"])
+    """Whether the loss may read `Tokens.proximal`, from an update's second optimizer step on."""
+    return own.is_own(name) or name == decoupled.__name__
 
 
 def _own(place: str) -> Loss:
