@@ -66,19 +66,6 @@ def test_a_field_that_is_missing_is_named(name, field):
         algorithms.get(name).advantages(fake_batch([1.0]))
 
 
-def test_rae_compares_with_what_came_before():
-    algorithm = algorithms.get("rae")
-    first = algorithm.advantages(fake_batch([1.0, NAN, 1.0], valid=[True, False, True]))[:, 1]
-    assert first.tolist() == pytest.approx([1.0, 0.0, 0.95])
-    resumed = algorithms.get("rae")
-    resumed.load_state_dict(algorithm.state_dict())
-    baseline = 0.95 * 0.05 + 0.05
-    assert resumed.advantages(fake_batch([0.5]))[0, 1].item() == pytest.approx(0.5 - baseline)
-    for _ in range(200):
-        algorithm.advantages(fake_batch([0.3]))
-    assert algorithm.state_dict()["baseline"] == pytest.approx(0.3, abs=1e-3)
-
-
 @pytest.mark.covers("SR-33")
 def test_the_reward_lies_on_the_last_model_token_alone():
     mask = torch.tensor(

@@ -203,13 +203,17 @@ def test_the_formula_on_whoever_is_left(batch, name):
     assert bool((want[batch.valid] != 0).any())
 
 
-def small(rewards, groups=None, **fields):
+def small(rewards, groups=None):
     """One model token a row."""
     n = len(rewards)
     rewards = torch.tensor(rewards, dtype=torch.float64)
-    groups = torch.tensor(groups or [0] * n)
     return SimpleNamespace(
-        rewards=rewards, valid=~torch.isnan(rewards), groups=groups, mask=torch.ones((n, 1), dtype=torch.bool), **fields
+        rewards=rewards,
+        valid=~torch.isnan(rewards),
+        groups=torch.tensor(groups or [0] * n),
+        mask=torch.ones((n, 1), dtype=torch.bool),
+        token_rewards=None,
+        baseline_rewards=None,
     )
 
 
