@@ -25,8 +25,8 @@ type is passed over."""
 
 
 class Average:
-    """`tensors`, written in place. After update t with t mod `every` = 0: mean ← tau mean + (1 -
-    tau) policy.
+    """A running mean of a policy, written into `tensors`. After update t with t mod `every` = 0:
+    mean ← tau mean + (1 - tau) policy.
 
     Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses
     slow drift. Here the means are kept in float32 (`master`, which a checkpoint must keep; a
@@ -45,8 +45,8 @@ class Average:
 
     @torch.no_grad()
     def take(self, tensors: Named, share: float = 1.0) -> None:
-        """Become what a checkpoint holds, or in part. InvariantError, with nothing changed, when
-        these are not the tensors of the average by name and shape."""
+        """Become these tensors, as those of a checkpoint, or move towards them by `share`.
+        InvariantError, with nothing changed, when these are not the tensors of the average by name and shape."""
         given = _floating(tensors)
         ours = {(name, tensor.shape) for name, tensor in self.master.items()}
         theirs = {(name, tensor.shape) for name, tensor in given.items()}

@@ -145,9 +145,9 @@ class Figures:
 
 
 class Work:
-    """Floating-point operations of one token of a causal language model, forward (`body`, `head`:
-    the output layer) and backward, and of attention: what it needs, without padding and
-    recomputation.
+    """Floating-point operations that a causal language model needs, without padding and
+    recomputation: those of one token, forward and backward, in its `body` and its `head` (the
+    output layer), and those of attention.
 
     A matrix product of an [a, b] weight costs 2ab a token forward, as much for the gradient of its
     input, and as much again for its own where it is trained (Kaplan et al. 2020, arXiv 2001.08361,
@@ -168,8 +168,8 @@ class Work:
         self.attention = 2.0 * width * config.num_hidden_layers
 
     def operations(self, lengths: Sequence[int], predicted: int, backward: bool) -> float:
-        """Of sequences of `lengths` tokens, `predicted` of them through the output layer; with or
-        without backward."""
+        """Operations of sequences of `lengths` tokens, `predicted` of which go through the output
+        layer; with or without backward."""
         tokens = sum(lengths)
         attention = self.attention * sum(length * length for length in lengths)
         forward = self.body * tokens + self.head * predicted + attention

@@ -78,7 +78,7 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def at(logprobs: Tensor, ids: Tensor) -> Tensor:
-    """[M]: of log-probs [M, V] those of the tokens `ids` [M]."""
+    """[M]: the log-probs of the tokens `ids` [M] among all, [M, V]."""
     return logprobs.gather(-1, ids[:, None]).squeeze(-1)
 
 

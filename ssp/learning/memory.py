@@ -23,7 +23,7 @@ SAYS = ("not enough memory", "can't allocate memory")
 
 @contextmanager
 def fits(config: LearnerConfig) -> Iterator[None]:
-    """OutOfMemory, which says what to set, where memory is short in here."""
+    """Raise OutOfMemory, which says what to set, where memory is short inside."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is the latter
@@ -66,8 +66,8 @@ class Job(NamedTuple):
 
 
 def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
-    """The loss of each job over all ranks, its figures filled on; the gradient of the sum is left
-    in `backend`."""
+    """Leave the gradient of the jobs' sum in `backend`; the loss of each over all ranks. The jobs'
+    figures take note."""
     backend.zero()
     work = [pieces(job.ends, job.rows, backend.config, backend.ranks) for job in jobs]
     left = sum(len(parts) for job, parts in zip(jobs, work, strict=True) if job.learns)
@@ -89,8 +89,9 @@ def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
 
 
 def measured(trained: Tensor, backend: Backend, ids: Tensor, *args: Any, **options: Any) -> Tensor:
-    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true (of
-    several the first), 0 elsewhere; without gradient. Each rank computes its share."""
+    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true, 0
+    elsewhere, without gradient. Of several values that it gives, the first. Each rank computes its
+    share."""
     rows = torch.nonzero(trained.any(dim=1)).squeeze(1)
     ends = lengths(trained)
     out = torch.zeros(trained.shape)

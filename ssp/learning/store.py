@@ -38,8 +38,8 @@ class Policy(nn.Module):
     def __init__(
         self, model: PreTrainedModel, config: LearnerConfig, start: Path | None = None
     ) -> None:
-        """`model` as `config` has it trained. `start`: its folder, where it is held to what it was
-        there."""
+        """`model`, trained as `config` says. `start`: the folder of the model that the policy is
+        held to; None without KL."""
         super().__init__()
         self.model = model
         self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -115,7 +115,7 @@ class Stored:
         return self._arrays(lora.weights(self.policy.model, self.backend.whole))
 
     def anchor_weights(self) -> dict[str, np.ndarray]:
-        """The same of the reference that the KL is measured to. InvariantError where it has no
+        """As `weights`, of the reference that the KL is measured to. InvariantError where it has no
         weights of its own."""
         if self.policy.reference is None:
             raise InvariantError("this policy has no reference of its own")

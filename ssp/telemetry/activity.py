@@ -48,7 +48,7 @@ class Activity:
         self._before: dict[str, float] = {}
 
     def enrol(self, kind: str, actors: Sequence[str]) -> None:
-        """There are these actors of `kind`, also before their first call."""
+        """Count these actors of `kind`, also before their first call."""
         for actor in actors:
             self._actors.setdefault(actor, _Actor(kind, [_Line(actor, time.perf_counter())]))
 
@@ -85,8 +85,8 @@ class Activity:
                 self._span(line.track, "sync", start, min(end, start + load), None)
 
     def beside(self, name: str, work: str, start: float, args: dict[str, float]) -> None:
-        """A piece of work beside the actor's calls has ended: it has a track of its own, and does
-        not count as busy."""
+        """Show a piece of work beside the actor's calls, which has just ended. It has a track of its
+        own, and does not count as busy."""
         self._span(f"{name} {work}", work, start, time.perf_counter(), args)
 
     def busy(self) -> dict[str, float]:

@@ -92,7 +92,7 @@ class Console:
     def finish(
         self, rows: Sequence[Row], paths: Mapping[str, object] | None = None, note: str = ""
     ) -> None:
-        """End the live line; print what changed from start to end, what these two are, and where
+        """End the live picture. Print what changed from start to end, the `note` on it, and where
         things are."""
         self.stop()
         if rows:
@@ -118,8 +118,7 @@ class Console:
             self._live = None
 
     def _show(self, how: Callable[[], object]) -> None:
-        """Have something shown. What cannot be is lost, and what comes later is tried all the
-        same."""
+        """Have something shown. What cannot be shown is lost; what comes later is tried again."""
 
         def tried() -> None:
             with suppress(OSError):

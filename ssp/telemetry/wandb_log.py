@@ -12,8 +12,7 @@ from ssp.config.schema import Config
 
 
 def check(mode: str) -> None:
-    """InputError when `telemetry.wandb` is `mode` and what it needs is missing: the package;
-    online, a key."""
+    """InputError when `telemetry.wandb` is `mode`, and the package, or online a key, is missing."""
     installed = mode == "none" or importlib.util.find_spec("wandb") is not None
     rule = f"telemetry.wandb={mode} needs the package wandb"
     step = "pip install 'wandb>=0.19,<1', or set telemetry.wandb=none"
@@ -26,7 +25,7 @@ def check(mode: str) -> None:
 
 
 class WandbLog:
-    """One run there. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends
+    """One run at Weights & Biases. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends
     later. Making it asks nobody: `open` does."""
 
     def __init__(self, cfg: Config, folder: Path) -> None:

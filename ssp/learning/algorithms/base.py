@@ -49,8 +49,8 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
 
     @classmethod
     def settled_by(cls) -> str | None:
-        """The method that the estimator brings, the nearest of its class: `credits`, or
-        `advantages` where it is alone; None for neither."""
+        """The method that the class brings, or the nearest of those that it inherits from:
+        `credits`, or `advantages` where there is no other; None for neither."""
         for kind in cls.__mro__[: cls.__mro__.index(Algorithm)]:
             for method in ("credits", "advantages"):
                 if method in vars(kind):
@@ -63,9 +63,9 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return self.settled_by() == "advantages"
 
     def settle(self, episodes: Sequence[Scored], penalised: bool = False) -> list[Credit | None]:
-        """The credit of each episode; None for one that teaches nothing, by its group. `penalised`:
-        the learner takes a KL off the rewards and computes the credits, though the estimator could;
-        they are empty then.
+        """The credit of each episode; None for the episodes of a group that teaches nothing.
+        `penalised`: the learner takes a KL off the rewards, so it computes the credits itself; they
+        are empty here.
 
         InvariantError: a reward or a credit that is not finite."""
         rewards_of(episodes)
@@ -88,7 +88,7 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return [next(given) if episode.group in taught else None for episode in episodes]
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """The credit of each episode, of those that teach something."""
+        """The credits of episodes that teach something."""
         raise NotImplementedError
 
     def differ(self, group: Sequence[Scored]) -> bool:

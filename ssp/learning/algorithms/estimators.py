@@ -45,12 +45,12 @@ class Grpo(Algorithm):
     spread = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against its group."""
+        """Compare each episode with its group."""
         return as_credits(self.compared(episodes, rewards_of(episodes)))
 
     def compared(self, episodes: Sequence[Scored], earned: Numbers) -> Numbers:
-        """`earned`, a number an episode, against its group; one that was expected alone has mean 0
-        and deviation 1."""
+        """`earned`, a number an episode, compared with its group. An episode that was expected alone
+        has mean 0 and deviation 1."""
         values = standardised(earned, groups_of(episodes), self.spread)
         deviation = 1.0 + EPSILON if self.spread else 1.0
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
@@ -80,7 +80,7 @@ class GrpoTurns(Grpo):
     by_turn = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn against the same turn of the group's attempts."""
+        """Compare each turn with the same turn of the group's attempts."""
         rewards_of(episodes)
         returns = [later(turns_of(episode)) for episode in episodes]
         credits: list[list[float]] = [[] for _ in episodes]
@@ -103,7 +103,7 @@ class Rloo(Algorithm):
     baseline = "group"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the others of its group."""
+        """Compare each episode with the others of its group."""
         groups = groups_of(episodes)
         _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         n = sizes[group].astype(np.float64)
@@ -120,15 +120,16 @@ class Reinforce(Algorithm):
     baseline = "batch"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the batch."""
+        """Compare each episode with the batch."""
         rewards = rewards_of(episodes)
         return as_credits(standardised(rewards, whole_batch(rewards)))
 
 
 class Hrpo(Algorithm):
     """A = (R - mean_h) / (std_h + 1e-6) over the episodes of the batch whose rows ask for the same
-    number h of hops, and which one version graded; of one that was played alone with its h, R / (1
-    + 1e-6).
+    number h of
+    hops, and which one version graded. An episode that was played alone with its h has
+    R / (1 + 1e-6).
 
     Source: Dr. Zero (arXiv 2601.07055), hop-grouped relative policy optimisation, as in its
     released code."""
@@ -137,7 +138,7 @@ class Hrpo(Algorithm):
     baseline = "asked"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against those that were asked for the same."""
+        """Compare each episode with those that were asked for the same."""
         groups = numbered([(episode.asked, episode.grader) for episode in episodes])
         rewards = rewards_of(episodes)
         compared = standardised(rewards, groups)
@@ -167,7 +168,7 @@ class ReinforceRunning(Algorithm):
     kept: Mapping[str, float] = {"total": 0.0, "weight": 0.0}
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the baseline, which then takes the batch in."""
+        """Compare each episode with the baseline, which then takes the batch in."""
         rewards = rewards_of(episodes)
         total, weight = self.kept["total"], self.kept["weight"]
         baseline = total / weight if weight else 0.0
@@ -190,8 +191,8 @@ class ReinforcePP(Algorithm):
     whitens = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma
-        1."""
+        """Compare the return of each turn with the batch, in which a turn counts as often as it has
+        tokens. For gamma 1."""
         credits: list[Credit] = []
         returns = [later(turns) for turns in self.earned(episodes)]
         counts = [
@@ -212,7 +213,7 @@ class ReinforcePP(Algorithm):
         return [list(turns_of(episode)) for episode in episodes]
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each token's return, over the batch."""
+        """Compare the return of each token with the batch."""
         from ssp.learning.algorithms import tokens
 
         returns = tokens.returns(self.token_earned(batch), batch.mask, self.gamma)
@@ -226,8 +227,8 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of `rewards`
-    taken off (a group of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r
+    """`ReinforcePP` with the group's mean of `rewards` taken off each episode's last token (a
+    group of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r
     - group mean on every token.
 
     Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in
@@ -238,7 +239,7 @@ class ReinforcePPBaseline(ReinforcePP):
     needs_group = True
 
     def earned(self, episodes: Sequence[Scored]) -> list[list[float]]:
-        """With the group's mean taken off the last turn."""
+        """What each turn earned, with the group's mean taken off the last one."""
         rewards = rewards_of(episodes)
         centred = standardised(rewards, groups_of(episodes), spread=False)
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
@@ -249,7 +250,7 @@ class ReinforcePPBaseline(ReinforcePP):
         return earned
 
     def token_earned(self, batch: Batch) -> Tensor:
-        """With the group's mean taken off the last token."""
+        """What each token earned, with the group's mean taken off the last one."""
         import torch
 
         from ssp.learning.algorithms import tokens
@@ -270,7 +271,8 @@ class Remax(Algorithm):
     needs_greedy = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn's return against the greedy answer; 0 where that is void. For gamma 1."""
+        """The return of each turn less what the greedy answer earned; 0 where that is void. For
+        gamma 1."""
         rewards_of(episodes)
         return [self._against_greedy(episode) for episode in episodes]
 
@@ -288,7 +290,7 @@ class Remax(Algorithm):
         return tuple(value - episode.baseline for value in later(turns_of(episode)))
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each token's return against the greedy answer; 0 where that is void."""
+        """The return of each token less what the greedy answer earned; 0 where that is void."""
         import torch
 
         from ssp.learning.algorithms import tokens
@@ -312,7 +314,7 @@ class Rae(Algorithm):
     kept: Mapping[str, float] = {"baseline": 0.0}
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the baseline, which then follows it."""
+        """Compare each episode with the baseline, which then follows it."""
         mean = self.kept["baseline"]
         credits: list[Credit] = []
         for reward in rewards_of(episodes).tolist():
@@ -334,7 +336,7 @@ class Gae(Algorithm):
     needs_values = True
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each token, from the row's last one backwards."""
+        """Go through each row's tokens from the last one backwards."""
         import torch
 
         from ssp.learning.algorithms import tokens

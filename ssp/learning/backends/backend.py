@@ -99,8 +99,8 @@ class Backend:
         return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:
-        """Write the optimizer's state to `path`.pt, with `weights` also the module's, to the folder
-        `path`."""
+        """Write the optimizer's state to `path`.pt; with `weights`, write the module's to the folder
+        `path` too."""
         with path.with_name(f"{path.name}.pt").open("wb") as file:
             try:
                 torch.save(self.optimizer.state_dict(), file)
@@ -112,8 +112,8 @@ class Backend:
             save_file(self.module.state_dict(), path / WEIGHTS)
 
     def read(self, path: Path, weights: bool) -> None:
-        """The inverse of `write`, bit for bit, where `layout` is the same. The learning rate stays
-        the config's."""
+        """Read back what `write` wrote, bit for bit, where `layout` is the same. The learning rate
+        stays the config's."""
         state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
         if weights:
             self.module.load_state_dict(load_file(path / WEIGHTS))

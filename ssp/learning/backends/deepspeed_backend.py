@@ -53,7 +53,7 @@ class DeepSpeedBackend(Backend):
 
     @property
     def layout(self) -> dict[str, Any]:
-        """ZeRO stage, ranks and type, too."""
+        """The kind, ZeRO stage, ranks and type."""
         stage, dtype = self.config.zero, self.config.dtype
         return {"kind": "deepspeed", "zero": stage, "ranks": self.ranks.world, "dtype": dtype}
 
@@ -65,7 +65,7 @@ class DeepSpeedBackend(Backend):
         self._spoiled = self._spoiled or self._pending
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """As of `Backend`. InvariantError after an update that failed half-way."""
+        """As `Backend.backward`. InvariantError after an update that failed half-way."""
         if self._spoiled:
             rule = "an update failed half-way, so this learner must start again from a checkpoint"
             raise InvariantError(rule)
@@ -74,7 +74,7 @@ class DeepSpeedBackend(Backend):
         self._engine.backward(loss * self.ranks.world)
 
     def step(self, lr: float) -> float:
-        """DeepSpeed's own, which reduces, clips and casts."""
+        """One step of DeepSpeed's, which reduces, clips and casts; the gradient's norm."""
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         self._engine.step()
@@ -82,16 +82,16 @@ class DeepSpeedBackend(Backend):
         return float(self._engine.get_global_grad_norm())
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
-        """ZeRO 3 gathers them."""
+        """Gather the parameters, with ZeRO 3."""
         return self._gather(list(parameters)) if self.parted else super().whole(parameters)  # type: ignore[no-any-return]
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """Of ZeRO 3 this rank's shards."""
+        """With ZeRO 3, this rank's shards."""
         for own, tensor in super().local_tensors(name):
             yield own, getattr(tensor, "ds_tensor", tensor)
 
     def write(self, path: Path, weights: bool) -> None:
-        """Every rank its shards, the weights always among them."""
+        """Write the shards of every rank; the weights are always among them."""
         self._engine.save_checkpoint(
             str(path.parent / SHARDS),
             tag=path.name,
@@ -100,7 +100,7 @@ class DeepSpeedBackend(Backend):
         )
 
     def read(self, path: Path, weights: bool) -> None:
-        """Every rank its shards. InputError where they are not all there."""
+        """Read the shards of every rank. InputError where they are not all there."""
         loaded, _ = self._engine.load_checkpoint(
             str(path.parent / SHARDS),
             tag=path.name,

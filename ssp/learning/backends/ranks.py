@@ -52,13 +52,13 @@ class Ranks:
             except Exception as error:
                 outcome[1] = error
         dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
-        made, error = outcome
-        if error is not None:
-            raise error
+        made, failure = outcome
+        if failure is not None:
+            raise failure
         return made  # type: ignore[no-any-return]
 
     def _gathered(self, values: Sequence[float]) -> Tensor:
-        """[world, values]."""
+        """float64 [world, values]: those of every rank."""
         mine = torch.tensor(values, dtype=torch.float64)
         if self.world == 1:
             return mine[None]

@@ -131,7 +131,7 @@ async def train(
 
 
 def tokens(episodes: Sequence[Episode]) -> int:
-    """Tokens of these, those that are not learned too."""
+    """How many tokens the episodes have, those that are not learned too."""
     return sum(len(episode.log) for episode in episodes)
 
 
@@ -147,7 +147,7 @@ async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> M
 
 
 def _samples(block: Sequence[Episode]) -> list[Sample]:
-    """All earn 1, each a group of its own."""
+    """Samples that all earn 1, each in a group of its own."""
     return [Sample(episode.id, BLOCK, row, 1.0, row, (1.0,)) for row, episode in enumerate(block)]
 
 
@@ -180,7 +180,7 @@ class Saves:
         return step, entry["heldout"]
 
     def files(self) -> Iterator[Path]:
-        """What has been written."""
+        """Every file that was written."""
         yield from self.out.glob("*")
         for folder in self._beside():
             yield from folder.glob("*")
@@ -200,17 +200,17 @@ class Saves:
         self._took = self._last - began
 
     async def finish(self, learner: Taught) -> None:
-        """The policy alone, in place of what was saved."""
+        """Put the policy alone in place of what was saved."""
         self._put(await self._written(learner.export, dict(self._meta)), self.out)
         self._tidy()
 
     async def keep(self, learner: Taught, epoch: int) -> None:
-        """The policy after `epoch` (from 1), beside the folder."""
+        """Put the policy after `epoch` (from 1) beside the folder."""
         policy = await self._written(learner.export, dict(self._meta))
         self._put(policy, self._aside(f"{_KEPT}{epoch}"))
 
     def settle(self, epoch: int) -> None:
-        """What `keep` has of `epoch`, in place of what was saved."""
+        """Put what `keep` has of `epoch` in place of what was saved."""
         self._put(self._aside(f"{_KEPT}{epoch}"), self.out)
         self._tidy()
 
@@ -264,7 +264,7 @@ def began(out: Path) -> tuple[int, dict[str, Any]]:
 
 
 def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence[Episode]) -> str:
-    """A digest of what is learned, from what and how; not of how much fits into memory."""
+    """A digest of model, data and settings of a warm start, but not of how much fits into memory."""
     block = cfg.block(role)
     learner = {**asdict(block.learner), "token_budget": None, "checkpointing": None}
     warmup = asdict(replace(course, data=""))
