@@ -97,7 +97,8 @@ def collate(
     mask = torch.zeros(shape, dtype=torch.bool)
     logprobs = torch.zeros(shape, dtype=torch.float32)
     for place, (episode, positions, trained) in enumerate(rows):
-        log, length = episodes[episode].log, len(positions)
+        log = episodes[episode].log
+        length = len(positions)
         tokens = np.asarray(log.ids, dtype=np.int64)
         sampled = np.asarray(log.logprobs, dtype=np.float32)
         ids[place, :length] = torch.from_numpy(tokens[positions])
@@ -197,7 +198,8 @@ def of_samples(episodes: Sequence[Episode], samples: Sequence[Sample]) -> Batch:
         return batch
     advantages = torch.zeros(batch.mask.shape)
     for row, source in enumerate(batch.sources.tolist()):
-        credit, mask = samples[source].credit, batch.mask[row]
+        credit = samples[source].credit
+        mask = batch.mask[row]
         if len(credit) == 1:
             advantages[row, mask] = credit[0]
         elif credit:  # by turns, of an episode in one context
@@ -261,7 +263,8 @@ def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tenso
     if not sizes:
         return []
     fewest = len(cut(token_budget))
-    low, high = 1, token_budget
+    low = 1
+    high = token_budget
     while low < high:  # the smallest bound that needs no more parts
         middle = (low + high) // 2
         if len(cut(middle)) <= fewest:

@@ -74,7 +74,8 @@ def load_model(folder: Path) -> PreTrainedModel:
 
 def require(path: Path) -> None:
     """InputError when `path` is not a file."""
-    rule, step = "a checkpoint must be complete", "use another checkpoint"
+    rule = "a checkpoint must be complete"
+    step = "use another checkpoint"
     hold(path.is_file(), rule, f"no file {path}", step)
 
 

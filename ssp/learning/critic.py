@@ -64,7 +64,8 @@ class Critic:
         total = int(trained[rows].sum())
         ends = lengths(trained)
         clip = self._config.value_clip
-        old, goal = batch.values, batch.targets
+        old = batch.values
+        goal = batch.targets
         assert old is not None and goal is not None
 
         def loss(rows: Tensor, figures: Figures) -> Tensor:

@@ -34,7 +34,8 @@ class Average:
 
     def __init__(self, tensors: Named, tau: float, every: int) -> None:
         self._tensors = _floating(tensors)
-        self._tau, self._every = tau, every
+        self._tau = tau
+        self._every = every
         self.master = {name: tensor.float() for name, tensor in self._tensors.items()}
 
     def follow(self, policy: Named, step: int) -> None:
@@ -72,7 +73,8 @@ class Divergence:
 
     def __init__(self, config: KlConfig, temperature: float) -> None:
         """InputError for an unknown kind."""
-        self._config, self._temperature = config, temperature
+        self._config = config
+        self._temperature = temperature
         self._estimator = kl.get(config.kind)
         self._whole = bool(own.says(config.kind, "distributions"))
         self.coef = config.coef

@@ -53,7 +53,8 @@ class Figures:
         ratio = tokens.ratio().double()
         log_ratio = (tokens.logprobs - tokens.behaviour).double()
         surprise = -tokens.logprobs.double()
-        large, gains = ratio >= 1, tokens.advantages >= 0
+        large = ratio >= 1
+        gains = tokens.advantages >= 0
         sums = {
             "ratio": ratio.sum(),
             "ratio_squares": (ratio * ratio).sum(),
@@ -107,8 +108,10 @@ class Figures:
     def summary(self) -> dict[str, float]:
         """Means by metric name. `ratio/samples` is the effective sample size (sum w)^2 / sum w^2
         (Kong 1992) as a share of the tokens, w their ratios."""
-        sums, steps = self.sums, max(self.steps, 1)
-        tokens, compared = max(sums["tokens"], 1), max(sums["compared"], 1)
+        sums = self.sums
+        steps = max(self.steps, 1)
+        tokens = max(sums["tokens"], 1)
+        compared = max(sums["compared"], 1)
         samples = 1.0
         if sums["tokens"]:
             samples = sums["ratio"] ** 2 / (tokens * sums["ratio_squares"])
@@ -155,7 +158,8 @@ class Work:
     and twice that backward."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        output, config = model.get_output_embeddings(), model.config
+        output = model.get_output_embeddings()
+        config = model.config
         self.head, self.head_back = _products(output)
         self.body = self.body_back = 0.0
         for layer in model.modules():

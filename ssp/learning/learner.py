@@ -76,7 +76,8 @@ class PolicyLearner(Stored):
         learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
         norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0
         for step, loss in zip(steps, losses, strict=True):
-            update, figures = step.update, step.update.figures
+            update = step.update
+            figures = update.figures
             figures.steps += 1
             figures.loss += loss
             figures.norm += norm if step.learns else 0.0

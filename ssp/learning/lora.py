@@ -75,7 +75,8 @@ class Bare:
     """`model` without its adapter, bit for bit, for `ssp.learning.forward.score`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._model, self._layers = model, _layers(model).values()
+        self._model = model
+        self._layers = _layers(model).values()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -106,7 +107,8 @@ def weights(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]
                 yield plain, parameter.detach()
             continue
         layer = layers[owner]
-        down, up = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+        down = layer.lora_A[NAME].weight
+        up = layer.lora_B[NAME].weight
         with whole([parameter, down, up]):
             delta = up.detach().float() @ down.detach().float()
             yield plain, parameter.detach().float() + delta * layer.scaling[NAME]
@@ -140,7 +142,8 @@ def read(folder: Path, model: PreTrainedModel) -> None:
     ours = {PREFIX + name: parameter for name, parameter in _adapters(model).items()}
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     fits = shapes == {name: parameter.shape for name, parameter in ours.items()}
-    rule, step = "the adapter must have the model's shapes", "set learner.lora as it was"
+    rule = "the adapter must have the model's shapes"
+    step = "set learner.lora as it was"
     hold(fits, rule, folder, step)
     for name, parameter in ours.items():
         parameter.copy_(tensors[name])

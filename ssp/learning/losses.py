@@ -186,7 +186,8 @@ def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
 def _clipped(ratio: Tensor, advantages: Tensor, options: LossOptions) -> tuple[Tensor, Tensor]:
     """The clipped surrogate of `ppo_clip` for any ratio [M] with gradient."""
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
-    plain, bounded = -advantages * ratio, -advantages * kept
+    plain = -advantages * ratio
+    bounded = -advantages * kept
     loss = torch.maximum(plain, bounded)
     clipped = bounded > plain
     if options.clip_dual:

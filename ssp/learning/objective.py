@@ -118,7 +118,8 @@ class Objective:
 
     def loss(self, policy: Backend, step: Step, rows: Tensor, figures: Figures) -> Tensor:
         """Weighted loss of the micro-batch `rows`; `figures` takes note of it."""
-        update, config = step.update, self.config
+        update = step.update
+        config = self.config
         length = int(update.ends[rows].max())
         mask = update.trained[rows, :length]
 

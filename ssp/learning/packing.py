@@ -123,7 +123,8 @@ def lay_out(ids: Tensor, mask: Tensor) -> Line:
     a row ends before its last one. Rows that agree up to their first masked token share that
     prompt. InvariantError: nothing to predict."""
     device = ids.device
-    ids, mask = ids.cpu(), mask.cpu().clone()
+    ids = ids.cpu()
+    mask = mask.cpu().clone()
     mask[:, :1] = False  # nothing predicts it
     first = mask.int().argmax(dim=1).tolist()
     last = (mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)).tolist()
@@ -139,9 +140,11 @@ def lay_out(ids: Tensor, mask: Tensor) -> Line:
     # Pieces of equal sizes next to each other: one call of attention computes them.
     for rows in sorted(families.values(), key=lambda rows: (len(rows) > 1, last[rows[0]], rows[0])):
         rows = sorted(rows, key=lambda row: (last[row], row))
-        begin, parent = 0, -1
+        begin = 0
+        parent = -1
         if len(rows) > 1:
-            begin, parent = first[rows[0]], len(pieces)
+            begin = first[rows[0]]
+            parent = len(pieces)
             pieces.append((rows[0], 0, begin))
             parents.append(-1)
         for row in rows:
@@ -170,7 +173,8 @@ def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) ->
     x = body.embed_tokens(line.ids)
     cos, sin = body.rotary_emb(x, line.positions[None])
     half = cos.shape[-1] // 2
-    cos, sin = cos[0, :, None, :half], sin[0, :, None, :half]
+    cos = cos[0, :, None, :half]
+    sin = sin[0, :, None, :half]
     for layer in body.layers:
         asked = line.asked if layer is body.layers[-1] else None
         inputs = (layer, x, cos, sin, line.segments, asked)
@@ -193,12 +197,14 @@ def _layer(
     key = attention.k_proj(normed).view(size)
     value = attention.v_proj(normed).view(size)
     if hasattr(attention, "q_norm"):
-        query, key = attention.q_norm(query), attention.k_norm(key)
+        query = attention.q_norm(query)
+        key = attention.k_norm(key)
     query = rotate(query, cos, sin)
     key = rotate(key, cos, sin)
     mixed = attend(query, key, value, segments, attention.scaling).flatten(1)
     if asked is not None:
-        mixed, x = mixed.index_select(0, asked), x.index_select(0, asked)
+        mixed = mixed.index_select(0, asked)
+        x = x.index_select(0, asked)
     x = x + attention.o_proj(mixed)
     return x + layer.mlp(narrow(layer.post_attention_layernorm(x)))
 
@@ -249,9 +255,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF
     if fast:
-        query, key = query.to(dtype), key.to(dtype)
+        query = query.to(dtype)
+        key = key.to(dtype)
     elif dtype in HALF:
-        query, key, value = query.float(), key.float(), value.float()
+        query = query.float()
+        key = key.float()
+        value = value.float()
     if segments.seen is not None:  # the keys of a prompt before each piece that continues it
         shape = (-1, *key.shape[1:])
         key = key.flatten(1).index_select(0, segments.seen).view(shape)
@@ -261,7 +270,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     with torch.autocast(query.device.type, enabled=False):
         queries = query.split([count * size for count, size, _ in segments.runs])
         sizes = [count * total for count, _, total in segments.runs]
-        keys, values = key.split(sizes), value.split(sizes)
+        keys = key.split(sizes)
+        values = value.split(sizes)
         mixed = []
         for (count, size, _), *parts in zip(segments.runs, queries, keys, values, strict=True):
             if size:

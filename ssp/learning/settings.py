@@ -58,7 +58,9 @@ def _losses(cfg: Config, role: str) -> Iterator[Check]:
     """A loss knows the distance of the policy from the one that sampled, and a KL acts where it
     stands."""
     block = cfg.block(role)
-    kl, loss, learns = block.kl, block.loss, block.policy != "frozen"
+    kl = block.kl
+    loss = block.loss
+    learns = block.policy != "frozen"
     # From the second optimizer step of a batch on its policy is not the one that sampled, as with a
     # bound.
     distances = (
@@ -93,9 +95,12 @@ def _losses(cfg: Config, role: str) -> Iterator[Check]:
 
 def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     """Settings of the learner that only another one gives a meaning."""
-    learner, kl, learns = block.learner, block.kl, block.policy != "frozen"
+    learner = block.learner
+    kl = block.kl
+    learns = block.policy != "frozen"
     for key in ("zero", "offload"):
-        value, default = getattr(learner, key), getattr(LearnerConfig(), key)
+        value = getattr(learner, key)
+        default = getattr(LearnerConfig(), key)
         rule = f"{role}.learner.{key} counts only with {role}.learner.kind=deepspeed"
         step = f"set {role}.learner.kind=deepspeed, or {role}.learner.{key}={default}"
         idle = learns and learner.kind != "deepspeed" and value != default
@@ -139,7 +144,8 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
 def _answerers(cfg: Config) -> Iterator[Check]:
     """Who answers has as many attempts as its estimator compares."""
     role = cfg.spec.answerer
-    block, algorithm = cfg.block(role), cfg.block(role).algorithm
+    block = cfg.block(role)
+    algorithm = block.algorithm
     kind = algorithms.kind(algorithm)
     rule = f"{role}.algorithm={algorithm} compares attempts, so game.attempts is at least 2"
     step = f"set game.attempts=6, or {role}.algorithm=reinforce"
@@ -186,7 +192,8 @@ def _shared(cfg: Config) -> Iterator[Check]:
 
 def _alike(cfg: Config, first: str, role: str) -> Iterator[Check]:
     """What two roles with one policy have in common. `role` takes the later step."""
-    one, other = cfg.block(first), cfg.block(role)
+    one = cfg.block(first)
+    other = cfg.block(role)
     rule = "roles with policy=shared have one"
     models = f"{one.model} and {other.model}"
     yield one.model != other.model, f"{rule} model", models, "set defaults.model only"

@@ -86,7 +86,8 @@ class Stored:
     ) -> None:
         """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of
         another protocol."""
-        self.source, self.ranks = Path(model_dir), ranks
+        self.source = Path(model_dir)
+        self.ranks = ranks
         self.config = next(iter(roles.values())).learner
         self.protocol = protocol_of(self.source, protocol)
         self.step = 0
@@ -129,7 +130,8 @@ class Stored:
         """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to
         `ssp.json` beside protocol, step and estimator state; InvariantError when it contradicts
         them."""
-        coefs, estimators = {}, {}
+        coefs = {}
+        estimators = {}
         for role, objective in self.objectives.items():
             coefs[role] = objective.divergence.coef
             estimator = objective.algorithm
@@ -183,8 +185,11 @@ class Stored:
             if objective.critic is not None:
                 objective.critic.backend.read(folder / CRITIC, weights=True)
             anchor = None
-            if objective.divergence.moving is not None:
-                anchor = self._read_anchor(folder / ANCHOR)
+            if objective.divergence.moving is not None and self.backend.parted:
+                part = load_file(folder / ANCHOR / f"{self.ranks.rank}.safetensors")
+                anchor = iter(part.items())
+            elif objective.divergence.moving is not None:
+                anchor = named(checkpoint.load_model(folder / ANCHOR))
             objective.divergence.restore(anchor, record["kl_coef"][role])
             objective.algorithm.load_state_dict(record["algorithm"][role]["state"])
         self.step = record["step"]
@@ -222,11 +227,6 @@ class Stored:
             checkpoint.write_policy(folder, self.policy.model, whole, self.source)
             seal(folder, record)
 
-    def _read_anchor(self, folder: Path) -> Iterable[tuple[str, Tensor]]:
-        if not self.backend.parted:
-            return named(checkpoint.load_model(folder))
-        return load_file(folder / f"{self.ranks.rank}.safetensors").items()
-
     def _checked(self, folder: Path) -> dict[str, Any]:
         """The record of a checkpoint that this learner can go on from."""
         checkpoint.require(folder / RECORD)
@@ -238,7 +238,8 @@ class Stored:
         protocol_of(folder)  # a checkpoint says it itself
         protocol_of(folder, self.protocol)
         for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict), ("kl_coef", dict)):
-            rule, lacks = f"{RECORD} must hold {key}", f"{folder / RECORD} does not"
+            rule = f"{RECORD} must hold {key}"
+            lacks = f"{folder / RECORD} does not"
             hold(isinstance(record.get(key), kind), rule, lacks, "use another checkpoint")
         check_files(folder, whole=True)
         for role, objective in self.objectives.items():
@@ -248,9 +249,7 @@ class Stored:
             hold(wrote == name, rule, f"{folder} is of {wrote}", f"set algorithm={wrote}")
         shapes = ModelFolder(folder).shapes
         fits = all(shapes.get(name) == shape for name, shape in self.policy.shapes.items())
-        rule, step = (
-            "the checkpoint must have the model's shapes",
-            f"use one made from {self.source}",
-        )
+        rule = "the checkpoint must have the model's shapes"
+        step = f"use one made from {self.source}"
         hold(fits, rule, folder, step)
         return record

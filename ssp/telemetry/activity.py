@@ -91,7 +91,8 @@ class Activity:
 
     def busy(self) -> dict[str, float]:
         """Busy seconds so far, with what is under way, by actor."""
-        now, seconds = time.perf_counter(), {}
+        now = time.perf_counter()
+        seconds = {}
         for name, actor in list(self._actors.items()):
             seconds[name] = actor.done
             if actor.under_way:
@@ -114,9 +115,11 @@ class Activity:
     def idle(self) -> dict[str, float]:
         """`time/idle_share_<kind>`: mean share of the time since the last such call in which its
         actors had no work."""
-        now, busy = time.perf_counter(), self.busy()
+        now = time.perf_counter()
+        busy = self.busy()
         wall = max(now - self._cut, 1e-9)
-        before, self._before = self._before, busy
+        before = self._before
+        self._before = busy
         self._cut = now
         shares = {}
         for kind, names in self.kinds().items():

@@ -19,7 +19,8 @@ class Clock:
     def __init__(
         self, span: Span = lambda track, name, start, end: None, track: str = "round-0"
     ) -> None:
-        self.track, self._span = track, span
+        self.track = track
+        self._span = span
         self.seconds: dict[str, float] = defaultdict(float)
         self.generated: dict[str, float] = defaultdict(float)
         self.busy = 0.0

@@ -53,14 +53,18 @@ class Console:
         self._live: Live | None = None
         self._out = Outlet("output", lambda text: None)
         self._values: dict[str, float] = {}
-        self._total, self._step, self._first = 0, 0, 0
+        self._total = 0
+        self._step = 0
+        self._first = 0
         self._now: Callable[[], str] = str
         self._began = time.monotonic()
 
     def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
         """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives
         the work under way."""
-        self._total, self._step, self._first = total, done, done
+        self._total = total
+        self._step = done
+        self._first = done
         self._began = time.monotonic()
         self._now = now
         if self._rich.is_terminal and self._live is None:

@@ -60,10 +60,13 @@ class Display:
         console: Console,
         sinks: Mapping[str, Mirror] = NO_SINKS,
     ) -> None:
-        self._folder, self._console = folder, console
-        self._steps, self._last_role = cfg.steps, cfg.roles[-1]
+        self._folder = folder
+        self._console = console
+        self._steps = cfg.steps
+        self._last_role = cfg.roles[-1]
         # A line for the user, the terminal given back.
-        self.event, self.stop = console.event, console.stop
+        self.event = console.event
+        self.stop = console.stop
         self._log = RunLog(folder.path, sinks, self.event)
         self._bars = Outlet(folder.timeline.name, self.event)
         self._bars.do(self._open_timeline)

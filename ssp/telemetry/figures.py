@@ -123,7 +123,8 @@ def grafana() -> str:
 def _panel(figure: Figure) -> dict[str, Any]:
     """A graph of one figure: a counter's rate, or the value itself."""
     keys = ("run", "role", *figure.parts)
-    title, unit = figure.name, UNITS.get(figure.unit, "short")
+    title = figure.name
+    unit = UNITS.get(figure.unit, "short")
     expression = f'{exported(figure)}{{run=~"$run"}}'
     if figure.kind == COUNTER:
         title += " per second"

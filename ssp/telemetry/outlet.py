@@ -19,7 +19,8 @@ class Outlet:
     Jobs that it has no room for are dropped, and that is said once too."""
 
     def __init__(self, name: str, say: Callable[[str], object]) -> None:
-        self._name, self._say = name, say
+        self._name = name
+        self._say = say
         self._jobs = queue.Queue[Callable[[], object] | threading.Event](WAITING)
         self._reached = threading.Event()
         self._reached.set()

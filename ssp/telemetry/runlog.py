@@ -45,7 +45,8 @@ class RunLog:
         self.earlier = anew(self._path, self._read, say)
         self._newest = max((line["step"] for line in self.earlier), default=-1)
         self._back: dict[str, int] = {}
-        self._lines, self._scalars = Outlet(self._path.name, say), Outlet("tensorboard", say)
+        self._lines = Outlet(self._path.name, say)
+        self._scalars = Outlet("tensorboard", say)
         self._sinks = [(Outlet(name, say), sink) for name, sink in sinks.items()]
         self._board = TensorBoard(self._path.parent / "tensorboard")
         self._lines.do(self._open, PATIENCE)

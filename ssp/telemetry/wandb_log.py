@@ -29,7 +29,8 @@ class WandbLog:
     later. Making it asks nobody: `open` does."""
 
     def __init__(self, cfg: Config, folder: Path) -> None:
-        self._mode, self._folder = cfg.telemetry.wandb, folder
+        self._mode = cfg.telemetry.wandb
+        self._folder = folder
 
     def open(self) -> None:
         """Begin the run, or go on in it."""

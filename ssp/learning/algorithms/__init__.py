@@ -46,7 +46,8 @@ def kind(name: str) -> type[Algorithm] | None:
 
 def _own_kind(place: str) -> type[Algorithm]:
     """The class at the place of a user's own estimator."""
-    rule, example = f"the estimator {place}", "class Mine(ssp.learning.algorithms.base.Algorithm):"
+    rule = f"the estimator {place}"
+    example = "class Mine(ssp.learning.algorithms.base.Algorithm):"
     at_place = own.find(place, rule, example)
     is_estimator = isinstance(at_place, type) and issubclass(at_place, Algorithm)
     inherits = f"{rule} is a class that inherits Algorithm"

@@ -4,7 +4,7 @@ over tokens."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -127,8 +127,7 @@ class Reinforce(Algorithm):
 
 class Hrpo(Algorithm):
     """A = (R - mean_h) / (std_h + 1e-6) over the episodes of the batch whose rows ask for the same
-    number h of
-    hops, and which one version graded. An episode that was played alone with its h has
+    number h of hops, and which one version graded. An episode that was played alone with its h has
     R / (1 + 1e-6).
 
     Source: Dr. Zero (arXiv 2601.07055), hop-grouped relative policy optimisation, as in its
@@ -170,7 +169,8 @@ class ReinforceRunning(Algorithm):
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Compare each episode with the baseline, which then takes the batch in."""
         rewards = rewards_of(episodes)
-        total, weight = self.kept["total"], self.kept["weight"]
+        total = self.kept["total"]
+        weight = self.kept["weight"]
         baseline = total / weight if weight else 0.0
         if len(rewards):
             self.kept = {
@@ -193,15 +193,19 @@ class ReinforcePP(Algorithm):
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
         """Compare the return of each turn with the batch, in which a turn counts as often as it has
         tokens. For gamma 1."""
-        credits: list[Credit] = []
-        returns = [later(turns) for turns in self.earned(episodes)]
-        counts = [
-            _tokens(episode, len(turns)) for episode, turns in zip(episodes, returns, strict=True)
-        ]
-        each = np.array(list(chain.from_iterable(returns)), dtype=np.float64)
-        repeats = np.array(list(chain.from_iterable(counts)), dtype=np.int64)
-        over = np.repeat(each, repeats)
+        every_token: list[float] = []
+        counts: list[Sequence[int]] = []
+        for episode, turns in zip(episodes, self.earned(episodes), strict=True):
+            tokens = episode.tokens if len(turns) > 1 else (sum(episode.tokens),)
+            if len(tokens) != len(turns):
+                turns_with = f"{len(tokens)} turns have tokens"
+                raise InvariantError(f"{len(turns)} turns earned, and {turns_with}")
+            counts.append(tokens)
+            for earned, count in zip(later(turns), tokens, strict=True):
+                every_token += [earned] * count
+        over = np.array(every_token, dtype=np.float64)
         whitened = iter(standardised(over, whole_batch(over)).tolist())
+        credits: list[Credit] = []
         for tokens in counts:
             of_turns = [list(islice(whitened, count)) for count in tokens]
             credits.append(tuple(values[0] if values else 0.0 for values in of_turns))
@@ -353,12 +357,3 @@ class Gae(Algorithm):
             ahead = torch.where(on[:, t], here, ahead)
             next_value = torch.where(on[:, t], values[:, t], next_value)
         return out.float()
-
-
-def _tokens(episode: Scored, turns: int) -> list[int]:
-    """The policy's tokens of each of so many turns; of one turn all of them."""
-    if turns == 1:
-        return [sum(episode.tokens)]
-    if len(episode.tokens) != turns:
-        raise InvariantError(f"{turns} turns earned, and {len(episode.tokens)} turns have tokens")
-    return list(episode.tokens)

@@ -127,7 +127,8 @@ def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, put side
     by side; 0 elsewhere."""
     on = mask.bool()
-    out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
+    out = torch.zeros_like(rewards)
+    later = rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
         later = torch.where(on[:, t], rewards[:, t] + gamma * later, later)
         out[:, t] = torch.where(on[:, t], later, 0.0)

@@ -40,8 +40,10 @@ class Backend:
     def __init__(
         self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO
     ) -> None:
-        self.device, self.ranks = devices.find(config.device), ranks
-        self.config, self._lr = config, lr
+        self.device = devices.find(config.device)
+        self.ranks = ranks
+        self.config = config
+        self._lr = lr
         self.module = module.to(self.device)
         self.optimizer = self._adamw(fused=self.device.type == "cuda")
 

@@ -36,8 +36,11 @@ class DeepSpeedBackend(Backend):
         self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO
     ) -> None:
         """InputError where DeepSpeed is not installed."""
-        self.ranks, self.device = ranks, devices.find(config.device)
-        self.module, self.config, self._lr = module, config, lr
+        self.ranks = ranks
+        self.device = devices.find(config.device)
+        self.module = module
+        self.config = config
+        self._lr = lr
         self.parted = config.zero == 3
         self._pending = self._spoiled = False
         deepspeed = _deepspeed(ranks)
@@ -54,7 +57,8 @@ class DeepSpeedBackend(Backend):
     @property
     def layout(self) -> dict[str, Any]:
         """The kind, ZeRO stage, ranks and type."""
-        stage, dtype = self.config.zero, self.config.dtype
+        stage = self.config.zero
+        dtype = self.config.dtype
         return {"kind": "deepspeed", "zero": stage, "ranks": self.ranks.world, "dtype": dtype}
 
     def __call__(self, *args: Any, **options: Any) -> Any:

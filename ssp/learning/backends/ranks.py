@@ -25,7 +25,8 @@ class Ranks:
     the same order."""
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
-        self.rank, self.world = rank, world
+        self.rank = rank
+        self.world = world
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Sums over the ranks, in float64."""

@@ -49,7 +49,8 @@ class Actor:
         self._renderer = renderer
         self._role = cfg.spec.prompts_of(role)[0]  # which decides what is handed in, and how
         block = cfg.block(role)
-        self._lengths, self._cap = block.engine.simulated, block.limits.turn_tokens
+        self._lengths = block.engine.simulated
+        self._cap = block.limits.turn_tokens
         self._searches = (least_searches(cfg, role), block.limits.searches)
         self._world = not natural(cfg.protocol)
         (self._filler,) = renderer.encode([f"{WORDS[0]} "])
@@ -58,7 +59,9 @@ class Actor:
         """Ids of a turn: thinking aloud without tags, then a search, or at last the result."""
         lengths = turns(self._lengths.tokens, self._lengths.sigma, seed, self._searches, self._cap)
         words = [WORDS[i] for i in generator(seed, "words").permutation(len(WORDS))]
-        renderer, role, last = self._renderer, self._role, len(lengths) - 1
+        renderer = self._renderer
+        role = self._role
+        last = len(lengths) - 1
         if turn < last:
             said = searching(renderer, role, words[turn % len(words)])
         elif self._world and role == PROPOSER:

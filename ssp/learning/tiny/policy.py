@@ -141,7 +141,8 @@ class _Practice:
     """Episodes as a policy of the protocol plays them, with words drawn at random."""
 
     def __init__(self, renderer: Renderer, world: World, recalls: bool) -> None:
-        self._renderer, self._recalls = renderer, recalls
+        self._renderer = renderer
+        self._recalls = recalls
         self._documents = world.documents()
         self._rng = generator(0, "tiny", "practice")
 

@@ -100,8 +100,10 @@ async def train(
         await learner.load(str(saves.out))
         saved, heldout = begun
     else:
-        saved, heldout = 0, [await _measure(learner, test, cfg.batch)]
-    made, now = saved, heldout[-1]
+        saved = 0
+        heldout = [await _measure(learner, test, cfg.batch)]
+    made = saved
+    now = heldout[-1]
     try:
         for epoch in range(len(heldout) - 1, cfg.epochs):
             places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
@@ -156,7 +158,9 @@ class Saves:
     `fingerprint`."""
 
     def __init__(self, out: Path, meta: Mapping[str, Any], what: str) -> None:
-        self.out, self._meta, self._what = out, meta, what
+        self.out = out
+        self._meta = meta
+        self._what = what
         self._count = 0
         self._last = time.monotonic()
         self._took = 0.0
@@ -256,7 +260,8 @@ def began(out: Path) -> tuple[int, dict[str, Any]]:
     """Updates of the unfinished warm start in the folder `out`, and its entry. InputError where it
     is anything else."""
     record = read_record(out)
-    step, entry = record.get("step"), record.get(ENTRY)
+    step = record.get("step")
+    entry = record.get(ENTRY)
     rule = "--out is a folder that does not exist yet, or a warm start's that was interrupted"
     is_one = isinstance(step, int) and isinstance(entry, dict)
     hold(is_one, rule, out, "give another one, or remove it")

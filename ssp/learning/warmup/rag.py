@@ -68,7 +68,8 @@ def traces(
     rule = f"a question has at least one document, and an answer that protocol {protocol.id}"
     rule += " can hand in"
     step = "correct that row, or take it out of both files"
-    rows, role = [], protocol.role(SOLVER)
+    rows = []
+    role = protocol.role(SOLVER)
     for number, (question, documents) in enumerate(zip(questions, results, strict=True)):
         gold = question.answers[0].strip()
         inner = f"\\boxed{{{gold}}}" if role.boxed else gold

@@ -58,7 +58,8 @@ def read(path: Path) -> list[Trace]:
 
 def verifies(cfg: RefereeConfig) -> LimitsConfig:
     """The limits of a verifier's one turn."""
-    prompt, answer = cfg.prompt_tokens, cfg.answer_tokens
+    prompt = cfg.prompt_tokens
+    answer = cfg.answer_tokens
     return LimitsConfig(
         searches=0, turn_tokens=answer, prompt_tokens=prompt, total_tokens=prompt + answer
     )
@@ -81,7 +82,8 @@ def episodes(
 
     tasks = []
     for place, trace in enumerate(traces):
-        name, fields = f"trace-{trace.line}", trace.fields
+        name = f"trace-{trace.line}"
+        fields = trace.fields
         if verifier:
             fields = asked(renderer.protocol, trace.read, fields["question"])
         try:
@@ -149,7 +151,8 @@ def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: Limit
     if sum(map(len, turns)) != spoken:
         rule = "a turn ends where the policy would stop, and nothing follows the last"
         raise _bad(trace.line, rule, trace.turns[-1][-80:])
-    results, queries = trace.results, len(episode.searches)
+    results = trace.results
+    queries = len(episode.searches)
     if any(results) and len(results) != queries:
         counts = f"{len(results)} lists for {queries} queries"
         raise _bad(trace.line, "results hold one list of documents a query", counts)
@@ -167,7 +170,8 @@ def _trace(row: Row) -> Trace:
     turns = row.fields["turns"]
     if not isinstance(turns, list) or not turns:
         refuse("turns", "turns is a list of at least one string", turns)
-    role, fields = row.label("role") or SOLVER, row.inside("fields")
+    role = row.label("role") or SOLVER
+    fields = row.inside("fields")
     known = (*ROLES, *VERIFIERS)
     if role not in known:
         refuse("role", f"role is one of {', '.join(known)}", role)
