@@ -22,8 +22,8 @@ from ssp.learning.scored import numbered
 
 @dataclass(frozen=True)
 class Batch:
-    """N rows of one role, padded on the right to T. A row is an episode, or the continuation of
-    one that lost its oldest observation. Episodes' first rows come first.
+    """N rows of one role, padded on the right to T. A row is an episode, or the continuation of one
+    that lost its oldest observation. Episodes' first rows come first.
 
     `ids` long [N, T], 0 as padding. `mask` bool [N, T], true on model tokens. `logprobs` float32
     [N, T]: behaviour log-probs, 0 off the mask. `rewards` float32 [N], NaN for voids. `valid` bool
@@ -150,8 +150,8 @@ def _check_rows(
 
 
 def _rows(episodes: Sequence[Episode]) -> tuple[list[_Row], list[_Row]]:
-    """The first row of each episode, and the continuations: contexts that have something to
-    train. An episode has a row, whatever its log holds."""
+    """The first row of each episode, and the continuations: contexts that have something to train.
+    An episode has a row, whatever its log holds."""
     firsts: list[_Row] = []
     continuations: list[_Row] = []
     for number, episode in enumerate(episodes):

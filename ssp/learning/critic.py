@@ -54,9 +54,8 @@ class Critic:
         (clip(V, V_old ± c) - G)²), with V_old `batch.values` and G `batch.targets`, advantage +
         V_old.
 
-        Source: the clipped
-        value loss of PPO's code (Schulman et al. 2017), as verl computes it. InvariantError, with
-        nothing changed, when loss or gradient is not finite."""
+        Source: the clipped value loss of PPO's code (Schulman et al. 2017), as verl computes it.
+        InvariantError, with nothing changed, when loss or gradient is not finite."""
         rows = rows[trained[rows].any(dim=1)]
         if not len(rows):
             return

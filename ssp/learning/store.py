@@ -196,8 +196,8 @@ class Stored:
         return record
 
     def _kept(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """What the ranks gather together, on the host in float32; nothing on other ranks than
-        0."""
+        """What the ranks gather together, on the host in float32. Other ranks than 0 keep
+        nothing."""
         out = {}
         for name, tensor in tensors:
             if self.ranks.rank == 0:

@@ -231,9 +231,9 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` with the group's mean of `rewards` taken off each episode's last token (a
-    group of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r
-    - group mean on every token.
+    """`ReinforcePP` with the group's mean of `rewards` taken off each episode's last token (a group
+    of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r - group mean on
+    every token.
 
     Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in
     the token rewards is in G_t and not in the mean, as in OpenRLHF; verl's mean has it, and puts
