@@ -194,7 +194,7 @@ class ReinforcePP(Algorithm):
         """Compare the return of each turn with the batch, in which a turn counts as often as it has
         tokens. For gamma 1."""
         every_token: list[float] = []
-        counts: list[Sequence[int]] = []
+        counts: list[tuple[int, ...]] = []
         for episode, turns in zip(episodes, self.earned(episodes), strict=True):
             tokens = episode.tokens if len(turns) > 1 else (sum(episode.tokens),)
             if len(tokens) != len(turns):

@@ -25,6 +25,7 @@ from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS, asked, speaks
 from ssp.game.rollout import Settings, rollout
+from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.runfolder import RunFolder
 
 LEAST_REWARD = 1.0
@@ -212,8 +213,8 @@ def _documents(row: Row, name: str, listed: list[Any]) -> list[Document]:
     return documents
 
 
-def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
-    return InputError(rule, f"line {line}: {found}", step)
+def _bad(line: int, rule: str, value: object, step: str = _STEP) -> InputError:
+    return InputError(rule, f"line {line}: {value}", step)
 
 
 def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
@@ -231,16 +232,16 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
         SOLVER: (LEAST_REWARD, f"rewards >= {LEAST_REWARD:g}"),
         PROPOSER: (0.0, "accepted questions that an attempt answered"),
     }
-    rows: list[dict[str, Any]] = []
+    entries: list[EpisodeRow] = []
     with reader.ledger() as ledger:
         for role in renderers:
             least, _ = good[role]
-            rows += ledger.earned(role, least, answered=role == PROPOSER)
+            entries += ledger.earned(role, least, answered=role == PROPOSER)
     rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
     none = " and no ".join(good[role][1] for role in renderers)
-    hold(rows, rule, f"no {none} in {folder}", "take another")
-    # a file is read once
-    episodes = [reader.episode(row) for row in sorted(rows, key=lambda row: row["file"] or "")]
+    hold(entries, rule, f"no {none} in {folder}", "take another")
+    entries.sort(key=lambda entry: entry["file"] or "")  # a file is read once
+    episodes = [reader.episode(entry) for entry in entries]
     for episode in episodes:
         rule = "a run's episodes are in the tokens of the policy that learns from them"
         same = renderers[episode.role].decode(episode.log.ids) == episode.text
