@@ -72,13 +72,6 @@ def load_model(folder: Path) -> PreTrainedModel:
     return model.eval()
 
 
-def require(path: Path) -> None:
-    """InputError when `path` is not a file."""
-    rule = "a checkpoint must be complete"
-    step = "use another checkpoint"
-    hold(path.is_file(), rule, f"no file {path}", step)
-
-
 def write(
     folder: Path, fill: Callable[[Path], None], record: Mapping[str, Any], ranks: Ranks = SOLO
 ) -> None:

@@ -107,5 +107,5 @@ def measured(trained: Tensor, backend: Backend, ids: Tensor, *args: Any, **optio
                 here = torch.zeros(mask.shape)
                 here[mask] = values.float().cpu()
                 out[part, :length] = here
-    backend.ranks.sum_([out])
+    backend.ranks.sum_(out)
     return out

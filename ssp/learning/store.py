@@ -229,7 +229,9 @@ class Stored:
 
     def _checked(self, folder: Path) -> dict[str, Any]:
         """The record of a checkpoint that this learner can go on from."""
-        checkpoint.require(folder / RECORD)
+        path = folder / RECORD
+        other = "use another checkpoint"
+        hold(path.is_file(), "a checkpoint must be complete", f"no file {path}", other)
         record = read_record(folder)
         wrote = record.get("layout")
         rule = f"a run goes on with the learner that wrote its checkpoint: {self._layout}"
@@ -238,9 +240,8 @@ class Stored:
         protocol_of(folder)  # a checkpoint says it itself
         protocol_of(folder, self.protocol)
         for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict), ("kl_coef", dict)):
-            rule = f"{RECORD} must hold {key}"
-            lacks = f"{folder / RECORD} does not"
-            hold(isinstance(record.get(key), kind), rule, lacks, "use another checkpoint")
+            is_there = isinstance(record.get(key), kind)
+            hold(is_there, f"{RECORD} must hold {key}", f"{path} does not", other)
         check_files(folder, whole=True)
         for role, objective in self.objectives.items():
             wrote = record["algorithm"].get(role, {}).get("name")

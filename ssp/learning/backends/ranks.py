@@ -6,7 +6,7 @@ Sums and decisions are the same on every rank, and the deal is a pure function o
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -36,11 +36,10 @@ class Ranks:
         """Largest over the ranks, in float64; NaN where one of them is."""
         return self._gathered(values).amax(0).tolist()
 
-    def sum_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over the ranks."""
+    def sum_(self, tensor: Tensor) -> None:
+        """Replace the tensor by its sum over the ranks."""
         if self.world > 1:
-            for tensor in tensors:
-                dist.all_reduce(tensor)
+            dist.all_reduce(tensor)
 
     def agree(self, make: Callable[[], T]) -> T:
         """What `make` gives on rank 0, on every rank; its exception too."""
