@@ -105,7 +105,7 @@ def collate(
         mask[place, :length] = torch.from_numpy(trained)
         logprobs[place, :length] = torch.from_numpy(sampled[positions])
 
-    earned = torch.tensor([math.nan if reward is None else reward for reward in rewards])
+    earned = torch.tensor([math.nan if reward is None else reward for reward in rewards]).float()
     valid = torch.tensor([episode.outcome is not Outcome.VOID for episode in episodes])
     group_numbers = torch.from_numpy(numbered(groups))
     source = torch.tensor([row.episode for row in rows])
@@ -113,7 +113,7 @@ def collate(
         ids=ids,
         mask=mask,
         logprobs=torch.where(mask, logprobs, 0.0),
-        rewards=earned.float()[source],
+        rewards=earned[source],
         valid=valid[source],
         groups=group_numbers[source],
         source=source if continuations else None,
@@ -135,9 +135,9 @@ def _check_rows(
 ) -> None:
     """InvariantError unless the columns have a value for each episode, and each is settled."""
     n = len(episodes)
-    if n == 0 or any(len(column) != n for column in (rewards, *columns)):
-        sizes = [len(column) for column in columns]
-        counts = f"{n} episodes, {len(rewards)} rewards, columns of {sizes}"
+    sizes = [len(column) for column in (rewards, *columns)]
+    if n == 0 or set(sizes) != {n}:
+        counts = f"{n} episodes, {sizes[0]} rewards, columns of {sizes[1:]}"
         raise InvariantError(f"a batch needs rows of equal count: {counts}")
     for episode, reward in zip(episodes, rewards, strict=True):
         if episode.outcome is None:

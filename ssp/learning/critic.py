@@ -24,7 +24,8 @@ class ValueNet(nn.ModuleDict):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """[M]: the value before each token of `ids` [B, T] where `mask` is true."""
-        return self["head"](states(self["body"], ids, mask)).squeeze(-1)  # type: ignore[arg-type]
+        hidden = states(self["body"], ids, mask)  # type: ignore[arg-type]
+        return self["head"](hidden).squeeze(-1)
 
 
 class Critic:

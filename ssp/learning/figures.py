@@ -15,9 +15,10 @@ from transformers import PreTrainedModel
 from ssp.learning.backends.ranks import Ranks
 from ssp.learning.losses import Tokens
 
-CPU_SIZE, GPU_SIZE = 768, 8192
-"""Side of the matrices of the probe: 0.9 GFLOP a product on a CPU, 1.1 TFLOP on a GPU."""
-
+CPU_SIZE = 768
+"""Side of the probe's matrices on a CPU: 0.9 GFLOP a product."""
+GPU_SIZE = 8192
+"""The same on a GPU: 1.1 TFLOP a product."""
 
 SUMS = (
     "tokens ratio ratio_squares ratio_max low high dual masked correctable entropy nll compared"

@@ -99,4 +99,4 @@ def score(
         inputs = hidden[at], other[at], at
         part = checkpoint(chunk, *inputs, use_reentrant=False, preserve_rng_state=False)
         parts.append(part)
-    return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return Scores(*map(torch.cat, zip(*parts, strict=True)))

@@ -22,7 +22,8 @@ from torch import Tensor
 from ssp.base.errors import hold
 from ssp.config.role import KlConfig
 
-LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
+LOG_W_LIMIT = 20.0
+K3_LIMIT = 10.0
 
 
 def _log_w(logprobs: Tensor, reference: Tensor) -> Tensor:

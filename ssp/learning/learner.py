@@ -90,7 +90,8 @@ class PolicyLearner(Stored):
 
         def loss(rows: Tensor, figures: Figures) -> Tensor:
             tokens = int(update.trained[rows].sum())
-            figures.work += self.work.operations(update.ends[rows].tolist(), tokens, step.learns)
+            lengths = update.ends[rows].tolist()
+            figures.work += self.work.operations(lengths, tokens, step.learns)
             return update.objective.loss(self.backend, step, rows, figures)
 
         return Job(update.ends, step.rows, loss, update.figures, step.learns)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from peft import LoraConfig as PeftConfig
 
 NAME = "default"
-PREFIX, FILE = "base_model.model.", "adapter_model.safetensors"
-"""What peft puts before the names of an adapter's tensors in a file, and that file."""
+FILE = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What peft puts before the names of an adapter's tensors in `FILE`."""
 
 Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]  # see `Backend.whole`
 

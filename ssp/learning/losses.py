@@ -111,7 +111,8 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq.
     5; the cap is that of `tis`, whose gradient it has in an update's first optimizer step."""
     weight = tokens.start_ratio()
-    loss, clipped = _clipped(_exp(tokens.logprobs - tokens.start()), tokens.advantages, options)
+    ratio = _exp(tokens.logprobs - tokens.start())
+    loss, clipped = _clipped(ratio, tokens.advantages, options)
     return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
 
 

@@ -70,7 +70,9 @@ def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
     figures take note."""
     backend.zero()
     work = [pieces(job.ends, job.rows, backend.config, backend.ranks) for job in jobs]
-    left = sum(len(parts) for job, parts in zip(jobs, work, strict=True) if job.learns)
+    left = 0
+    for job, parts in zip(jobs, work, strict=True):
+        left += len(parts) * job.learns
     losses = []
     with fits(backend.config):
         for job, parts in zip(jobs, work, strict=True):

@@ -97,7 +97,8 @@ class Objective:
         penalty = self.divergence.penalty(policy, batch, trained, figures)
         batch = estimate(self.algorithm, batch, penalty, self.config.kl.place)
         update = Update(self, batch, trained, figures, self.lr(step))
-        looks_back = losses.looks_back(self.config.loss) or self.config.correction.mask != "none"
+        corrects = self.config.correction.mask != "none"
+        looks_back = corrects or losses.looks_back(self.config.loss)
         if looks_back and len(update.parts()) > 1:
             update.proximal = measured(trained, policy, batch.ids, self._temperature)
         return update
@@ -139,8 +140,8 @@ class Objective:
         proximal = logprobs.detach() if update.proximal is None else at(update.proximal)
         owners = rows[:, None].expand(-1, length)[mask]
         # Turns are numbered through the whole micro-batch.
-        begins = mask & ~torch.nn.functional.pad(mask, (1, -1))
-        turns = begins.flatten().cumsum(0).view_as(mask)[mask]
+        before = torch.nn.functional.pad(mask, (1, -1))
+        turns = (mask & ~before).flatten().cumsum(0).view_as(mask)[mask]
         tokens = losses.Tokens(
             logprobs,
             behaviour,

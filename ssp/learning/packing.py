@@ -49,24 +49,32 @@ class Segments:
     @classmethod
     def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
         """Pieces of `sizes` tokens; `parents`: the piece that each continues, -1 for none."""
-        starts = list(accumulate(sizes, initial=0))
+        spans = torch.arange(sum(sizes)).split(list(sizes))
         totals: list[int] = []
         places: list[Tensor] = []
-        for piece, parent in enumerate(parents):
-            total = sizes[piece]
+        for size, parent, span in zip(sizes, parents, spans, strict=True):
+            total = size
             if parent >= 0:
                 total += sizes[parent]
-                places.append(torch.arange(starts[parent], starts[parent + 1]))
-            places.append(torch.arange(starts[piece], starts[piece + 1]))
+                places.append(spans[parent])
+            places.append(span)
             totals.append(total)
 
-        seen = torch.cat(places).to(device) if totals != list(sizes) else None
-        equal = groupby(zip(sizes, totals, strict=True))
-        runs = tuple((len(list(run)), size, total) for (size, total), run in equal)
-        own = torch.tensor(starts, dtype=torch.int32, device=device)
-        sums = list(accumulate(totals, initial=0))
-        ends = torch.tensor(sums, dtype=torch.int32, device=device)
-        return cls(runs, seen, own, ends, (max(sizes), max(totals)))
+        seen = None
+        if totals != list(sizes):
+            seen = torch.cat(places).to(device)
+        runs = []
+        for (size, total), equal in groupby(zip(sizes, totals, strict=True)):
+            runs.append((len(list(equal)), size, total))
+        own = list(accumulate(sizes, initial=0))
+        ends = list(accumulate(totals, initial=0))
+        return cls(
+            tuple(runs),
+            seen,
+            torch.tensor(own, dtype=torch.int32, device=device),
+            torch.tensor(ends, dtype=torch.int32, device=device),
+            (max(sizes), max(totals)),
+        )
 
 
 @dataclass(frozen=True)
@@ -151,19 +159,23 @@ def lay_out(ids: Tensor, mask: Tensor) -> Line:
             pieces.append((row, begin, last[row]))
             parents.append(parent)
 
+    tokens: list[Tensor] = []
+    positions: list[Tensor] = []
     place = torch.zeros(mask.shape, dtype=torch.long)
-    sizes = [end - begin for _, begin, end in pieces]
-    starts = accumulate(sizes, initial=0)
-    for (row, begin, end), parent, start in zip(pieces, parents, starts, strict=False):
-        place[row, begin:end] = torch.arange(start, start + end - begin)
+    filled = 0
+    for (row, begin, end), parent in zip(pieces, parents, strict=True):
+        span = torch.arange(begin, end)
+        tokens.append(ids[row, begin:end])
+        positions.append(span)
+        place[row, begin:end] = span + (filled - begin)
+        filled += end - begin
         if parent >= 0:
-            place[row, :begin] = place[pieces[parent][0], :begin]
-    return Line(
-        torch.cat([ids[row, begin:end] for row, begin, end in pieces]).to(device),
-        torch.cat([torch.arange(begin, end) for _, begin, end in pieces]).to(device),
-        Segments.of(sizes, parents, device),
-        place[:, :-1][mask[:, 1:]].to(device),
-    )
+            owner, *_ = pieces[parent]
+            place[row, :begin] = place[owner, :begin]
+    segments = Segments.of(list(map(len, tokens)), parents, device)
+    asked = place[:, :-1][mask[:, 1:]]
+    line = torch.cat(tokens).to(device)
+    return Line(line, torch.cat(positions).to(device), segments, asked.to(device))
 
 
 def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) -> Any:
@@ -275,8 +287,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
         mixed = []
         for (count, size, _), *parts in zip(segments.runs, queries, keys, values, strict=True):
             if size:
-                q, k, v = (part.view(count, -1, *part.shape[1:]) for part in parts)
-                mixed.append(_run(q, k, v, scale))
+                of_equal_size = [part.unflatten(0, (count, -1)) for part in parts]
+                mixed.append(_run(*of_equal_size, scale))
         return torch.cat(mixed).to(dtype)
 
 
@@ -313,7 +325,9 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     total = key.shape[1]
     if own < total:
         query = F.pad(query, (0, 0, 0, 0, total - own, 0))
-    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    query = query.transpose(1, 2)
+    key = key.transpose(1, 2)
+    value = value.transpose(1, 2)
     mixed = F.scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scale, enable_gqa=heads > key.shape[1]
     )

@@ -107,4 +107,5 @@ def as_credits(values: Numbers) -> list[Credit]:
 
 def later(turns: Sequence[float]) -> list[float]:
     """What was earned from each turn on, without a discount."""
-    return np.cumsum(np.asarray(turns, dtype=np.float64)[::-1])[::-1].tolist()
+    backwards = np.array(turns[::-1], dtype=np.float64)
+    return np.cumsum(backwards)[::-1].tolist()

@@ -23,8 +23,10 @@ Check = tuple[bool, str, object, str]
 def own_code_is_there(cfg: Config, role: str) -> None:
     """A user's own estimator or loss is found, and of the right kind, before anything starts."""
     block = cfg.block(role)
+    if block.policy == "frozen":
+        return
     places = [name for name in (block.algorithm, block.loss) if own.is_own(name)]
-    if block.policy != "frozen" and places and not any(map(own.sealed, places)):
+    if places and not any(map(own.sealed, places)):
         # Here, because they import torch, which a dry run does without.
         from ssp.learning import losses
 
@@ -114,13 +116,15 @@ def _learner(role: str, block: RoleConfig) -> Iterator[Check]:
     rule = f"{role}.learner.kind=torch is one process, so it has one rank"
     step = f"set {role}.learner.kind=deepspeed, or {role}.learner.ranks=1"
     # Of what learns nothing, ranks are a number for plans.
-    yield learner.kind == "torch" and learner.ranks > 1, rule, f"ranks={learner.ranks}", step
+    several = learner.kind == "torch" and learner.ranks > 1
+    yield several, rule, f"ranks={learner.ranks}", step
 
     rule = "the KL reference of an adapter is its base, of a shared policy its start"
     rule += f", and does not move ({role})"
     step = f"set {role}.kl.ema_tau=1, or learner.lora.rank=0 and policy=own"
     fixed = learner.lora.rank > 0 or (block.policy == "shared" and kl.coef > 0)
-    yield learns and fixed and kl.ema_tau < 1, rule, f"kl.ema_tau={kl.ema_tau}", step
+    moves = learns and fixed and kl.ema_tau < 1
+    yield moves, rule, f"kl.ema_tau={kl.ema_tau}", step
 
     algorithm = block.algorithm
     rule = f"{role}.algorithm=gae has a critic of one role, which a shared policy has no place for"

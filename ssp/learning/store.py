@@ -28,7 +28,10 @@ from ssp.learning.objective import Objective
 from ssp.learning.packing import prepare
 from ssp.record.manifest import RECORD, check_files, protocol_of, read_record, seal
 
-OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
+OPTIMIZER = "optimizer"
+CRITIC = "critic"
+ANCHOR = "anchor"
+ADAPTER = "adapter"
 
 
 class Policy(nn.Module):
@@ -157,9 +160,10 @@ class Stored:
                 if objective.divergence.moving is not None:
                     self._write_anchor(aside / ANCHOR, objective.divergence.moving.master, record)
             if self.config.lora.rank:
-                tensors = self._kept(lora.adapter(self.policy.model, self.backend.whole))
+                adapter = lora.adapter(self.policy.model, self.backend.whole)
+                kept = self._kept(adapter)
                 if self.ranks.rank == 0:
-                    lora.write(aside / ADAPTER, tensors, self.config.lora)
+                    lora.write(aside / ADAPTER, kept, self.config.lora)
 
         checkpoint.write(Path(folder), fill, record, self.ranks)
 

@@ -50,7 +50,8 @@ class Activity:
     def enrol(self, kind: str, actors: Sequence[str]) -> None:
         """Count these actors of `kind`, also before their first call."""
         for actor in actors:
-            self._actors.setdefault(actor, _Actor(kind, [_Line(actor, time.perf_counter())]))
+            line = _Line(actor, time.perf_counter())
+            self._actors.setdefault(actor, _Actor(kind, [line]))
 
     @contextmanager
     def call(

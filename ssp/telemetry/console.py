@@ -141,7 +141,8 @@ class Console:
         """What is shown live: progress, figures, and the work under way."""
         done = self._step / max(1, self._total)
         bar = f"{'█' * round(LONGEST * done):░<{LONGEST}}"
-        lines = [Text(f"step {self._step}/{self._total}  {bar} {done:4.0%}  ETA {self._eta()}")]
+        progress = f"step {self._step}/{self._total}  {bar} {done:4.0%}  ETA {self._eta()}"
+        lines = [Text(progress)]
         if self._values:
             lines.append(Text("  ".join(self._figures())))
         now = self._now()
@@ -154,7 +155,8 @@ class Console:
         played = self._step - self._first
         if played <= 0:
             return "-"
-        left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
+        a_step = (time.monotonic() - self._began) / played
+        left = a_step * max(0, self._total - self._step)
         minutes, seconds = divmod(round(left), 60)
         if minutes < 60:
             return f"{minutes}:{seconds:02}"

@@ -11,7 +11,8 @@ from typing import Any
 
 from ssp.base.errors import InvariantError
 
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE = "gauge"
+COUNTER = "counter"
 
 ROWS = (
     ("game", "role `game`"),
@@ -21,7 +22,9 @@ ROWS = (
 )
 """A role of each section, and its title."""
 
-WIDTH, HEIGHT, ABREAST = 8, 7, 3
+WIDTH = 8
+HEIGHT = 7
+ABREAST = 3
 UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
 """Ours → Grafana's; others are plain numbers."""
 RATES = {"s": "percentunit", "bytes": "Bps"}

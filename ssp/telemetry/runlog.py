@@ -77,7 +77,8 @@ class RunLog:
             line["not_finite"] = sorted(set(figures) - set(finite))
         self._newest = max(self._newest, step)
         # A checkpoint that is saved next finds the lines of its step.
-        self._lines.do(partial(self._add, json.dumps(line, allow_nan=False)), PATIENCE)
+        text = json.dumps(line, allow_nan=False)
+        self._lines.do(partial(self._add, text), PATIENCE)
         self._scalars.do(partial(self._board.write, step, role, finite))
         for outlet, sink in self._sinks:
             outlet.do(partial(sink, step, role, finite))

@@ -88,7 +88,7 @@ def _look_at(made: Algorithm, rule: str) -> None:
         shape = tuple(advantages.shape) if is_tensor else type(advantages).__name__
         step = f"return a tensor of {tuple(on.shape)}"
         hold(shape == on.shape, f"{rule} gives one number a token", shape, step)
-        fits = bool(torch.isfinite(advantages).all()) and not bool((advantages[~on] != 0).any())
+        fits = bool(torch.isfinite(advantages).all() and (advantages[~on] == 0).all())
         zeros = f"{rule} gives finite numbers, and 0 off the model tokens of valid rows"
         hold(fits, zeros, "another one", "finish with over_tokens(row_values, batch.mask)")
         return advantages.detach().float()

@@ -28,7 +28,8 @@ def of_credits(estimate: Estimate, batch: Batch) -> Tensor:
         values = torch.tensor(credit, dtype=torch.float64).float()
         on = batch.mask[row].bool()
         # What comes after the last credit counts as its turn.
-        out[row, on] = values[turns[row, on].clamp(max=len(credit) - 1)]
+        places = turns[row, on].clamp(max=len(credit) - 1)
+        out[row, on] = values[places]
     return out
 
 
@@ -36,8 +37,8 @@ def turn_numbers(mask: Tensor) -> Tensor:
     """long [N, T]: the turn of each model token of `mask` bool [N, T], from 0; a turn is an
     unbroken run of them."""
     on = mask.bool()
-    begins = on & ~torch.nn.functional.pad(on, (1, -1))
-    return begins.cumsum(1) - 1
+    before = torch.nn.functional.pad(on, (1, -1))
+    return (on & ~before).cumsum(1) - 1
 
 
 def _scored(batch: Batch, rows: list[int]) -> list[Scored]:

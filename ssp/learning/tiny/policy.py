@@ -35,10 +35,19 @@ from ssp.record.manifest import seal, sound
 
 VERSION = 7
 """Raised whenever what is made changes."""
-VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
-STEPS, WARMUP, ROWS, RATE, SPREAD = 90, 10, 3, 8e-3, 0.12
-"""Practice: optimizer steps, those of them with a lower rate, episodes a role and step, learning
-rate; standard deviation of the first weights."""
+VOCABULARY = 1500
+HIDDEN = 64
+LAYERS = 2
+CONTEXT = 8192
+SPREAD = 0.12
+"""Standard deviation of the first weights."""
+STEPS = 90
+"""Optimizer steps of practice."""
+WARMUP = 10
+"""Those of them with a lower rate."""
+RATE = 8e-3
+ROWS = 3
+"""Episodes a role and step."""
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
@@ -90,11 +99,14 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
     start = folder.with_name("start")
     random_model(config, SPREAD, (0, "tiny")).save_pretrained(start)
     rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
-    learner = PolicyLearner(start, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
+    block = recipe(RoleConfig(learner=rate))
+    learner = PolicyLearner(start, {SOLVER: block}, protocol.id, STEPS)
     practice = _Practice(Renderer(protocol, tokens, template), world, recalls)
     for _ in range(STEPS):
         episodes = practice.episodes()
-        learner.update({SOLVER: collate(episodes, [1.0] * len(episodes), range(len(episodes)))})
+        count = len(episodes)
+        batch = collate(episodes, [1.0] * count, range(count))
+        learner.update({SOLVER: batch})
     learner.policy.model.save_pretrained(folder)
     save(tokens, folder)
     seal(folder, protocol.mark)
@@ -172,7 +184,8 @@ class _Practice:
         pieces = [(Kind.PROMPT, prompt)]
         for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
             pieces += self._search(role)
-        pieces.append((Kind.MODEL, handing_in(self._renderer, role, self._result(role))))
+        last = handing_in(self._renderer, role, self._result(role))
+        pieces.append((Kind.MODEL, last))
         log = TokenLog()
         encoded = self._renderer.encode([text for _, text in pieces])
         for (kind, _), ids in zip(pieces, encoded, strict=True):
@@ -197,7 +210,8 @@ class _Practice:
             return [(Kind.MODEL, f"{turn}\n<{tag}> {query} </{tag}>\n")]
         document = self._documents[int(self._rng.integers(len(self._documents)))]
         turn = searching(self._renderer, role, query)
-        return [(Kind.MODEL, turn), (Kind.OBSERVATION, self._renderer.observation([document]))]
+        observation = self._renderer.observation([document])
+        return [(Kind.MODEL, turn), (Kind.OBSERVATION, observation)]
 
     def _result(self, role: str) -> str:
         words = [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]

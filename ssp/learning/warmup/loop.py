@@ -35,8 +35,10 @@ BLOCK = "episodes"
 """What the samples call the block that is given beside them."""
 HELDOUT = 0.05
 """Share of the episodes that is measured and not learned."""
-LEAST_SECONDS, SHARE = 60.0, 0.1
-"""A save is due after so long, and later where a save takes more than this share of the time."""
+LEAST_SECONDS = 60.0
+"""After so long a save is due."""
+SHARE = 0.1
+"""It is due later where a save would take more than this share of the time."""
 
 Show = Callable[[Mapping[str, float]], None]
 """Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token),
@@ -197,7 +199,8 @@ class Saves:
         """Let the learner save what it has."""
         began = time.monotonic()
         entry = {"what": self._what, "heldout": list(heldout)}
-        self._put(await self._written(learner.save, {**self._meta, ENTRY: entry}), self.out)
+        checkpoint = await self._written(learner.save, {**self._meta, ENTRY: entry})
+        self._put(checkpoint, self.out)
         # a save before this one, which may still have needed older ones, is gone
         self._tidy(len(heldout) - 1)
         self._last = time.monotonic()
@@ -205,7 +208,8 @@ class Saves:
 
     async def finish(self, learner: Taught) -> None:
         """Put the policy alone in place of what was saved."""
-        self._put(await self._written(learner.export, dict(self._meta)), self.out)
+        policy = await self._written(learner.export, dict(self._meta))
+        self._put(policy, self.out)
         self._tidy()
 
     async def keep(self, learner: Taught, epoch: int) -> None:
@@ -253,7 +257,10 @@ class Saves:
 
 def finished(out: Path) -> bool:
     """Whether a warm start has left its policy in the folder `out`."""
-    return out.exists() and {ENTRY, "protocol"} & {*read_record(out)} == {"protocol"}
+    if not out.exists():
+        return False
+    record = read_record(out)
+    return "protocol" in record and ENTRY not in record
 
 
 def began(out: Path) -> tuple[int, dict[str, Any]]:
@@ -276,5 +283,6 @@ def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence
     what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, warmup]
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
     for episode in episodes:
-        digest.update(json.dumps([episode.log.ids, episode.log.mask.tolist()]).encode())
+        log = [episode.log.ids, episode.log.mask.tolist()]
+        digest.update(json.dumps(log).encode())
     return digest.hexdigest()
