@@ -285,10 +285,11 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
         keys = key.split(sizes)
         values = value.split(sizes)
         mixed = []
-        for (count, size, _), *parts in zip(segments.runs, queries, keys, values, strict=True):
+        for (count, size, _), q, k, v in zip(segments.runs, queries, keys, values, strict=True):
             if size:
-                of_equal_size = [part.unflatten(0, (count, -1)) for part in parts]
-                mixed.append(_run(*of_equal_size, scale))
+                shape = (count, -1)
+                q, k, v = q.unflatten(0, shape), k.unflatten(0, shape), v.unflatten(0, shape)
+                mixed.append(_run(q, k, v, scale))
         return torch.cat(mixed).to(dtype)
 
 

@@ -17,9 +17,10 @@ from ssp.base.printable import say
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.terminal import Terminal
 
+REWARD = "_reward"
+"""What follows a role in the key of its reward."""
+
 SHOWN = {
-    "proposer_reward": ("proposer", "{:.2f}"),
-    "solver_reward": ("solver", "{:.2f}"),
     "win_rate": ("win", "{:.2f}"),
     "valid_rate": ("valid", "{:.2f}"),
     "hops": ("hops", "{:.2f}"),
@@ -30,8 +31,8 @@ SHOWN = {
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy (held-out, or not) of the last
-evaluation, voids are all so far."""
+"""Key of `update` → (label, form), shown behind the rewards of the step, a role's each. Accuracy
+(held-out, or not) is of the last evaluation, voids are all so far."""
 
 LONGEST = 20
 """Characters of the bar."""
@@ -74,10 +75,12 @@ class Console:
             self._show(partial(self._live.start, refresh=True))
 
     def update(self, values: Mapping[str, float]) -> None:
-        """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are
-        ignored."""
+        """New figures by the keys of `SHOWN`, `<role>_reward`, and `step`; the others keep theirs.
+        Unknown keys are ignored."""
         self._step = int(values.get("step", self._step))
-        self._values.update({name: value for name, value in values.items() if name in SHOWN})
+        for name, value in values.items():
+            if name in SHOWN or name.endswith(REWARD):
+                self._values[name] = value
         if not self._rich.is_terminal:
             parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
             self.say("  ".join(parts))
@@ -132,6 +135,9 @@ class Console:
 
     def _figures(self) -> list[str]:
         figures = []
+        for name, value in self._values.items():
+            if name.endswith(REWARD):
+                figures.append(f"{name.removesuffix(REWARD)} {value:.2f}")
         for name, (label, form) in SHOWN.items():
             if name in self._values:
                 figures.append(f"{label} {form.format(self._values[name])}")

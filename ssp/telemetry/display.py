@@ -12,7 +12,7 @@ from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
-from ssp.telemetry.console import Console, Row
+from ssp.telemetry.console import REWARD, Console, Row
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
 from ssp.telemetry.runlog import Sink as Mirror
@@ -21,18 +21,18 @@ from ssp.telemetry.wandb_log import WandbLog
 
 SCORE = "eval/accuracy"
 TABLE = (
-    ("solver: {accuracy}", SCORE, ".1%"),
+    ("{answerer}: {accuracy}", SCORE, ".1%"),
     ("  1 hop", "eval/accuracy_1hop", ".1%"),
     ("  2 hops", "eval/accuracy_2hop", ".1%"),
     ("  3 hops", "eval/accuracy_3hop", ".1%"),
-    ("solver: accuracy on the training world", "eval/train/accuracy", ".1%"),
-    ("solver: accuracy with search switched off", "eval/nosearch/accuracy", ".1%"),
-    ("proposer: hops of accepted questions", "game/hops_mean", ".2f"),
-    ("proposer: share of valid questions", "game/valid_rate", ".1%"),
-    ("game: solver's win rate", "game/win_rate", ".1%"),
+    ("{answerer}: accuracy on the training world", "eval/train/accuracy", ".1%"),
+    ("{answerer}: accuracy with search switched off", "eval/nosearch/accuracy", ".1%"),
+    ("{asker}: hops of accepted questions", "game/hops_mean", ".2f"),
+    ("{asker}: share of valid questions", "game/valid_rate", ".1%"),
+    ("game: {answerer}'s win rate", "game/win_rate", ".1%"),
 )
-"""Rows of the final table: label, figure, form. {accuracy}: what the accuracy on the first set is
-called."""
+"""Rows of the final table: label, figure, form. {asker}, {answerer}: the game's roles; {accuracy}:
+what the accuracy on the first set is called."""
 
 GAME = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
 """Key of the console → figure of a game's row."""
@@ -76,6 +76,8 @@ class Display:
             self._remote.do(self._wandb.open)
         self.activity = Activity(self.span)
         self._accuracy = heldout.accuracy(cfg)
+        asker, answerer = cfg.spec.asker, cfg.spec.answerer
+        self._names = {"asker": asker, "answerer": answerer, "accuracy": self._accuracy}
         self._measured: dict[str, dict[int, float]] = {name: {} for _, name, _ in TABLE}
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
@@ -122,7 +124,7 @@ class Display:
             if SCORE in values:
                 self.event(f"step {step}: {self._accuracy} {values[SCORE]:.1%}")
         else:
-            self._pending[f"{role}_reward"] = values["reward/mean"]
+            self._pending[role + REWARD] = values["reward/mean"]
             if role == self._last_role:
                 scores = self._measured[SCORE]
                 if scores:  # under "held-out" or "accuracy", with which its name begins
@@ -162,7 +164,7 @@ class Display:
             if name.startswith("game/"):
                 steps = min(ENDS, max(1, len(values) // 2))
                 most = max(most, steps)
-            what = label.format(accuracy=self._accuracy)
+            what = label.format(**self._names)
             start = fmean(values[:steps]) if len(values) > 1 else None
             rows.append((what, start, fmean(values[-steps:]), form))
         run = self._folder

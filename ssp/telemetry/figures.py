@@ -14,13 +14,16 @@ from ssp.base.errors import InvariantError
 GAUGE = "gauge"
 COUNTER = "counter"
 
-ROWS = (
-    ("game", "role `game`"),
-    ("solver", "roles `proposer` and `solver`"),
-    ("eval", "role `eval`"),
-    ("live", "live, in Ray's metrics"),
-)
-"""A role of each section, and its title."""
+PLAYS = "role"
+"""What stands in figures.json for each role that plays."""
+
+ROWS = {
+    "game": "role `game`",
+    PLAYS: "each role that plays",
+    "eval": "role `eval`",
+    "live": "live, in Ray's metrics",
+}
+"""A role of each section → its title."""
 
 WIDTH = 8
 HEIGHT = 7
@@ -80,8 +83,9 @@ def find(name: str, role: str) -> tuple[Figure, dict[str, str]]:
     """The figure called `name` of `role`, and the values of its parts. InvariantError for one that
     is not listed."""
     known = []
+    kind = role if role in ROWS else PLAYS
     for figure in FIGURES:
-        parts = figure.match(name) if role in figure.roles else None
+        parts = figure.match(name) if kind in figure.roles else None
         if parts is not None:
             known.append((figure, parts))
     if not known:
@@ -92,7 +96,7 @@ def find(name: str, role: str) -> tuple[Figure, dict[str, str]]:
 
 def sections() -> Iterator[tuple[str, list[Figure]]]:
     """Title and figures of each section."""
-    for role, title in ROWS:
+    for role, title in ROWS.items():
         figures = [figure for figure in FIGURES if role in figure.roles]
         if role != "live":
             figures = [figure for figure in figures if figure.name != "step"]

@@ -60,7 +60,7 @@ class RunLog:
             self._newest = step
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
-        """One line; `role` is proposer, solver, game or eval. InvariantError when a name is one of
+        """One line; `role` plays, or is game or eval. InvariantError when a name is one of
         the line's own keys."""
         taken = sorted(set(values) & set(_OWN))
         if taken:
