@@ -5,8 +5,10 @@ reward NaN and valid False (law 2), and the split is a pure function of the leng
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,22 +17,23 @@ from torch import Tensor
 from ssp.base.episode import Episode, Outcome
 from ssp.base.errors import InvariantError
 from ssp.learning.samples import Sample
+from ssp.learning.scored import numbered
 
 
 @dataclass(frozen=True)
 class Batch:
-    """N rows of one role, padded on the right to T: an episode, or the continuation of one that
-    lost its oldest observation.
+    """N rows of one role, padded on the right to T. A row is an episode, or the continuation of one
+    that lost its oldest observation. Episodes' first rows come first.
 
-    ids long [N, T] (0 as padding); mask bool [N, T], true on model tokens; logprobs float32 [N, T]
-    of the sampling policy, 0 off the mask; rewards float32 [N], NaN for voids; valid bool [N],
-    false for voids; groups long [N]; source long [N] or None: the row of the episode that each row
-    continues, its own number for an episode's first row, which come first (None: no row continues
-    another); token_rewards and values float [N, T] or None: what a learner adds for its estimator;
-    baseline_rewards float32 [N] or None: what the greedy answer to the same question earned;
-    advantages [N, T] and targets [N, T] (of the critic's values) or None: what the estimator made
-    of it; settled bool [N] or None: the rows whose advantages were settled before, so that no
-    estimator is asked."""
+    `ids` long [N, T], 0 as padding. `mask` bool [N, T], true on model tokens. `logprobs` float32
+    [N, T]: behaviour log-probs, 0 off the mask. `rewards` float32 [N], NaN for voids. `valid` bool
+    [N], false for voids. `groups` long [N]. `source` long [N]: the first row of each row's episode;
+    None where no row continues another.
+
+    The rest may be None. `token_rewards`, `values` float [N, T]: what an estimator reads beside
+    rewards. `baseline_rewards` float32 [N]: what the greedy answer to the same question earned.
+    `advantages`, and the critic's `targets`, [N, T]: what the estimator made of it. `settled` bool
+    [N]: rows whose advantages were settled before, so that no estimator is asked."""
 
     ids: Tensor
     mask: Tensor
@@ -47,7 +50,7 @@ class Batch:
     settled: Tensor | None = None
 
     def __len__(self) -> int:
-        return int(self.ids.shape[0])
+        return len(self.ids)
 
     @property
     def sources(self) -> Tensor:
@@ -61,6 +64,14 @@ class Batch:
         return replace(self, **{**picked, "source": None})
 
 
+class _Row(NamedTuple):
+    """What a row shows: the episode's number, the positions of its log, and which are trained."""
+
+    episode: int
+    positions: np.ndarray
+    trained: np.ndarray
+
+
 def collate(
     episodes: Sequence[Episode],
     rewards: Sequence[float | None],
@@ -68,52 +79,53 @@ def collate(
     baselines: Sequence[float] | None = None,
     turns: Sequence[Sequence[float]] | None = None,
 ) -> Batch:
-    """Pad `episodes` into a Batch. `rewards`: None exactly for voids; `groups`: any label, numbered
-    by first appearance. Row i is episode i; continuations follow. `baselines`: see
-    `Batch.baseline_rewards`. `turns`: what each turn of an episode earned (empty: only its reward
-    is known), which then lies on the turn's last token. An episode with continuations, which is
-    trained with one advantage, has all on the last token of its first row.
+    """Pad `episodes` into a Batch; row i is episode i, continuations follow.
+
+    `rewards`: None exactly for voids. `groups`: any label, numbered by first appearance.
+    `baselines`: see `Batch.baseline_rewards`. `turns`: what each turn of an episode earned, which
+    then lies on the turn's last token (empty: only its reward is known). An episode with
+    continuations is trained with one advantage, so it has all on the last token of its first row.
 
     InvariantError: unequal lengths, no rows, an outcome not known yet, a void with a value, a value
     missing, or a log that starts with a model token (nothing precedes it, so it has no
     log-prob)."""
     _check_rows(episodes, rewards, [c for c in (groups, baselines) if c is not None])
-    n = len(episodes)
-    # Views that have something to train; at least one, whatever the log holds.
-    views = [
-        episode.log.views() or [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))]
-        for episode in episodes
-    ]
-    views = [[view for view in given if view[1].any()] or given[:1] for given in views]
-    rows = [(i, *first) for i, (first, *_) in enumerate(views)]
-    rows += [(i, *view) for i, (_, *rest) in enumerate(views) for view in rest]
-    source = torch.tensor([i for i, _, _ in rows], dtype=torch.long)
-    shape = len(rows), max(len(positions) for _, positions, _ in rows)
-    ids, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
+    firsts, continuations = _rows(episodes)
+    rows = firsts + continuations
+    shape = len(rows), max(len(row.positions) for row in rows)
+    ids = torch.zeros(shape, dtype=torch.long)
+    mask = torch.zeros(shape, dtype=torch.bool)
     logprobs = torch.zeros(shape, dtype=torch.float32)
-    for row, (i, positions, trained) in enumerate(rows):
-        log, t = episodes[i].log, len(positions)
-        ids[row, :t] = torch.from_numpy(np.asarray(log.ids, dtype=np.int64)[positions])
-        mask[row, :t] = torch.from_numpy(trained)
-        logprobs[row, :t] = torch.from_numpy(np.asarray(log.logprobs, dtype=np.float32)[positions])
-    numbers: dict[Hashable, int] = {}
-    numbered = [numbers.setdefault(group, len(numbers)) for group in groups]
-    values = torch.tensor(
-        [float("nan") if r is None else float(r) for r in rewards], dtype=torch.float32
-    )
-    return Batch(
+    for place, (episode, positions, trained) in enumerate(rows):
+        log = episodes[episode].log
+        length = len(positions)
+        tokens = np.asarray(log.ids, dtype=np.int64)
+        sampled = np.asarray(log.logprobs, dtype=np.float32)
+        ids[place, :length] = torch.from_numpy(tokens[positions])
+        mask[place, :length] = torch.from_numpy(trained)
+        logprobs[place, :length] = torch.from_numpy(sampled[positions])
+
+    earned = torch.tensor([math.nan if reward is None else reward for reward in rewards]).float()
+    valid = torch.tensor([episode.outcome is not Outcome.VOID for episode in episodes])
+    group_numbers = torch.from_numpy(numbered(groups))
+    source = torch.tensor([row.episode for row in rows])
+    batch = Batch(
         ids=ids,
         mask=mask,
         logprobs=torch.where(mask, logprobs, 0.0),
-        rewards=values[source],
-        valid=torch.tensor([e.outcome is not Outcome.VOID for e in episodes])[source],
-        groups=torch.tensor(numbered, dtype=torch.long)[source],
-        source=None if len(rows) == n else source,
-        token_rewards=None if turns is None else _earned(episodes, rows, rewards, turns, shape),
-        baseline_rewards=None
-        if baselines is None
-        else torch.tensor(list(baselines), dtype=torch.float32)[source],
+        rewards=earned[source],
+        valid=valid[source],
+        groups=group_numbers[source],
+        source=source if continuations else None,
     )
+    if baselines is not None:
+        greedy = torch.tensor(baselines, dtype=torch.float32)
+        batch = replace(batch, baseline_rewards=greedy[source])
+    if turns is not None:
+        cut = {row.episode for row in continuations}
+        known = [() if episode in cut else own for episode, own in enumerate(turns)]
+        batch = replace(batch, token_rewards=_earned(episodes, firsts, rewards, known, shape))
+    return batch
 
 
 def _check_rows(
@@ -123,72 +135,88 @@ def _check_rows(
 ) -> None:
     """InvariantError unless the columns have a value for each episode, and each is settled."""
     n = len(episodes)
-    if n == 0 or any(len(column) != n for column in (rewards, *columns)):
-        found = f"{n} episodes, {len(rewards)} rewards, columns of {[len(column) for column in columns]}"
-        raise InvariantError(f"a batch needs rows of equal count: {found}")
+    sizes = [len(column) for column in (rewards, *columns)]
+    if n == 0 or set(sizes) != {n}:
+        counts = f"{n} episodes, {sizes[0]} rewards, columns of {sizes[1:]}"
+        raise InvariantError(f"a batch needs rows of equal count: {counts}")
     for episode, reward in zip(episodes, rewards, strict=True):
         if episode.outcome is None:
             raise InvariantError(f"episode {episode.id} enters a batch before its outcome is known")
         if (episode.outcome is Outcome.VOID) != (reward is None):
-            raise InvariantError(
-                f"episode {episode.id} is {episode.outcome.value} but its reward is {reward}"
-            )
-        if len(episode.log) and bool(episode.log.mask[0]):
+            outcome = episode.outcome.value
+            raise InvariantError(f"episode {episode.id} is {outcome} but its reward is {reward}")
+        if len(episode.log) and episode.log.mask[0]:
             raise InvariantError(f"episode {episode.id} starts with a model token")
+
+
+def _rows(episodes: Sequence[Episode]) -> tuple[list[_Row], list[_Row]]:
+    """The first row of each episode, and the continuations: contexts that have something to train.
+    An episode has a row, whatever its log holds."""
+    firsts: list[_Row] = []
+    continuations: list[_Row] = []
+    for number, episode in enumerate(episodes):
+        views = episode.log.views() or [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))]
+        taught = [view for view in views if view[1].any()] or views[:1]
+        first, *rest = [_Row(number, *view) for view in taught]
+        firsts.append(first)
+        continuations += rest
+    return firsts, continuations
+
+
+def _earned(
+    episodes: Sequence[Episode],
+    rows: Sequence[_Row],
+    rewards: Sequence[float | None],
+    turns: Sequence[Sequence[float]],
+    shape: tuple[int, int],
+) -> Tensor:
+    """float64 [N, T]: what each token earned. `rows`: the first one of each episode."""
+    out = torch.zeros(shape, dtype=torch.float64)
+    for number, positions, trained in rows:
+        tokens = np.flatnonzero(trained)
+        if not len(tokens):
+            continue
+        if not turns[number]:
+            out[number, tokens[-1]] += rewards[number] or 0.0
+        turn_of = episodes[number].log.turns()[positions]
+        for turn, earned in enumerate(turns[number]):
+            of_turn = tokens[turn_of[tokens] == turn]
+            last = of_turn[-1] if len(of_turn) else tokens[-1]
+            out[number, last] += earned
+    return out
 
 
 def of_samples(episodes: Sequence[Episode], samples: Sequence[Sample]) -> Batch:
     """The batch of `episodes`, one a sample, with the credit of each sample on its tokens. As
     `collate`."""
-    rewards, groups = [sample.reward for sample in samples], [sample.group for sample in samples]
+    rewards = [sample.reward for sample in samples]
+    groups = [sample.group for sample in samples]
     baselines = [sample.baseline for sample in samples if sample.baseline is not None]
     turns = [sample.turns for sample in samples]
     batch = collate(episodes, rewards, groups, baselines or None, turns if any(turns) else None)
     if not any(sample.credit for sample in samples):
         return batch
-    advantages = torch.zeros(batch.mask.shape, dtype=torch.float32)
+    advantages = torch.zeros(batch.mask.shape)
     for row, source in enumerate(batch.sources.tolist()):
-        credit, mask = samples[source].credit, batch.mask[row]
+        credit = samples[source].credit
+        mask = batch.mask[row]
         if len(credit) == 1:
             advantages[row, mask] = credit[0]
         elif credit:  # by turns, of an episode in one context
             log = episodes[source].log
             _, turn = np.unique(log.turns()[log.mask], return_inverse=True)
-            advantages[row, mask] = torch.tensor(credit)[
-                torch.from_numpy(turn).clamp(max=len(credit) - 1)
-            ]
-    settled = torch.tensor([bool(sample.credit) for sample in samples])[batch.sources]
-    return replace(batch, advantages=advantages, settled=settled)
-
-
-def _earned(
-    episodes: Sequence[Episode],
-    rows: Sequence[tuple[int, np.ndarray, np.ndarray]],
-    rewards: Sequence[float | None],
-    turns: Sequence[Sequence[float]],
-    shape: tuple[int, int],
-) -> Tensor:
-    """float64 [N, T]: what each token earned. `rows`: the episodes' first ones, then
-    continuations."""
-    out, cut = torch.zeros(shape, dtype=torch.float64), {i for i, *_ in rows[len(episodes) :]}
-    for i, positions, trained in rows[: len(episodes)]:
-        numbers, last = episodes[i].log.turns()[positions], np.flatnonzero(trained)
-        by_turn = () if i in cut else turns[i]
-        for turn, earned in enumerate(by_turn or [rewards[i] or 0.0]) if len(last) else ():
-            at = last[numbers[last] == turn] if by_turn else last
-            out[i, (at if len(at) else last)[-1]] += earned
-    return out
+            places = torch.from_numpy(turn).clamp(max=len(credit) - 1)
+            advantages[row, mask] = torch.tensor(credit)[places]
+    settled = torch.tensor([bool(sample.credit) for sample in samples])
+    return replace(batch, advantages=advantages, settled=settled[batch.sources])
 
 
 def lengths(mask: Tensor) -> Tensor:
     """long [N]: position after each row's last model token (0 when it has none); what follows it is
     never computed."""
-    positions = torch.arange(1, mask.shape[1] + 1)
-    return (
-        (mask * positions).amax(dim=1)
-        if mask.shape[1]
-        else torch.zeros(mask.shape[0], dtype=torch.long)
-    )
+    if not mask.shape[1]:
+        return torch.zeros(len(mask), dtype=torch.long)
+    return (mask * torch.arange(1, mask.shape[1] + 1)).amax(dim=1)
 
 
 def micro_batches(
@@ -203,7 +231,8 @@ def micro_batches(
     own."""
     if packing:
         return _even_parts(row_lengths[rows].tolist(), rows, token_budget)
-    order = rows[torch.sort(row_lengths[rows], stable=True).indices]
+    by_length = torch.sort(row_lengths[rows], stable=True).indices
+    order = rows[by_length]
     out: list[Tensor] = []
     start = 0
     for end, length in enumerate(row_lengths[order].tolist()):
@@ -220,7 +249,9 @@ def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tenso
     allow."""
 
     def cut(most: int) -> list[int]:
-        counts, filled = [], token_budget + 1
+        """How many rows are in each part of at most `most` tokens."""
+        counts: list[int] = []
+        filled = token_budget + 1
         for size in sizes:
             if filled + size > most:
                 counts.append(0)
@@ -229,11 +260,18 @@ def _even_parts(sizes: list[int], rows: Tensor, token_budget: int) -> list[Tenso
             filled += size
         return counts
 
-    fewest, low, high = len(cut(token_budget)), 1, token_budget
+    if not sizes:
+        return []
+    fewest = len(cut(token_budget))
+    low = 1
+    high = token_budget
     while low < high:  # the smallest bound that needs no more parts
         middle = (low + high) // 2
-        low, high = (low, middle) if len(cut(middle)) <= fewest else (middle + 1, high)
-    return list(rows.split(cut(high))) if sizes else []
+        if len(cut(middle)) <= fewest:
+            high = middle
+        else:
+            low = middle + 1
+    return list(rows.split(cut(high)))
 
 
 def mini_batches(sources: Tensor, size: int) -> list[Tensor]:
@@ -241,7 +279,5 @@ def mini_batches(sources: Tensor, size: int) -> list[Tensor]:
     equal parts of at most `size` (0: all in one)."""
     episodes = torch.unique(sources)
     count = -(-len(episodes) // size) if size else 1
-    return [
-        torch.nonzero(torch.isin(sources, part)).squeeze(1)
-        for part in torch.tensor_split(episodes, count)
-    ]
+    parts = torch.tensor_split(episodes, count)
+    return [torch.isin(sources, part).nonzero().squeeze(1) for part in parts]

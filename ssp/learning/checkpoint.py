@@ -42,48 +42,34 @@ that is not here."""
 def load_model(folder: Path) -> PreTrainedModel:
     """The folder's model in float32, eval mode (no dropout). InputError naming the file that is
     missing, broken or not as it was written."""
-    read = ModelFolder(folder)
+    source = ModelFolder(folder)
     check_files(folder)
     transformers_logging.disable_progress_bar()
+    step = "use another checkpoint"
     try:
-        here: dict[str, Any] = {
-            "local_files_only": True,
-            "use_safetensors": True,
-            "output_loading_info": True,
-        }
-        with read.plain() as plain:
-            told: Any = AutoModelForCausalLM.from_pretrained(
-                plain, dtype=torch.float32, trust_remote_code=False, **here
+        with source.plain() as plain:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                plain,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
             )
     except (SafetensorError, StrictDataclassError, *_OF_CONFIGURATIONS) as error:
-        found = f"{folder if not isinstance(error, SafetensorError) else folder / WEIGHTS}: {error}"
-        raise InputError("a model folder must load", found, "use another checkpoint") from error
-    model, info = told
+        broken = folder / WEIGHTS if isinstance(error, SafetensorError) else folder
+        raise InputError("a model folder must load", f"{broken}: {error}", step) from error
+    model, info = loaded
     # transformers fills what the file lacks with random numbers and only warns.
-    absent = sorted(info["missing_keys"]) or sorted(str(key) for key in info["mismatched_keys"])
+    absent = sorted(info["missing_keys"]) or sorted(map(str, info["mismatched_keys"]))
     if absent:
-        raise InputError(
-            "weights must hold every parameter",
-            f"{folder} lacks {absent[0]}",
-            "use another checkpoint",
-        )
+        raise InputError("weights must hold every parameter", f"{folder} lacks {absent[0]}", step)
     for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
-            raise InputError(
-                "weights must be finite numbers",
-                f"{name} in {folder} is not",
-                "use another checkpoint",
-            )
+        fits = bool(torch.isfinite(parameter).all())
+        hold(fits, "weights must be finite numbers", f"{name} in {folder} is not", step)
     # The folder's own may be one that transformers refuses to save. `write_policy` copies the file.
     model.generation_config = GenerationConfig.from_model_config(model.config)
     return model.eval()
-
-
-def require(path: Path) -> None:
-    """InputError when `path` is not a file."""
-    hold(
-        path.is_file(), "a checkpoint must be complete", f"no file {path}", "use another checkpoint"
-    )
 
 
 def write(

@@ -24,7 +24,8 @@ class ValueNet(nn.ModuleDict):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """[M]: the value before each token of `ids` [B, T] where `mask` is true."""
-        return self["head"](states(self["body"], ids, mask)).squeeze(-1)  # type: ignore[arg-type]
+        hidden = states(self["body"], ids, mask)  # type: ignore[arg-type]
+        return self["head"](hidden).squeeze(-1)
 
 
 class Critic:
@@ -50,27 +51,32 @@ class Critic:
         return measured(trained, self.backend, batch.ids)
 
     def step(self, batch: Batch, trained: Tensor, rows: Tensor, figures: Figures) -> None:
-        """One optimizer step on `rows`: 0.5 mean over model tokens of max((V - G)², (clip(V, V_old
-        ± c) - G)²).
+        """One optimizer step on `rows`. The loss is 0.5 mean over model tokens of max((V - G)²,
+        (clip(V, V_old ± c) - G)²), with V_old `batch.values` and G `batch.targets`, advantage +
+        V_old.
 
-        G is `batch.targets`, advantage + V_old, and V_old is `batch.values`. Source: the clipped
-        value loss of PPO's code (Schulman et al. 2017), as verl computes it. InvariantError, with
-        nothing changed, when loss or gradient is not finite."""
+        Source: the clipped value loss of PPO's code (Schulman et al. 2017), as verl computes it.
+        InvariantError, with nothing changed, when loss or gradient is not finite."""
         rows = rows[trained[rows].any(dim=1)]
         if not len(rows):
             return
 
-        total, ends, clip = int(trained[rows].sum()), lengths(trained), self._config.value_clip
-        assert batch.values is not None and batch.targets is not None
-        old, goal = batch.values, batch.targets
+        total = int(trained[rows].sum())
+        ends = lengths(trained)
+        clip = self._config.value_clip
+        old = batch.values
+        goal = batch.targets
+        assert old is not None and goal is not None
 
         def loss(rows: Tensor, figures: Figures) -> Tensor:
             length = int(ends[rows].max())
             mask = trained[rows, :length]
             value: Tensor = self.backend(batch.ids[rows, :length], mask)
-            before, target = (x[rows, :length][mask].to(value.device) for x in (old, goal))
+            before = old[rows, :length][mask].to(value.device)
+            target = goal[rows, :length][mask].to(value.device)
             plain = (value - target).square()
-            bounded = (before + (value - before).clamp(-clip, clip) - target).square()
+            moved = before + (value - before).clamp(-clip, clip)
+            bounded = (moved - target).square()
             figures.add_values(value, bounded > plain)
             return 0.5 * torch.maximum(plain, bounded).sum() / total
 

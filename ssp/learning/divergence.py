@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ssp.base.errors import InvariantError
+from ssp.config import own
 from ssp.config.role import KlConfig
 from ssp.learning import kl
 from ssp.learning.backends.backend import Backend
@@ -24,15 +25,17 @@ type is passed over."""
 
 
 class Average:
-    """`tensors`, written in place. After update t with t mod `every` = 0: mean ← tau mean + (1 -
-    tau) policy.
+    """A running mean of a policy, written into `tensors`. After update t with t mod `every` = 0:
+    mean ← tau mean + (1 - tau) policy.
 
     Source: EMA-PG (arXiv 2602.04417); its code averages in the reference's bfloat16, which loses
     slow drift. Here the means are kept in float32 (`master`, which a checkpoint must keep; a
     float32 tensor is its own) and cast to each tensor's type."""
 
     def __init__(self, tensors: Named, tau: float, every: int) -> None:
-        self._tensors, self._tau, self._every = _floating(tensors), tau, every
+        self._tensors = _floating(tensors)
+        self._tau = tau
+        self._every = every
         self.master = {name: tensor.float() for name, tensor in self._tensors.items()}
 
     def follow(self, policy: Named, step: int) -> None:
@@ -43,17 +46,15 @@ class Average:
 
     @torch.no_grad()
     def take(self, tensors: Named, share: float = 1.0) -> None:
-        """Become what a checkpoint holds, or in part. InvariantError, with nothing changed, when
-        these are not the tensors of the average by name and shape."""
+        """Become these tensors, as those of a checkpoint, or move towards them by `share`.
+        InvariantError, with nothing changed, when these are not the tensors of the average by name and shape."""
         given = _floating(tensors)
-        ours, theirs = (
-            {name: tensor.shape for name, tensor in some.items()} for some in (self.master, given)
-        )
+        ours = {(name, tensor.shape) for name, tensor in self.master.items()}
+        theirs = {(name, tensor.shape) for name, tensor in given.items()}
         if ours != theirs:
-            odd = min(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
-            raise InvariantError(
-                f"an average follows tensors of its own names and shapes, unlike {odd}"
-            )
+            odd, _ = min(ours ^ theirs)
+            rule = "an average follows tensors of its own names and shapes"
+            raise InvariantError(f"{rule}, unlike {odd}")
         for name, master in self.master.items():
             if share == 1.0:
                 master.copy_(given[name])
@@ -72,8 +73,10 @@ class Divergence:
 
     def __init__(self, config: KlConfig, temperature: float) -> None:
         """InputError for an unknown kind."""
-        self._config, self._temperature = config, temperature
+        self._config = config
+        self._temperature = temperature
         self._estimator = kl.get(config.kind)
+        self._whole = bool(own.says(config.kind, "distributions"))
         self.coef = config.coef
         """The coefficient as it is now."""
         self.reference: Any = None
@@ -82,7 +85,7 @@ class Divergence:
 
     def adopt(self, reference: Any, tensors: Named = ()) -> None:
         """Hold the policy to `reference`, a model as `ssp.learning.forward.score` takes one.
-        `tensors`: what of it this rank keeps, by name, where it is to follow the policy."""
+        `tensors`: what this rank keeps of a reference that follows the policy, by name."""
         self.reference = reference
         if self._config.ema_tau < 1:
             self.moving = Average(tensors, self._config.ema_tau, self._config.ema_every)
@@ -112,8 +115,8 @@ class Divergence:
 
     def after(self, figures: dict[str, float], episodes: int, policy: Named, step: int) -> None:
         """Steer the coefficient and let the anchor follow `policy`'s tensors, once update `step` on
-        so many episodes is done. `figures` get the coefficient that it was made with, where it is
-        steered."""
+        so many episodes is done. Where the coefficient is steered, `figures` get the one that the
+        update was made with."""
         if self._config.target:
             figures["kl/coef"] = self.coef
         if "kl" in figures:
@@ -122,8 +125,7 @@ class Divergence:
             self.moving.follow(policy, step)
 
     def restore(self, anchor: Named | None, coef: float) -> None:
-        """Go on from a checkpoint's anchor and, where the coefficient is steered, its
-        coefficient."""
+        """Go on from a checkpoint's anchor, and from its coefficient where that is steered."""
         if self.moving is not None and anchor is not None:
             self.moving.take(anchor)
         if self._config.target:
@@ -133,8 +135,8 @@ class Divergence:
         self, policy: Tensor, reference: Tensor, sampled: Tensor, behaviour: Tensor | None
     ) -> Tensor:
         """The KL of each token, as `ssp.learning.forward.score` asks for it."""
-        if getattr(self._estimator, "distributions", False):
+        if self._whole:
             return self._estimator(policy, reference, sampled, behaviour, self._config.topk)
-        own = at(policy, sampled)
-        value = self._estimator(own, at(reference, sampled))
-        return value if behaviour is None else value * importance(own, behaviour)
+        logprobs = at(policy, sampled)
+        value: Tensor = self._estimator(logprobs, at(reference, sampled))
+        return value if behaviour is None else value * importance(logprobs, behaviour)

@@ -15,9 +15,10 @@ from transformers import PreTrainedModel
 from ssp.learning.backends.ranks import Ranks
 from ssp.learning.losses import Tokens
 
-CPU_SIZE, GPU_SIZE = 768, 8192
-"""Side of the matrices of the probe: 0.9 GFLOP a product on a CPU, 1.1 TFLOP on a GPU."""
-
+CPU_SIZE = 768
+"""Side of the probe's matrices on a CPU: 0.9 GFLOP a product."""
+GPU_SIZE = 8192
+"""The same on a GPU: 1.1 TFLOP a product."""
 
 SUMS = (
     "tokens ratio ratio_squares ratio_max low high dual masked correctable entropy nll compared"
@@ -30,10 +31,10 @@ class Figures:
     """Running sums and, of names that end in `_max`, maxima, so that ranks can put theirs together.
 
     `loss`, `norm`, `value_loss`: one for each of `steps` optimizer steps, summed; of the whole
-    step, so every rank knows them. `work`: operations, see `Work`. `sums`: see `SUMS`; `low`,
-    `high`, `dual`: tokens that were clipped because their ratio was small; large, with an advantage
-    of at least 0; large, with a negative one. `masked`: tokens that a correction took out; `right`,
-    `wrong`: with an advantage above, below 0."""
+    step, so every rank knows them. `work`: operations, see `Work`. `sums`: see `SUMS`. There `low`,
+    `high` and `dual` count clipped tokens: their ratio was small; large, with an advantage of at
+    least 0; large, with a negative one. `masked`: tokens that a correction took out. `right`,
+    `wrong`: tokens with an advantage above, below 0."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -52,43 +53,39 @@ class Figures:
         correction)."""
         ratio = tokens.ratio().double()
         log_ratio = (tokens.logprobs - tokens.behaviour).double()
-        large, gains = ratio >= 1, tokens.advantages >= 0
-        # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler. In
-        # float64: the terms cancel to ~1e-10 when the two agree as they should.
-        found = {
+        surprise = -tokens.logprobs.double()
+        large = ratio >= 1
+        gains = tokens.advantages >= 0
+        sums = {
             "ratio": ratio.sum(),
             "ratio_squares": (ratio * ratio).sum(),
             "ratio_max": ratio.max(),
             "low": (clipped & ~large).sum(),
             "high": (clipped & large & gains).sum(),
             "dual": (clipped & large & ~gains).sum(),
-            **(
-                {}
-                if masked is None
-                else {"masked": masked.sum(), "correctable": torch.ones_like(masked).sum()}
-            ),
             "entropy": entropy.sum(),
-            "nll": -tokens.logprobs.double().sum(),
-            "mismatch": (torch.expm1(log_ratio) - log_ratio).sum(),
-            "mismatch_max": log_ratio.abs().max(),
+            "nll": surprise.sum(),
         }
-        for name, of in (("right", tokens.advantages > 0), ("wrong", tokens.advantages < 0)):
-            found |= {
-                name: of.sum(),
-                f"{name}_nll": -tokens.logprobs[of].double().sum(),
-                f"{name}_drift": log_ratio[of].sum(),
-            }
+        if masked is not None:
+            sums["masked"] = masked.sum()
+            self.sums["correctable"] += masked.numel()
+        for name, side in (("right", tokens.advantages > 0), ("wrong", tokens.advantages < 0)):
+            sums[name] = side.sum()
+            sums[f"{name}_nll"] = surprise[side].sum()
+            sums[f"{name}_drift"] = log_ratio[side].sum()
+        # An earlier mini-batch moves the policy, which is no mismatch of the two programs.
+        if not self.steps:
+            # k3 of KL(sampler || trainer): samples come from the sampler, so w = trainer / sampler.
+            # In float64: the terms cancel to ~1e-10 when the two agree as they should.
+            sums["mismatch"] = (torch.expm1(log_ratio) - log_ratio).sum()
+            sums["mismatch_max"] = log_ratio.abs().max()
+            self.sums["compared"] += ratio.numel()
         # one transfer from the device
-        values = torch.stack([value.double() for value in found.values()]).tolist()
-        for name, value in zip(found, values, strict=True):
-            if self.steps and name.startswith("mismatch"):
-                # an earlier mini-batch has moved the policy, which is no mismatch of the two
-                # programs
-                continue
+        values = torch.stack([value.double() for value in sums.values()]).tolist()
+        for name, value in zip(sums, values, strict=True):
             old = self.sums[name]
             self.sums[name] = max(old, value) if name.endswith("_max") else old + value
         self.sums["tokens"] += ratio.numel()
-        self.sums["compared"] += 0 if self.steps else ratio.numel()
 
     def add_kl(self, divergence: Tensor) -> None:
         """Take in the KL to the reference of some tokens, [M]."""
@@ -104,42 +101,47 @@ class Figures:
     def reduce(self, ranks: Ranks) -> None:
         """Put together what the ranks computed, on all of them."""
         (self.work,) = ranks.total([self.work])
-        for most in (False, True):
-            names = [name for name in SUMS if name.endswith("_max") is most]
-            values = [self.sums[name] for name in names]
-            self.sums.update(
-                zip(names, ranks.most(values) if most else ranks.total(values), strict=True)
-            )
+        for suffix, together in (("", ranks.total), ("_max", ranks.most)):
+            names = [name for name in SUMS if name.endswith("_max") is bool(suffix)]
+            values = together([self.sums[name] for name in names])
+            self.sums.update(zip(names, values, strict=True))
 
     def summary(self) -> dict[str, float]:
         """Means by metric name. `ratio/samples` is the effective sample size (sum w)^2 / sum w^2
         (Kong 1992) as a share of the tokens, w their ratios."""
-        sums, steps = self.sums, max(self.steps, 1)
-        tokens, compared = max(sums["tokens"], 1), max(sums["compared"], 1)
+        sums = self.sums
+        steps = max(self.steps, 1)
+        tokens = max(sums["tokens"], 1)
+        compared = max(sums["compared"], 1)
+        samples = 1.0
+        if sums["tokens"]:
+            samples = sums["ratio"] ** 2 / (tokens * sums["ratio_squares"])
+        clipped = ("low", "high", "dual")
         out = {
             "loss": self.loss / steps,
             "grad_norm": self.norm / steps,
             "ratio/mean": sums["ratio"] / tokens,
             "ratio/max": sums["ratio_max"],
-            "ratio/samples": (
-                sums["ratio"] ** 2 / (tokens * sums["ratio_squares"]) if sums["tokens"] else 1.0
-            ),
-            "clip_fraction": (sums["low"] + sums["high"] + sums["dual"]) / tokens,
-            **{f"clip_fraction/{name}": sums[name] / tokens for name in ("low", "high", "dual")},
-            "entropy": sums["entropy"] / tokens,
-            "nll": sums["nll"] / tokens,
-            "logprob_mismatch/kl": sums["mismatch"] / compared,
-            "logprob_mismatch/max": sums["mismatch_max"],
+            "ratio/samples": samples,
+            "clip_fraction": sum(sums[name] for name in clipped) / tokens,
         }
+        for name in clipped:
+            out[f"clip_fraction/{name}"] = sums[name] / tokens
+        out["entropy"] = sums["entropy"] / tokens
+        out["nll"] = sums["nll"] / tokens
+        out["logprob_mismatch/kl"] = sums["mismatch"] / compared
+        out["logprob_mismatch/max"] = sums["mismatch_max"]
         if sums["correctable"]:
             out["correction/masked"] = sums["masked"] / sums["correctable"]
         for name in ("right", "wrong"):
-            if count := sums[name]:
+            count = sums[name]
+            if count:
                 out[f"likelihood/{name}"] = math.exp(-sums[f"{name}_nll"] / count)
                 out[f"likelihood/drift_{name}"] = sums[f"{name}_drift"] / count
         if sums["kl_tokens"]:
             out["kl"] = sums["kl"] / sums["kl_tokens"]
-        if valued := sums["values_tokens"]:
+        valued = sums["values_tokens"]
+        if valued:
             out["value/loss"] = self.value_loss / steps
             out["value/mean"] = sums["values"] / valued
             out["value/clip_fraction"] = sums["values_clipped"] / valued
@@ -147,9 +149,9 @@ class Figures:
 
 
 class Work:
-    """Floating-point operations of one token of a causal language model, forward (`body`, `head`:
-    the output layer) and backward, and of attention: what it needs, without padding and
-    recomputation.
+    """Floating-point operations that a causal language model needs, without padding and
+    recomputation: those of one token, forward and backward, in its `body` and its `head` (the
+    output layer), and those of attention.
 
     A matrix product of an [a, b] weight costs 2ab a token forward, as much for the gradient of its
     input, and as much again for its own where it is trained (Kaplan et al. 2020, arXiv 2001.08361,
@@ -157,33 +159,34 @@ class Work:
     and twice that backward."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        output, config = model.get_output_embeddings(), model.config
-        layers = [m for m in model.modules() if isinstance(m, nn.Linear) and m is not output]
-        self.body, self.head = sum(map(_product, layers)), _product(output)
-        self.body_back = sum(_product(layer) * (1 + layer.weight.requires_grad) for layer in layers)
-        self.head_back = self.head * (1 + output.weight.requires_grad)
+        output = model.get_output_embeddings()
+        config = model.config
+        self.head, self.head_back = _products(output)
+        self.body = self.body_back = 0.0
+        for layer in model.modules():
+            if isinstance(layer, nn.Linear) and layer is not output:
+                forward, backward = _products(layer)
+                self.body += forward
+                self.body_back += backward
         heads = config.num_attention_heads
         width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
         self.attention = 2.0 * width * config.num_hidden_layers
 
     def operations(self, lengths: Sequence[int], predicted: int, backward: bool) -> float:
-        """Of sequences of `lengths` tokens, `predicted` of them through the output layer; with or
-        without backward."""
-        tokens, squares = sum(lengths), float(sum(length * length for length in lengths))
-        forward = self.body * tokens + self.head * predicted + self.attention * squares
+        """Operations of sequences of `lengths` tokens, `predicted` of which go through the output
+        layer; with or without backward."""
+        tokens = sum(lengths)
+        attention = self.attention * sum(length * length for length in lengths)
+        forward = self.body * tokens + self.head * predicted + attention
         if not backward:
             return forward
-        return (
-            forward
-            + self.body_back * tokens
-            + self.head_back * predicted
-            + 2 * self.attention * squares
-        )
+        return forward + self.body_back * tokens + self.head_back * predicted + 2 * attention
 
 
-def _product(layer: nn.Linear) -> float:
-    """Operations of one token's product with the layer's weight."""
-    return 2.0 * layer.in_features * layer.out_features
+def _products(layer: nn.Linear) -> tuple[float, float]:
+    """Operations of one token's products with the layer's weight: forward, backward."""
+    forward = 2.0 * layer.in_features * layer.out_features
+    return forward, forward * (1 + layer.weight.requires_grad)
 
 
 @functools.cache
@@ -192,11 +195,11 @@ def matrix_rate(device: str, dtype: torch.dtype) -> float:
     threads torch has now."""
     gpu = torch.device(device).type == "cuda"
     size = GPU_SIZE if gpu else CPU_SIZE
-    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
     best = float("inf")
     for _ in range(8):
         started = time.perf_counter()
-        left @ right
+        matrix @ matrix
         if gpu:
             torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - started)

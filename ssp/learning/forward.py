@@ -43,7 +43,8 @@ def states(model: PreTrainedModel, ids: Tensor, mask: Tensor, line: Line | None 
     if packs(model):
         return model.base_model(line=lay_out(ids, mask) if line is None else line)
     # No padding mask: under causal attention padding on the right cannot reach a token before it.
-    return model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[mask[:, 1:]]
+    body = model.base_model(input_ids=ids[:, :-1], use_cache=False)
+    return body.last_hidden_state[mask[:, 1:]]
 
 
 def score(
@@ -68,12 +69,13 @@ def score(
     hidden = states(model, ids, mask, line)
     with torch.no_grad():
         other = hidden if compare is None else states(reference, ids, mask, line)
+    divisor = temperature or 1.0
 
     def distribution(of: PreTrainedModel, hidden: Tensor) -> Tensor:
         logits = of.get_output_embeddings()(hidden).float()
-        return torch.log_softmax(
-            logits if temperature in (0.0, 1.0) else logits / temperature, dim=-1
-        )
+        if divisor != 1.0:
+            logits = logits / divisor
+        return torch.log_softmax(logits, dim=-1)
 
     def chunk(hidden: Tensor, other: Tensor, at: slice) -> tuple[Tensor, Tensor, Tensor]:
         policy = distribution(model, hidden)
@@ -84,18 +86,17 @@ def score(
             return logprobs, entropy, logprobs.new_zeros(0)
         with torch.no_grad():
             held_to = distribution(reference, other)
-        return (
-            logprobs,
-            entropy,
-            compare(policy, held_to, sampled[at], None if behaviour is None else behaviour[at]),
-        )
+        drawn_with = None if behaviour is None else behaviour[at]
+        return logprobs, entropy, compare(policy, held_to, sampled[at], drawn_with)
 
-    size = max(1, cells // model.get_output_embeddings().weight.shape[0])
+    vocabulary = len(model.get_output_embeddings().weight)
+    size = max(1, cells // vocabulary)
     if len(sampled) <= size:
         return Scores(*chunk(hidden, other, slice(None)))
-    places = [slice(start, start + size) for start in range(0, len(sampled), size)]
-    parts = [
-        checkpoint(chunk, hidden[at], other[at], at, use_reentrant=False, preserve_rng_state=False)
-        for at in places
-    ]
-    return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    parts = []
+    for start in range(0, len(sampled), size):
+        at = slice(start, start + size)
+        inputs = hidden[at], other[at], at
+        part = checkpoint(chunk, *inputs, use_reentrant=False, preserve_rng_state=False)
+        parts.append(part)
+    return Scores(*map(torch.cat, zip(*parts, strict=True)))

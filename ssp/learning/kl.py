@@ -22,10 +22,12 @@ from torch import Tensor
 from ssp.base.errors import hold
 from ssp.config.role import KlConfig
 
-LOG_W_LIMIT, K3_LIMIT = 20.0, 10.0
+LOG_W_LIMIT = 20.0
+K3_LIMIT = 10.0
 
 
 def _log_w(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """log w, clamped, with gradient."""
     return (reference.detach() - logprobs).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
 
 
@@ -77,7 +79,7 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def at(logprobs: Tensor, ids: Tensor) -> Tensor:
-    """[M]: of log-probs [M, V] those of the tokens `ids` [M]."""
+    """[M]: the log-probs of the tokens `ids` [M] among all, [M, V]."""
     return logprobs.gather(-1, ids[:, None]).squeeze(-1)
 
 
@@ -112,7 +114,9 @@ def topk_reverse(
     top = policy.detach().topk(min(k, policy.shape[-1]), dim=-1).indices
     chosen = policy.gather(-1, top)
     gap = chosen - reference.detach().gather(-1, top)
-    head = (chosen.exp() * (gap if paper else gap.detach())).sum(dim=-1)
+    if not paper:
+        gap = gap.detach()
+    head = (chosen.exp() * gap).sum(dim=-1)
     tail = k4(at(policy, sampled), at(reference, sampled))
     return head + _tail_weight(policy, top, sampled, behaviour) * tail
 
@@ -134,7 +138,7 @@ def topk_forward(
     chosen = reference.gather(-1, top)
     head = (chosen.exp() * (chosen - policy.gather(-1, top))).sum(dim=-1)
     own = at(policy, sampled)
-    log_w = (at(reference, sampled) - own).clamp(-LOG_W_LIMIT, LOG_W_LIMIT)
+    log_w = _log_w(own, at(reference, sampled))
     tail = torch.exp(log_w.detach()) * log_w
     if paper:
         tail = tail + own - own.detach()
@@ -145,20 +149,16 @@ def _tail_weight(policy: Tensor, top: Tensor, sampled: Tensor, behaviour: Tensor
     """s where the sampled token is outside `top` [M, k], 0 where it is inside. No gradient."""
     own = at(policy, sampled).detach()
     s = torch.ones_like(own) if behaviour is None else importance(own, behaviour)
-    return torch.where((top == sampled[:, None]).any(dim=-1), 0.0, s)
+    inside = (top == sampled[:, None]).any(dim=-1)
+    return torch.where(inside, 0.0, s)
 
 
-_ESTIMATORS: dict[str, Callable[..., Tensor]] = {
-    **{
-        kind.__name__: kind for kind in (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)
-    },
+_PLAIN = (k1, k2, k3, k3pp, k4, k5, topk_reverse, topk_forward, full)
+_ESTIMATORS: dict[str, Callable[..., Tensor]] = {kind.__name__: kind for kind in _PLAIN} | {
     "abs": absolute,
     "topk_reverse_paper": partial(topk_reverse, paper=True),
     "topk_forward_paper": partial(topk_forward, paper=True),
 }
-for _name in ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full"):
-    # what they say of themselves: sampled log-probs do not suffice
-    vars(_ESTIMATORS[_name]).update(distributions=True)
 
 
 def names() -> tuple[str, ...]:
@@ -167,22 +167,20 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Any:
-    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where its
-    attribute `distributions` is true as `full` is called. InputError for an unknown name."""
-    hold(
-        name in _ESTIMATORS,
-        "kl.kind must be a known name",
-        name,
-        f"set kl.kind to one of: {', '.join(names())}",
-    )
+    """The estimator called `name`: (logprobs [M] with gradient, reference [M]) → [M], or where it
+    needs whole distributions (`ssp.config.own.says`) as `full`. InputError for an unknown name."""
+    step = f"set kl.kind to one of: {', '.join(names())}"
+    hold(name in _ESTIMATORS, "kl.kind must be a known name", name, step)
     return _ESTIMATORS[name]
 
 
 def steered(coef: float, config: KlConfig, measured: float, episodes: int) -> float:
     """The coefficient after an update on so many episodes whose mean KL a token (nats) was
-    `measured`: the same while `target` is 0, else steered to it: beta ← beta (1 + clip(KL / target
-    - 1, -0.2, 0.2) n / horizon).
+    `measured`: beta ← beta (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon). It stays while
+    `target` is 0.
 
     Source: Ziegler et al. 2019 (arXiv 1909.08593), section 2.2."""
-    error = min(max(measured / config.target - 1.0, -0.2), 0.2) if config.target else 0.0
+    if not config.target:
+        return coef
+    error = min(max(measured / config.target - 1.0, -0.2), 0.2)
     return coef * (1.0 + error * episodes / config.horizon)

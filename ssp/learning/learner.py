@@ -30,40 +30,44 @@ class PolicyLearner(Stored):
         optimizer and counter are then as before, but for earlier mini-batches). OutOfMemory: a
         micro-batch does not fit."""
         started = time.perf_counter()
+        number = self.step + 1
         names = [role for role in self.objectives if role in batches]
         updates: dict[str, Update] = {}
-        for group in [names] if self.config.combine else [[name] for name in names]:
-            for role in group:
-                updates[role] = self.objectives[role].begin(
-                    batches[role], self.backend, self.step + 1
-                )
-            steps = [self.objectives[role].steps(updates[role], self.step + 1) for role in group]
+        for roles in [names] if self.config.combine else [[name] for name in names]:
+            steps = []
+            for role in roles:
+                objective = self.objectives[role]
+                updates[role] = objective.begin(batches[role], self.backend, number)
+                steps.append(objective.steps(updates[role], number))
             for together in zip_longest(*steps):
                 self._optimize([step for step in together if step is not None])
-        self.step += 1
-        figures = {
-            role: update.objective.finish(update, self.backend, self.step)
-            for role, update in updates.items()
-        }
-        for role, found in figures.items():
-            found["seconds"] = time.perf_counter() - started
-            found["mfu"] = updates[role].figures.work / (found["seconds"] * self.rate)
+        self.step = number
+        figures: dict[str, dict[str, float]] = {}
+        for role, update in updates.items():
+            figures[role] = update.objective.finish(update, self.backend, number)
+        for role, update in updates.items():
+            seconds = time.perf_counter() - started
+            mfu = update.figures.work / (seconds * self.rate)
+            figures[role] |= {"seconds": seconds, "mfu": mfu}
         devices.give_back()
         return figures
 
     def measure(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         """The figures that `update` would give of each role's batch, without learning: nothing
         changes."""
-        found: dict[str, dict[str, float]] = {}
+        figures: dict[str, dict[str, float]] = {}
         for role, batch in batches.items():
-            objective, kept = self.objectives[role], self.objectives[role].algorithm.state_dict()
+            objective = self.objectives[role]
+            kept = objective.algorithm.state_dict()
             update = objective.begin(batch, self.backend, self.step + 1)
             objective.algorithm.load_state_dict(kept)  # which may average over updates
             for step in objective.steps(update, self.step + 1):
-                gradient([self._job(step._replace(rows=step.part, learns=False))], self.backend)
+                only_measured = step._replace(rows=step.part, learns=False)
+                gradient([self._job(only_measured)], self.backend)
             update.figures.reduce(self.ranks)
-            found[role] = {**update.figures.summary(), "tokens": float(update.trained.sum())}
-        return found
+            tokens = float(update.trained.sum())
+            figures[role] = {**update.figures.summary(), "tokens": tokens}
+        return figures
 
     def _optimize(self, steps: list[Step]) -> None:
         """One optimizer step of the policy on `steps`, where they have signal; and one of each
@@ -72,19 +76,22 @@ class PolicyLearner(Stored):
         learning = [loss for step, loss in zip(steps, losses, strict=True) if step.learns]
         norm = self.backend.learn(sum(learning), steps[0].update.lr) if learning else 0.0
         for step, loss in zip(steps, losses, strict=True):
-            figures = step.update.figures
+            update = step.update
+            figures = update.figures
             figures.steps += 1
             figures.loss += loss
             figures.norm += norm if step.learns else 0.0
-            if (critic := step.update.objective.critic) is not None:
-                critic.step(step.update.batch, step.update.trained, step.part, figures)
+            critic = update.objective.critic
+            if critic is not None:
+                critic.step(update.batch, update.trained, step.part, figures)
 
     def _job(self, step: Step) -> Job:
         update = step.update
 
         def loss(rows: Tensor, figures: Figures) -> Tensor:
             tokens = int(update.trained[rows].sum())
-            figures.work += self.work.operations(update.ends[rows].tolist(), tokens, step.learns)
+            lengths = update.ends[rows].tolist()
+            figures.work += self.work.operations(lengths, tokens, step.learns)
             return update.objective.loss(self.backend, step, rows, figures)
 
         return Job(update.ends, step.rows, loss, update.figures, step.learns)

@@ -15,15 +15,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.config.role import LoraConfig
 
 if TYPE_CHECKING:
     from peft import LoraConfig as PeftConfig
 
 NAME = "default"
-PREFIX, FILE = "base_model.model.", "adapter_model.safetensors"
-"""What peft puts before the names of an adapter's tensors in a file, and that file."""
+FILE = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+"""What peft puts before the names of an adapter's tensors in `FILE`."""
 
 Whole = Callable[[Sequence[nn.Parameter]], AbstractContextManager[Any]]  # see `Backend.whole`
 
@@ -46,19 +47,13 @@ def put_on(model: PreTrainedModel, config: LoraConfig, seed: int = 0) -> None:
     from peft import inject_adapter_in_model
 
     head = model.get_output_embeddings()  # the log-probs are computed from its weight in chunks
-    linear = [
-        name
-        for name, part in model.named_modules()
-        if isinstance(part, nn.Linear) and part is not head
-    ]
-    there = {name.rpartition(".")[2] for name in linear}
+    there = set()
+    for name, part in model.named_modules():
+        if isinstance(part, nn.Linear) and part is not head:
+            there.add(name.rpartition(".")[2])
     rule = f"adapters lie on linear layers of the model: {', '.join(sorted(there))}"
-    hold(
-        there.issuperset(config.targets),
-        rule,
-        ", ".join(config.targets),
-        "leave learner.lora.rank at 0",
-    )
+    fits = there.issuperset(config.targets)
+    hold(fits, rule, ", ".join(config.targets), "leave learner.lora.rank at 0")
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -81,7 +76,8 @@ class Bare:
     """`model` without its adapter, bit for bit, for `ssp.learning.forward.score`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._model, self._layers = model, _layers(model).values()
+        self._model = model
+        self._layers = _layers(model).values()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -105,16 +101,18 @@ def weights(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]
     for name, parameter in model.named_parameters():
         if is_adapter(name):
             continue
+        plain = name.replace(".base_layer.", ".")
         owner, _, rest = name.partition(".base_layer.")
-        layer = layers.get(owner) if rest == "weight" else None
-        if layer is None:
+        if rest != "weight":
             with whole([parameter]):
-                yield f"{owner}.{rest}" if rest else name, parameter.detach()
+                yield plain, parameter.detach()
             continue
-        down, up = layer.lora_A[NAME].weight, layer.lora_B[NAME].weight
+        layer = layers[owner]
+        down = layer.lora_A[NAME].weight
+        up = layer.lora_B[NAME].weight
         with whole([parameter, down, up]):
             delta = up.detach().float() @ down.detach().float()
-            yield f"{owner}.weight", parameter.detach().float() + delta * layer.scaling[NAME]
+            yield plain, parameter.detach().float() + delta * layer.scaling[NAME]
 
 
 def adapter(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]]:
@@ -125,12 +123,9 @@ def adapter(model: PreTrainedModel, whole: Whole) -> Iterator[tuple[str, Tensor]
 
 
 def _adapters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """By peft's names in a file, which leave the adapter's own name out."""
-    return {
-        name.replace(f".{NAME}.", "."): p
-        for name, p in model.named_parameters()
-        if is_adapter(name)
-    }
+    """The adapter's parameters by peft's names in a file, which leave the adapter's own name out."""
+    named = [(name, p) for name, p in model.named_parameters() if is_adapter(name)]
+    return {name.replace(f".{NAME}.", "."): parameter for name, parameter in named}
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig) -> None:
@@ -144,13 +139,12 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: LoraConfig) -> No
 def read(folder: Path, model: PreTrainedModel) -> None:
     """The inverse of `write`, where parameters are whole. InputError when an adapter of other
     shapes is there."""
-    tensors = {
-        name.removeprefix(PREFIX): tensor for name, tensor in load_file(folder / FILE).items()
-    }
-    ours = _adapters(model)
-    if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in ours.items()}:
-        raise InputError(
-            "the adapter must have the model's shapes", folder, "set learner.lora as it was"
-        )
+    tensors = load_file(folder / FILE)
+    ours = {PREFIX + name: parameter for name, parameter in _adapters(model).items()}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    fits = shapes == {name: parameter.shape for name, parameter in ours.items()}
+    rule = "the adapter must have the model's shapes"
+    step = "set learner.lora as it was"
+    hold(fits, rule, folder, step)
     for name, parameter in ours.items():
         parameter.copy_(tensors[name])

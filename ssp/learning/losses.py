@@ -69,7 +69,8 @@ Loss = Callable[[Tokens, LossOptions], tuple[Tensor, Tensor]]
 def pg(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """-A log pi: plain policy gradient, for on-policy batches only. Source: Williams 1992
     (REINFORCE)."""
-    return -tokens.advantages * tokens.logprobs, torch.zeros_like(tokens.logprobs, dtype=torch.bool)
+    loss = -tokens.advantages * tokens.logprobs
+    return loss, torch.zeros_like(loss, dtype=torch.bool)
 
 
 def ppo_clip(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
@@ -110,7 +111,8 @@ def decoupled(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     Source: Hilton et al. 2021 (arXiv 2110.00641); for stale rollouts AReaL (arXiv 2505.24298), eq.
     5; the cap is that of `tis`, whose gradient it has in an update's first optimizer step."""
     weight = tokens.start_ratio()
-    loss, clipped = _clipped(_exp(tokens.logprobs - tokens.start()), tokens.advantages, options)
+    ratio = _exp(tokens.logprobs - tokens.start())
+    loss, clipped = _clipped(ratio, tokens.advantages, options)
     return weight.clamp(max=options.tis_cap) * loss, clipped | (weight > options.tis_cap)
 
 
@@ -118,19 +120,17 @@ def tis(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
     """-sg(min(r, cap)) A log pi: truncated importance sampling. Source: Ionides 2008; its use for
     the mismatch of sampler and trainer, Yao et al. 2025."""
     ratio = tokens.ratio().detach()
-    return (
-        -ratio.clamp(max=options.tis_cap) * tokens.advantages * tokens.logprobs,
-        ratio > options.tis_cap,
-    )
+    weight = ratio.clamp(max=options.tis_cap)
+    return -weight * tokens.advantages * tokens.logprobs, ratio > options.tis_cap
 
 
 def corrected(loss: Tensor, tokens: Tokens, correction: CorrectionConfig) -> tuple[Tensor, Tensor]:
     """`loss` [M] with 0, and no gradient, where trainer and sampler disagree too much; masked bool
     [M]: where that is.
 
-    By `Tokens.start_ratio`: mask token: tokens whose ratio is outside [low, high]; sequence: all
-    tokens of a row whose ratios have a geometric mean outside. What leaves the loss stays in the
-    denominators (`token_weights`), as published. Source: IcePop, Ling Team 2025 (arXiv 2510.18855),
+    Judged by `Tokens.start_ratio`. Mask `token` takes out tokens whose ratio is outside [low,
+    high], `sequence` all tokens of a row whose ratios have a geometric mean outside. They stay in
+    the denominators (`token_weights`), as published. Source: IcePop, Ling Team 2025 (arXiv 2510.18855),
     whose M(k) min(...) is `decoupled` under the token mask; sequences: Liu et al. 2025, "When Speed
     Kills Stability", by the geometric mean of GSPO."""
     if correction.mask == "none":
@@ -152,9 +152,8 @@ def llds(tokens: Tokens) -> Tensor:
     token-mean it is a mean over all tokens, as in the authors' code; their paper writes a mean over
     the preserved ones."""
     fell = torch.where(tokens.advantages >= 0, tokens.behaviour - tokens.logprobs, 0.0)
-    less_likely = (
-        _row_mean(fell.detach(), tokens.rows if tokens.turns is None else tokens.turns) > 0
-    )
+    gates = tokens.rows if tokens.turns is None else tokens.turns
+    less_likely = _row_mean(fell.detach(), gates) > 0
     return torch.where(less_likely, fell.clamp(min=0.0), 0.0)
 
 
@@ -181,30 +180,28 @@ def _exp(log_ratio: Tensor) -> Tensor:
 def _row_mean(values: Tensor, rows: Tensor) -> Tensor:
     """[M]: the mean of `values` [M] over each token's row."""
     _, index, counts = torch.unique(rows, return_inverse=True, return_counts=True)
-    return (values.new_zeros(len(counts)).index_add_(0, index, values) / counts)[index]
+    sums = values.new_zeros(len(counts)).index_add_(0, index, values)
+    return (sums / counts)[index]
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, options: LossOptions) -> tuple[Tensor, Tensor]:
     """The clipped surrogate of `ppo_clip` for any ratio [M] with gradient."""
     kept = ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high)
-    plain, bounded = -advantages * ratio, -advantages * kept
-    loss, clipped = torch.maximum(plain, bounded), bounded > plain
+    plain = -advantages * ratio
+    bounded = -advantages * kept
+    loss = torch.maximum(plain, bounded)
+    clipped = bounded > plain
     if options.clip_dual:
         most = -advantages * options.clip_dual
         beyond = (advantages < 0) & (loss > most)
-        loss, clipped = torch.where(beyond, most, loss), clipped | beyond
+        loss = torch.where(beyond, most, loss)
+        clipped = clipped | beyond
     return loss, clipped.detach()
 
 
 _LOSSES: dict[str, Loss] = {
     loss.__name__: loss for loss in (pg, ppo_clip, tis, decoupled, gspo, cispo)
 }
-
-# What they say of themselves; a user's own loss may too. `trust_region`: it uses
-# `Tokens.behaviour`. `proximal`: it needs `Tokens.proximal` from an update's second optimizer step
-# on, as a user's own one may, and gets it.
-for _name, _loss in _LOSSES.items():
-    vars(_loss).update(trust_region=_name != "pg", proximal=_name == "decoupled")
 
 
 def names() -> tuple[str, ...]:
@@ -217,18 +214,14 @@ def get(name: str) -> Loss:
     the known ones."""
     if own.is_own(name):
         return _own(name)
-    hold(
-        name in _LOSSES,
-        "loss must be a known name",
-        name,
-        f"set loss to one of: {', '.join(names())}",
-    )
+    step = f"set loss to one of: {', '.join(names())}"
+    hold(name in _LOSSES, "loss must be a known name", name, step)
     return _LOSSES[name]
 
 
 def looks_back(name: str) -> bool:
-    """Whether the loss may read `Tokens.proximal`."""
-    return own.is_own(name) or bool(vars(get(name))["proximal"])
+    """Whether the loss may read `Tokens.proximal`, from an update's second optimizer step on."""
+    return own.is_own(name) or name == decoupled.__name__
 
 
 def _own(place: str) -> Loss:
@@ -238,18 +231,13 @@ def _own(place: str) -> Loss:
     hold(callable(theirs), f"{rule} is a function of (tokens, options)", repr(theirs), "name one")
 
     def checked(tokens: Tokens, options: LossOptions) -> tuple[Tensor, Tensor]:
-        given, wanted = theirs(tokens, options), tokens.logprobs.shape
-        pair = given if isinstance(given, tuple) and len(given) == 2 else (None, None)
-        if not all(isinstance(part, Tensor) and part.shape == wanted for part in pair):
-            step = (
-                f"return two tensors of {tuple(wanted)}: losses, and where a bound on the ratio"
-                " acts"
-            )
-            raise InputError(
-                f"{rule} gives a loss a token, and whether it is clipped",
-                type(given).__name__,
-                step,
-            )
-        return given
+        pair = theirs(tokens, options)
+        shape = tokens.logprobs.shape
+        is_pair = isinstance(pair, tuple) and len(pair) == 2
+        if not is_pair or not all(isinstance(t, Tensor) and t.shape == shape for t in pair):
+            each = f"{rule} gives a loss a token, and whether it is clipped"
+            step = f"return two tensors of {tuple(shape)}: losses, and where a bound on the ratio"
+            raise InputError(each, type(pair).__name__, f"{step} acts")
+        return pair
 
     return checked

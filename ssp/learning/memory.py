@@ -23,17 +23,18 @@ SAYS = ("not enough memory", "can't allocate memory")
 
 @contextmanager
 def fits(config: LearnerConfig) -> Iterator[None]:
-    """OutOfMemory, which says what to set, where memory is short in here."""
+    """Raise OutOfMemory, which says what to set, where memory is short inside."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is the latter
         plain = not isinstance(error, (torch.OutOfMemoryError, MemoryError))
         if plain and not any(words in str(error) for words in SAYS):
             raise
-        short = (str(error).strip() or type(error).__name__).splitlines()[0]
+        says = str(error).strip() or type(error).__name__
+        half = max(1, config.token_budget // 2)
         raise OutOfMemory(
             f"an update does not fit into memory with {config.token_budget} tokens a micro-batch:"
-            f" {short}. Next: set learner.token_budget={max(1, config.token_budget // 2)}, or"
+            f" {says.splitlines()[0]}. Next: set learner.token_budget={half}, or"
             " learner.checkpointing=true"
         ) from error
 
@@ -48,13 +49,14 @@ def pieces(
         for share in deal(row_lengths, rows, ranks.world)
     ]
     mine = [(part, True) for part in shares[ranks.rank]]
-    filler = rows[row_lengths[rows].argmin()][None]
-    return mine + [(filler, False)] * (max(map(len, shares)) - len(mine))
+    shortest = rows[row_lengths[rows].argmin()][None]
+    missing = max(map(len, shares)) - len(mine)
+    return mine + [(shortest, False)] * missing
 
 
 class Job(NamedTuple):
-    """A loss on `rows` (long [K]) that end at `ends` [N]: `loss(rows, figures)` of a micro-batch,
-    which `figures` take note of. One that `learns` leaves its gradient."""
+    """A loss on `rows` (long [K]), which end at `ends` [N]. `loss(rows, figures)` is that of a
+    micro-batch, and adds to the figures. A job that `learns` leaves its gradient."""
 
     ends: Tensor
     rows: Tensor
@@ -64,11 +66,13 @@ class Job(NamedTuple):
 
 
 def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
-    """The loss of each job over all ranks, its figures filled on; the gradient of the sum is left
-    in `backend`."""
+    """Leave the gradient of the jobs' sum in `backend`; the loss of each over all ranks. The jobs'
+    figures take note."""
     backend.zero()
     work = [pieces(job.ends, job.rows, backend.config, backend.ranks) for job in jobs]
-    left = sum(len(parts) for job, parts in zip(jobs, work, strict=True) if job.learns)
+    left = 0
+    for job, parts in zip(jobs, work, strict=True):
+        left += len(parts) * job.learns
     losses = []
     with fits(backend.config):
         for job, parts in zip(jobs, work, strict=True):
@@ -76,26 +80,34 @@ def gradient(jobs: Sequence[Job], backend: Backend) -> list[float]:
             for rows, counts in parts:
                 with torch.set_grad_enabled(job.learns):
                     loss = job.loss(rows, job.figures if counts else Figures())
-                whole += loss.item() if counts else 0.0
+                if not counts:
+                    loss = 0.0 * loss
+                whole += loss.item()
                 if job.learns:
                     left -= 1
-                    backend.backward(loss if counts else 0.0 * loss, last=left == 0)
+                    backend.backward(loss, last=left == 0)
             losses.append(whole)
     return backend.ranks.total(losses)
 
 
 def measured(trained: Tensor, backend: Backend, ids: Tensor, *args: Any, **options: Any) -> Tensor:
-    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true (of
-    several the first), 0 elsewhere; without gradient. Each rank computes its share."""
-    rows, ends = torch.nonzero(trained.any(dim=1)).squeeze(1), lengths(trained)
+    """float32 [N, T]: what `backend` gives for `ids` [N, T] where `trained` [N, T] is true, 0
+    elsewhere, without gradient. Of several values that it gives, the first. Each rank computes its
+    share."""
+    rows = torch.nonzero(trained.any(dim=1)).squeeze(1)
+    ends = lengths(trained)
     out = torch.zeros(trained.shape)
+    work = pieces(ends, rows, backend.config, backend.ranks) if len(rows) else []
     with fits(backend.config), torch.no_grad():
-        for part, counts in pieces(ends, rows, backend.config, backend.ranks) if len(rows) else []:
+        for part, counts in work:
             length = int(ends[part].max())
-            mask, here = trained[part, :length], torch.zeros(len(part), length)
-            given = backend(ids[part, :length], mask, *args, **options)
-            here[mask] = (given[0] if isinstance(given, tuple) else given).float().cpu()
+            mask = trained[part, :length]
+            values = backend(ids[part, :length], mask, *args, **options)
+            if isinstance(values, tuple):
+                values = values[0]
             if counts:
+                here = torch.zeros(mask.shape)
+                here[mask] = values.float().cpu()
                 out[part, :length] = here
-    backend.ranks.sum_([out])
+    backend.ranks.sum_(out)
     return out

@@ -69,17 +69,19 @@ class Step(NamedTuple):
 
 
 class Objective:
-    """`source`: the folder of the start model; `steps`: updates in all, for a schedule that
-    falls."""
+    """What one role is trained by. `source`: the folder of the start model; `steps`: updates in
+    all, for a schedule that falls."""
 
     def __init__(self, config: RoleConfig, source: Path, ranks: Ranks, steps: int) -> None:
         """InputError: unknown algorithm, loss or KL name; a critic's model that cannot be read."""
-        self.config, self._steps = config, steps
+        self.config = config
         self.algorithm = algorithms.get(config.algorithm, config.gamma, config.lam)
-        self._loss, self._temperature = losses.get(config.loss), config.sampling.temperature
+        self._steps = steps
+        self._loss = losses.get(config.loss)
         self._options = losses.LossOptions(
             config.clip_low, config.clip_high, config.tis_cap, config.clip_dual
         )
+        self._temperature = config.sampling.temperature
         self.divergence = Divergence(config.kl, self._temperature)
         self.critic = None
         if self.algorithm.needs_values:
@@ -95,7 +97,8 @@ class Objective:
         penalty = self.divergence.penalty(policy, batch, trained, figures)
         batch = estimate(self.algorithm, batch, penalty, self.config.kl.place)
         update = Update(self, batch, trained, figures, self.lr(step))
-        looks_back = losses.looks_back(self.config.loss) or self.config.correction.mask != "none"
+        corrects = self.config.correction.mask != "none"
+        looks_back = corrects or losses.looks_back(self.config.loss)
         if looks_back and len(update.parts()) > 1:
             update.proximal = measured(trained, policy, batch.ids, self._temperature)
         return update
@@ -103,19 +106,21 @@ class Objective:
     def steps(self, update: Update, number: int) -> Iterator[Step]:
         """The optimizer steps of update `number`. One without signal (all advantages 0, nothing but
         the policy loss), or while the critic warms up, only measures."""
-        everywhere = (
-            self.divergence.in_loss or self.config.entropy_coef > 0 or self.config.llds_coef > 0
-        )
-        warming = self.critic is not None and number <= self.config.critic.warmup_steps
+        config = self.config
+        everywhere = self.divergence.in_loss or config.entropy_coef > 0 or config.llds_coef > 0
+        warming = self.critic is not None and number <= config.critic.warmup_steps
         for part in update.parts():
-            signal = part if everywhere else part[(update.advantages[part] != 0).any(dim=1)]
+            signal = part
+            if not everywhere:
+                signal = part[(update.advantages[part] != 0).any(dim=1)]
             learns = len(signal) > 0 and not warming
             weights = self.weights(update.batch, update.trained, part, number)
             yield Step(update, part, signal if learns else part, learns, weights)
 
     def loss(self, policy: Backend, step: Step, rows: Tensor, figures: Figures) -> Tensor:
         """Weighted loss of the micro-batch `rows`; `figures` takes note of it."""
-        update, coef = step.update, self.config.entropy_coef
+        update = step.update
+        config = self.config
         length = int(update.ends[rows].max())
         mask = update.trained[rows, :length]
 
@@ -123,28 +128,36 @@ class Objective:
             return values[rows, :length][mask].to(policy.device)
 
         behaviour = at(update.batch.logprobs)
-        weighted = behaviour if self.config.kl.weight else None
+        weighted = behaviour if config.kl.weight else None
         against = (self.divergence.compare, weighted) if self.divergence.in_loss else ()
-        ids = update.batch.ids[rows, :length]
         logprobs, entropy, kl = policy(
-            ids, mask, self._temperature, *against, entropy_gradient=coef > 0
+            update.batch.ids[rows, :length],
+            mask,
+            self._temperature,
+            *against,
+            entropy_gradient=config.entropy_coef > 0,
         )
-        owners = rows[:, None].expand(-1, length)[mask]
-        begins = mask & ~torch.nn.functional.pad(mask, (1, -1))
-        turns = begins.flatten().cumsum(0).view_as(mask)[mask].to(policy.device)
         proximal = logprobs.detach() if update.proximal is None else at(update.proximal)
+        owners = rows[:, None].expand(-1, length)[mask]
+        # Turns are numbered through the whole micro-batch.
+        before = torch.nn.functional.pad(mask, (1, -1))
+        turns = (mask & ~before).flatten().cumsum(0).view_as(mask)[mask]
         tokens = losses.Tokens(
-            logprobs, behaviour, at(update.advantages), owners.to(policy.device), proximal, turns
+            logprobs,
+            behaviour,
+            at(update.advantages),
+            owners.to(policy.device),
+            proximal,
+            turns.to(policy.device),
         )
         values, clipped = self._loss(tokens, self._options)
-        values, masked = losses.corrected(values, tokens, self.config.correction)
-        figures.add(
-            tokens, clipped, entropy, None if self.config.correction.mask == "none" else masked
-        )
-        if coef:
-            values = values - coef * entropy
-        if self.config.llds_coef:
-            values = values + self.config.llds_coef * losses.llds(tokens)
+        values, masked = losses.corrected(values, tokens, config.correction)
+        corrects = config.correction.mask != "none"
+        figures.add(tokens, clipped, entropy, masked if corrects else None)
+        if config.entropy_coef:
+            values = values - config.entropy_coef * entropy
+        if config.llds_coef:
+            values = values + config.llds_coef * losses.llds(tokens)
         if against:
             figures.add_kl(kl)
             values = values + self.divergence.coef * kl
@@ -153,15 +166,17 @@ class Objective:
     def weights(self, batch: Batch, trained: Tensor, rows: Tensor, step: int) -> Tensor:
         """float32 [N]: what a token of each row weighs in an optimizer step on `rows`, in update
         `step`; a continuation counts as its episode."""
-        sources, on = batch.sources, trained[rows].sum(dim=1)
-        counts = torch.zeros(len(batch), dtype=torch.long).index_add_(0, sources[rows], on)
+        sources = batch.sources
+        counts = torch.zeros(len(batch), dtype=torch.long)
+        counts.index_add_(0, sources[rows], trained[rows].sum(dim=1))
         length = self.config.limits.at(step).total_tokens
-        return losses.token_weights(counts, self.config.aggregate, length)[sources].float()
+        weights = losses.token_weights(counts, self.config.aggregate, length)
+        return weights[sources].float()
 
     def lr(self, step: int) -> float:
-        """Of update `step` (from 1): of w warm-up updates number k runs at k/w of the rate, so the
-        first one is not lost at rate 0; then constant, or the half cosine that would be 0 one
-        update after the last."""
+        """The learning rate of update `step` (from 1). Of w warm-up updates number k runs at k/w of
+        the rate, so the first one is not lost at rate 0. Then the rate is constant, or the half
+        cosine that would be 0 one update after the last."""
         learner = self.config.learner
         peak = max(learner.warmup_steps, 1)
         if step < peak:
@@ -176,9 +191,8 @@ class Objective:
         metric names."""
         update.figures.reduce(policy.ranks)
         summary = update.figures.summary()
-        self.divergence.after(
-            summary, int(update.batch.episodes().valid.sum()), policy.local_tensors("model"), step
-        )
+        episodes = int(update.batch.episodes().valid.sum())
+        self.divergence.after(summary, episodes, policy.local_tensors("model"), step)
         sizes = update.advantages[update.trained].abs()
         size = float(sizes.mean()) if len(sizes) else 0.0
         return {**summary, "lr": update.lr, "tokens": float(len(sizes)), "advantage/mean_abs": size}
@@ -199,7 +213,7 @@ def estimate(
     if penalty is not None and place == "reward":
         batch = replace(batch, token_rewards=token_rewards(batch) - penalty)
     targets = None
-    advantages = _settled_or_estimated(algorithm, batch, trained)
+    advantages = _advantages(algorithm, batch, trained)
     if algorithm.needs_values and batch.values is not None:
         targets = advantages + batch.values
         advantages = whiten(advantages, trained)
@@ -210,20 +224,25 @@ def estimate(
     return replace(batch, advantages=advantages, targets=targets)
 
 
-def _settled_or_estimated(algorithm: Algorithm, batch: Batch, trained: Tensor) -> Tensor:
-    """float32 [N, T]: of each row its settled credit, else what the estimator makes of its
+def _advantages(algorithm: Algorithm, batch: Batch, trained: Tensor) -> Tensor:
+    """float32 [N, T]: the credit of settled rows; of the others what the estimator makes of their
     tokens."""
-    if batch.settled is not None and bool(batch.settled.all()):
-        assert batch.advantages is not None
+    settled = batch.settled
+    if batch.advantages is not None and settled is not None and bool(settled.all()):
         return batch.advantages
-    first = batch if batch.source is None else batch.episodes()
-    advantages = algorithm.advantages(first)
-    if batch.source is not None:  # of the episodes' first rows, put on their continuations too
-        an_episode = advantages.gather(1, first.mask.int().argmax(dim=1, keepdim=True)).squeeze(1)
-        rest = over_tokens(an_episode[batch.source[len(first) :]], batch.mask[len(first) :])
+    if batch.source is None:
+        advantages = algorithm.advantages(batch)
+    else:
+        first = batch.episodes()
+        advantages = algorithm.advantages(first)
+        # A continuation has the advantage of its episode's first model token.
+        lead = first.mask.int().argmax(dim=1, keepdim=True)
+        of_episode = advantages.gather(1, lead).squeeze(1)
+        count = len(first)
+        rest = over_tokens(of_episode[batch.source[count:]], batch.mask[count:])
         advantages = torch.cat([advantages, rest])
         if algorithm.whitens:  # anew: so far the continuations' tokens are in no mean
             advantages = whiten(advantages, trained)
-    if batch.settled is None or batch.advantages is None:
+    if settled is None or batch.advantages is None:
         return advantages
-    return torch.where(batch.settled[:, None], batch.advantages, advantages)
+    return torch.where(settled[:, None], batch.advantages, advantages)

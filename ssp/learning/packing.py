@@ -32,14 +32,13 @@ HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Segments:
-    """Consecutive pieces of a line; piece i continues piece `parents[i]`, which continues none (-1:
-    nor does i). A token sees its own piece up to itself, before that the whole piece which its own
-    continues, and nothing else.
+    """Consecutive pieces of a line. Piece i may continue one other piece, its parent. A token sees
+    its own piece up to itself, before that the whole parent, and nothing else.
 
-    `runs`: (how many, own tokens, tokens seen), for consecutive pieces of equal sizes. `seen` long
+    `runs`: (how many, own tokens, tokens seen) of consecutive pieces of equal sizes. `seen` long
     [K]: the places of the tokens that each piece's last token sees, piece by piece; None where all
     are their own in order. `own`, `ends`: cumulative counts of own and of seen tokens, int32
-    [pieces + 1]."""
+    [pieces + 1]. `longest`: most own tokens, most tokens seen."""
 
     runs: tuple[tuple[int, int, int], ...]
     seen: Tensor | None
@@ -49,29 +48,33 @@ class Segments:
 
     @classmethod
     def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> Segments:
-        """Pieces of `sizes` tokens."""
-        starts = list(accumulate(sizes, initial=0))
-        totals = [
-            size + (0 if parent < 0 else sizes[parent])
-            for size, parent in zip(sizes, parents, strict=True)
-        ]
+        """Pieces of `sizes` tokens; `parents`: the piece that each continues, -1 for none."""
+        spans = torch.arange(sum(sizes)).split(list(sizes))
+        totals: list[int] = []
+        places: list[Tensor] = []
+        for size, parent, span in zip(sizes, parents, spans, strict=True):
+            total = size
+            if parent >= 0:
+                total += sizes[parent]
+                places.append(spans[parent])
+            places.append(span)
+            totals.append(total)
+
         seen = None
         if totals != list(sizes):
-            both = [
-                place
-                for pair in zip(parents, range(len(sizes)), strict=True)
-                for place in pair
-                if place >= 0
-            ]
-            seen = torch.cat([torch.arange(starts[piece], starts[piece + 1]) for piece in both]).to(
-                device
-            )
-        runs = tuple(
-            (len(list(run)), *key) for key, run in groupby(zip(sizes, totals, strict=True))
+            seen = torch.cat(places).to(device)
+        runs = []
+        for (size, total), equal in groupby(zip(sizes, totals, strict=True)):
+            runs.append((len(list(equal)), size, total))
+        own = list(accumulate(sizes, initial=0))
+        ends = list(accumulate(totals, initial=0))
+        return cls(
+            tuple(runs),
+            seen,
+            torch.tensor(own, dtype=torch.int32, device=device),
+            torch.tensor(ends, dtype=torch.int32, device=device),
+            (max(sizes), max(totals)),
         )
-        sums = [list(accumulate(counts, initial=0)) for counts in (sizes, totals)]
-        own, ends = (torch.tensor(some, dtype=torch.int32, device=device) for some in sums)
-        return cls(runs, seen, own, ends, (max(sizes), max(totals)))
 
 
 @dataclass(frozen=True)
@@ -92,17 +95,15 @@ def enable_packing(model: PreTrainedModel) -> None:
     Its body then also computes a `Line`: `body(line=...)` → [M, H]. InputError for a model that it
     cannot do this for."""
     config = model.config.get_text_config()
-    odd = ("attention_dropout", "use_sliding_window")
-    found = {
-        "model_type": config.model_type,
-        **{name: getattr(config, name, False) for name in odd},
-    }
-    if config.model_type not in FAMILIES or any(found[name] for name in odd):
+    unfit = ("attention_dropout", "use_sliding_window")
+    traits = {name: getattr(config, name, False) for name in unfit}
+    if config.model_type not in FAMILIES or any(traits.values()):
         rule = (
             f"learner.packing needs a model of {', '.join(FAMILIES)} without attention dropout or"
             " sliding windows"
         )
-        raise InputError(rule, found, "set learner.packing=false")
+        value = {"model_type": config.model_type, **traits}
+        raise InputError(rule, value, "set learner.packing=false")
     body: Any = model.base_model
     body.forward = MethodType(_forward, body)
     body.lays_lines = model.lays_lines = True  # type: ignore[assignment]
@@ -129,38 +130,52 @@ def lay_out(ids: Tensor, mask: Tensor) -> Line:
     """The line of rows `ids` [B, T] on which the tokens where `mask` [B, T] is true are predicted;
     a row ends before its last one. Rows that agree up to their first masked token share that
     prompt. InvariantError: nothing to predict."""
-    device, ids, mask = ids.device, ids.cpu(), mask.cpu().clone()
+    device = ids.device
+    ids = ids.cpu()
+    mask = mask.cpu().clone()
     mask[:, :1] = False  # nothing predicts it
     first = mask.int().argmax(dim=1).tolist()
     last = (mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)).tolist()
     families: dict[bytes, list[int]] = {}
     for row in mask.any(dim=1).nonzero().squeeze(1).tolist():
-        families.setdefault(ids[row, : first[row]].numpy().tobytes(), []).append(row)
+        prompt = ids[row, : first[row]].numpy().tobytes()
+        families.setdefault(prompt, []).append(row)
     if not families:
         raise InvariantError("a line of rows needs a token to predict")
-    pieces, parents, place, filled = [], [], torch.zeros(mask.shape, dtype=torch.long), 0
 
-    def add(row: int, begin: int, end: int, parent: int) -> None:
-        nonlocal filled
-        pieces.append((row, begin, end))
-        parents.append(parent)
-        place[row, begin:end] = torch.arange(filled, filled + end - begin)
-        filled += end - begin
-
+    pieces: list[tuple[int, int, int]] = []  # row, begin, end
+    parents: list[int] = []
+    # Pieces of equal sizes next to each other: one call of attention computes them.
     for rows in sorted(families.values(), key=lambda rows: (len(rows) > 1, last[rows[0]], rows[0])):
-        rows, begin, parent = sorted(rows, key=lambda row: (last[row], row)), 0, -1
+        rows = sorted(rows, key=lambda row: (last[row], row))
+        begin = 0
+        parent = -1
         if len(rows) > 1:
-            begin, parent = first[rows[0]], len(pieces)
-            add(rows[0], 0, begin, -1)
+            begin = first[rows[0]]
+            parent = len(pieces)
+            pieces.append((rows[0], 0, begin))
+            parents.append(-1)
         for row in rows:
-            place[row, :begin] = place[rows[0], :begin]
-            add(row, begin, last[row], parent)
-    return Line(
-        torch.cat([ids[row, begin:end] for row, begin, end in pieces]).to(device),
-        torch.cat([torch.arange(begin, end) for _, begin, end in pieces]).to(device),
-        Segments.of([end - begin for _, begin, end in pieces], parents, device),
-        place[:, :-1][mask[:, 1:]].to(device),
-    )
+            pieces.append((row, begin, last[row]))
+            parents.append(parent)
+
+    tokens: list[Tensor] = []
+    positions: list[Tensor] = []
+    place = torch.zeros(mask.shape, dtype=torch.long)
+    filled = 0
+    for (row, begin, end), parent in zip(pieces, parents, strict=True):
+        span = torch.arange(begin, end)
+        tokens.append(ids[row, begin:end])
+        positions.append(span)
+        place[row, begin:end] = span + (filled - begin)
+        filled += end - begin
+        if parent >= 0:
+            owner, *_ = pieces[parent]
+            place[row, :begin] = place[owner, :begin]
+    segments = Segments.of(list(map(len, tokens)), parents, device)
+    asked = place[:, :-1][mask[:, 1:]]
+    line = torch.cat(tokens).to(device)
+    return Line(line, torch.cat(positions).to(device), segments, asked.to(device))
 
 
 def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) -> Any:
@@ -168,25 +183,18 @@ def _forward(body: Any, *args: Any, line: Line | None = None, **options: Any) ->
     if line is None:
         return type(body).forward(body, *args, **options)
     x = body.embed_tokens(line.ids)
-    cos, sin = (
-        wide[0, :, None, : wide.shape[-1] // 2] for wide in body.rotary_emb(x, line.positions[None])
-    )
+    cos, sin = body.rotary_emb(x, line.positions[None])
+    half = cos.shape[-1] // 2
+    cos = cos[0, :, None, :half]
+    sin = sin[0, :, None, :half]
     for layer in body.layers:
-        given = (
-            layer,
-            x,
-            cos,
-            sin,
-            line.segments,
-            line.asked if layer is body.layers[-1] else None,
-        )
+        asked = line.asked if layer is body.layers[-1] else None
+        inputs = (layer, x, cos, sin, line.segments, asked)
         # The same two flags as transformers' own layers look at.
-        again = layer.gradient_checkpointing and layer.training and torch.is_grad_enabled()
-        x = (
-            checkpoint(_layer, *given, use_reentrant=False, preserve_rng_state=False)
-            if again
-            else _layer(*given)
-        )
+        if layer.gradient_checkpointing and layer.training and torch.is_grad_enabled():
+            x = checkpoint(_layer, *inputs, use_reentrant=False, preserve_rng_state=False)
+        else:
+            x = _layer(*inputs)
     return body.norm(x)
 
 
@@ -194,15 +202,21 @@ def _layer(
     layer: Any, x: Tensor, cos: Tensor, sin: Tensor, segments: Segments, asked: Tensor | None
 ) -> Tensor:
     """One decoder layer over x [T, H]; with `asked` only those places of its result, [M, H]."""
-    attention, normed = layer.self_attn, narrow(layer.input_layernorm(x))
+    attention = layer.self_attn
+    normed = narrow(layer.input_layernorm(x))
     size = (len(x), -1, attention.head_dim)
-    query, key, value = (getattr(attention, f"{name}_proj")(normed).view(size) for name in "qkv")
+    query = attention.q_proj(normed).view(size)
+    key = attention.k_proj(normed).view(size)
+    value = attention.v_proj(normed).view(size)
     if hasattr(attention, "q_norm"):
-        query, key = attention.q_norm(query), attention.k_norm(key)
-    query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        query = attention.q_norm(query)
+        key = attention.k_norm(key)
+    query = rotate(query, cos, sin)
+    key = rotate(key, cos, sin)
     mixed = attend(query, key, value, segments, attention.scaling).flatten(1)
     if asked is not None:
-        mixed, x = mixed.index_select(0, asked), x.index_select(0, asked)
+        mixed = mixed.index_select(0, asked)
+        x = x.index_select(0, asked)
     x = x + attention.o_proj(mixed)
     return x + layer.mlp(narrow(layer.post_attention_layernorm(x)))
 
@@ -238,7 +252,8 @@ class _Rotate(torch.autograd.Function):
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Tensor:
     out = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
-    (a, b), (first, second) = x.chunk(2, -1), out.chunk(2, -1)
+    a, b = x.chunk(2, -1)
+    first, second = out.chunk(2, -1)
     first.copy_(torch.addcmul(a * cos, b, sin, value=-1))
     second.copy_(torch.addcmul(b * cos, a, sin))
     return out
@@ -252,25 +267,28 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
     dtype = value.dtype
     fast = query.is_cuda and dtype in HALF
     if fast:
-        query, key = query.to(dtype), key.to(dtype)
+        query = query.to(dtype)
+        key = key.to(dtype)
     elif dtype in HALF:
-        query, key, value = query.float(), key.float(), value.float()
+        query = query.float()
+        key = key.float()
+        value = value.float()
     if segments.seen is not None:  # the keys of a prompt before each piece that continues it
-        key, value = (
-            x.flatten(1).index_select(0, segments.seen).view(-1, *x.shape[1:]) for x in (key, value)
-        )
+        shape = (-1, *key.shape[1:])
+        key = key.flatten(1).index_select(0, segments.seen).view(shape)
+        value = value.flatten(1).index_select(0, segments.seen).view(shape)
     if fast:
         return in_one_call(query, key, value, segments, scale)
     with torch.autocast(query.device.type, enabled=False):
-        own = [count * size for count, size, _ in segments.runs]
-        total = [count * size for count, _, size in segments.runs]
-        parts = zip(
-            query.split(own), key.split(total), value.split(total), segments.runs, strict=True
-        )
+        queries = query.split([count * size for count, size, _ in segments.runs])
+        sizes = [count * total for count, _, total in segments.runs]
+        keys = key.split(sizes)
+        values = value.split(sizes)
         mixed = []
-        for q, k, v, (count, size, _) in parts:
+        for (count, size, _), q, k, v in zip(segments.runs, queries, keys, values, strict=True):
             if size:
-                q, k, v = (x.view(count, -1, *x.shape[1:]) for x in (q, k, v))
+                shape = (count, -1)
+                q, k, v = q.unflatten(0, shape), k.unflatten(0, shape), v.unflatten(0, shape)
                 mixed.append(_run(q, k, v, scale))
         return torch.cat(mixed).to(dtype)
 
@@ -287,9 +305,9 @@ def in_one_call(
         if "enable_gqa" in signature(varlen.varlen_attn).parameters:
             more = {"enable_gqa": True}
         else:  # torch before 2.12
-            key, value = (
-                x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)
-            )
+            shared = query.shape[1] // key.shape[1]
+            key = key.repeat_interleave(shared, 1)
+            value = value.repeat_interleave(shared, 1)
     # The causal mask of these kernels is aligned at the last token of queries and keys, as pieces
     # need it.
     sizes = (segments.own, segments.ends, *segments.longest)
@@ -304,12 +322,15 @@ def _run(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
 
     The causal mask of this function is aligned at the first token, so queries that continue a
     prompt get zeros in front."""
-    (_, own, heads, dim), total = query.shape, key.shape[1]
+    _, own, heads, dim = query.shape
+    total = key.shape[1]
     if own < total:
         query = F.pad(query, (0, 0, 0, 0, total - own, 0))
-    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    grouped = heads > key.shape[1]
+    query = query.transpose(1, 2)
+    key = key.transpose(1, 2)
+    value = value.transpose(1, 2)
     mixed = F.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scale, enable_gqa=grouped
+        query, key, value, is_causal=True, scale=scale, enable_gqa=heads > key.shape[1]
     )
-    return mixed[:, :, total - own :].transpose(1, 2).reshape(-1, heads, dim)
+    mixed = mixed[:, :, total - own :]
+    return mixed.transpose(1, 2).reshape(-1, heads, dim)

@@ -3,7 +3,7 @@ their credits.
 
 A void has no number and is not among them (law 2). Needs no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,15 +51,30 @@ def rewards_of(episodes: Sequence[Scored]) -> Numbers:
     """The reward of each episode. InvariantError: one that is not finite."""
     rewards = np.array([episode.reward for episode in episodes], dtype=np.float64)
     if not np.isfinite(rewards).all():
-        raise InvariantError(
-            "a scored episode has a reward that is not finite; only voids have no value"
-        )
+        rule = "a scored episode has a reward that is not finite; only voids have no value"
+        raise InvariantError(rule)
     return rewards
 
 
 def groups_of(episodes: Sequence[Scored]) -> NDArray[np.int64]:
     """The group of each episode."""
     return np.array([episode.group for episode in episodes], dtype=np.int64)
+
+
+def numbered(labels: Sequence[Hashable]) -> NDArray[np.int64]:
+    """A number for each label, from 0 by first appearance."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+
+
+def whole_batch(values: Numbers) -> NDArray[np.int64]:
+    """One group for all values."""
+    return np.zeros(len(values), dtype=np.int64)
+
+
+def turns_of(episode: Scored) -> Sequence[float]:
+    """What each turn earned: all at once where only the sum is known."""
+    return episode.turns or (episode.reward,)
 
 
 def standardised(rewards: Numbers, groups: NDArray[np.int64], spread: bool = True) -> Numbers:
@@ -92,4 +107,5 @@ def as_credits(values: Numbers) -> list[Credit]:
 
 def later(turns: Sequence[float]) -> list[float]:
     """What was earned from each turn on, without a discount."""
-    return np.cumsum(np.asarray(turns, dtype=np.float64)[::-1])[::-1].tolist()
+    backwards = np.array(turns[::-1], dtype=np.float64)
+    return np.cumsum(backwards)[::-1].tolist()

@@ -1,10 +1,10 @@
 """What a learner trains, and the way to disk and back: weights, checkpoints, model folders.
 
-Beside the policy in the Hugging Face layout and `ssp.json` a checkpoint holds the optimizer's state
-as the backend keeps it (`optimizer.pt`, or the shards of every rank under `shards/`), where there
-is a critic its optimizer and `critic/`, where the KL's reference moves the folder `anchor/` (a
-policy in the same layout; of a sharded policy a file a rank), and with LoRA the folder `adapter/`
-in peft's layout. Going on from it is bit for bit the uninterrupted run (law 7)."""
+A checkpoint holds the policy in the Hugging Face layout, `ssp.json`, and the optimizer's state as
+the backend keeps it: `optimizer.pt`, or the shards of every rank under `shards/`. A critic adds its
+optimizer and `critic/`; a KL reference that moves adds `anchor/`, a policy in the same layout, or a
+file a rank where it is sharded; LoRA adds `adapter/` in peft's layout. Going on from it is bit for
+bit the uninterrupted run (law 7)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ssp.base.errors import InputError, InvariantError, hold
+from ssp.base.errors import InvariantError, hold
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.engines.folder import ModelFolder
 from ssp.learning import backends, checkpoint, lora
@@ -28,7 +28,10 @@ from ssp.learning.objective import Objective
 from ssp.learning.packing import prepare
 from ssp.record.manifest import RECORD, check_files, protocol_of, read_record, seal
 
-OPTIMIZER, CRITIC, ANCHOR, ADAPTER = "optimizer", "critic", "anchor", "adapter"
+OPTIMIZER = "optimizer"
+CRITIC = "critic"
+ANCHOR = "anchor"
+ADAPTER = "adapter"
 
 
 class Policy(nn.Module):
@@ -38,8 +41,8 @@ class Policy(nn.Module):
     def __init__(
         self, model: PreTrainedModel, config: LearnerConfig, start: Path | None = None
     ) -> None:
-        """`model` as `config` has it trained. `start`: its folder, where it is held to what it was
-        there."""
+        """`model`, trained as `config` says. `start`: the folder of the model that the policy is
+        held to; None without KL."""
         super().__init__()
         self.model = model
         self.shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
@@ -86,33 +89,29 @@ class Stored:
     ) -> None:
         """InputError: unknown algorithm, loss or KL name; a folder that is missing, broken or of
         another protocol."""
-        self.source, self.ranks = Path(model_dir), ranks
+        self.source = Path(model_dir)
+        self.ranks = ranks
         self.config = next(iter(roles.values())).learner
         self.protocol = protocol_of(self.source, protocol)
+        self.step = 0
         self.objectives = {
             role: Objective(config, self.source, ranks, steps) for role, config in roles.items()
         }
         held = [objective for objective in self.objectives.values() if objective.config.kl.coef]
-        self.policy = Policy(
-            checkpoint.load_model(self.source), self.config, self.source if held else None
-        )
-        self.work = Work(self.policy.model)
+        model = checkpoint.load_model(self.source)
+        self.policy = Policy(model, self.config, self.source if held else None)
+        self.work = Work(model)
         self.backend = backends.make(self.policy, self.config, self.config.lr, ranks)
-        kind = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        dtype = torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        self.rate = ranks.world * matrix_rate(str(self.backend.device), dtype)
+        self._layout = self.backend.layout  # what must be the same to read a checkpoint's state
         adapter = self.config.lora
-        kept = (
-            {"lora": [adapter.rank, float(adapter.rank), *sorted(adapter.targets)]}
-            if adapter.rank
-            else {}
-        )
-        self._layout = {**self.backend.layout, **kept}  # what must be the same to read its state
-        self.rate = ranks.world * matrix_rate(str(self.backend.device), kind)
+        if adapter.rank:
+            self._layout["lora"] = [adapter.rank, float(adapter.rank), *sorted(adapter.targets)]
         for objective in held:
-            tensors = (
-                self.backend.local_tensors("reference") if objective.config.kl.ema_tau < 1 else ()
-            )
+            moves = objective.config.kl.ema_tau < 1
+            tensors = self.backend.local_tensors("reference") if moves else ()
             objective.divergence.adopt(self.policy.held_to, tensors)
-        self.step = 0
 
     def weights(self) -> dict[str, np.ndarray]:
         """Contiguous float32 copies by Hugging Face parameter name; a tied output embedding is not
@@ -120,7 +119,7 @@ class Stored:
         return self._arrays(lora.weights(self.policy.model, self.backend.whole))
 
     def anchor_weights(self) -> dict[str, np.ndarray]:
-        """The same of the reference that the KL is measured to. InvariantError where it has no
+        """As `weights`, of the reference that the KL is measured to. InvariantError where it has no
         weights of its own."""
         if self.policy.reference is None:
             raise InvariantError("this policy has no reference of its own")
@@ -134,13 +133,19 @@ class Stored:
         """Write a checkpoint. `meta` (role, version, incarnation, ...: JSON data) goes to
         `ssp.json` beside protocol, step and estimator state; InvariantError when it contradicts
         them."""
-        record = {**meta, "protocol": self.protocol, "step": self.step, "layout": self._layout}
-        record["kl_coef"] = {
-            role: objective.divergence.coef for role, objective in self.objectives.items()
-        }
-        record["algorithm"] = {
-            role: {"name": objective.algorithm.name, "state": objective.algorithm.state_dict()}
-            for role, objective in self.objectives.items()
+        coefs = {}
+        estimators = {}
+        for role, objective in self.objectives.items():
+            coefs[role] = objective.divergence.coef
+            estimator = objective.algorithm
+            estimators[role] = {"name": estimator.name, "state": estimator.state_dict()}
+        record: dict[str, Any] = {
+            **meta,
+            "protocol": self.protocol,
+            "step": self.step,
+            "layout": self._layout,
+            "kl_coef": coefs,
+            "algorithm": estimators,
         }
         for key, value in meta.items():
             if record[key] != value:
@@ -155,17 +160,17 @@ class Stored:
                 if objective.divergence.moving is not None:
                     self._write_anchor(aside / ANCHOR, objective.divergence.moving.master, record)
             if self.config.lora.rank:
-                tensors = self._kept(lora.adapter(self.policy.model, self.backend.whole))
+                adapter = lora.adapter(self.policy.model, self.backend.whole)
+                kept = self._kept(adapter)
                 if self.ranks.rank == 0:
-                    lora.write(aside / ADAPTER, tensors, self.config.lora)
+                    lora.write(aside / ADAPTER, kept, self.config.lora)
 
         checkpoint.write(Path(folder), fill, record, self.ranks)
 
     def export(self, folder: str | Path, meta: Mapping[str, Any]) -> None:
         """Write the policy alone, adapters merged, as a model folder that a run can start from."""
-        checkpoint.write(
-            Path(folder), self._write_policy, {**meta, "protocol": self.protocol}, self.ranks
-        )
+        record = {**meta, "protocol": self.protocol}
+        checkpoint.write(Path(folder), self._write_policy, record, self.ranks)
 
     def load(self, folder: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; its `ssp.json`. The learning rate stays the config's.
@@ -174,23 +179,29 @@ class Stored:
         architecture or layout."""
         folder = Path(folder)
         record = self.ranks.agree(lambda: self._checked(folder))
-        if self.config.lora.rank and not self.backend.shards:
-            lora.read(folder / ADAPTER, self.policy.model)
-        elif not self.backend.shards:
-            self.policy.model.load_state_dict(checkpoint.load_model(folder).state_dict())
+        if not self.backend.shards:
+            if self.config.lora.rank:
+                lora.read(folder / ADAPTER, self.policy.model)
+            else:
+                self.policy.model.load_state_dict(checkpoint.load_model(folder).state_dict())
         self.backend.read(folder / OPTIMIZER, weights=False)
         for role, objective in self.objectives.items():
             if objective.critic is not None:
                 objective.critic.backend.read(folder / CRITIC, weights=True)
-            anchor = None if objective.divergence.moving is None else self._anchor(folder / ANCHOR)
+            anchor = None
+            if objective.divergence.moving is not None and self.backend.parted:
+                part = load_file(folder / ANCHOR / f"{self.ranks.rank}.safetensors")
+                anchor = iter(part.items())
+            elif objective.divergence.moving is not None:
+                anchor = named(checkpoint.load_model(folder / ANCHOR))
             objective.divergence.restore(anchor, record["kl_coef"][role])
             objective.algorithm.load_state_dict(record["algorithm"][role]["state"])
         self.step = record["step"]
         return record
 
     def _kept(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """Of all that the ranks gather together, on the host in float32; nothing on other ranks
-        than 0."""
+        """What the ranks gather together, on the host in float32. Other ranks than 0 keep
+        nothing."""
         out = {}
         for name, tensor in tensors:
             if self.ranks.rank == 0:
@@ -200,8 +211,7 @@ class Stored:
     def _arrays(self, tensors: Iterable[tuple[str, Tensor]]) -> dict[str, np.ndarray]:
         kept = self._kept(tensors)
         return {
-            name: tensor.numpy().astype(np.float32, order="C", copy=True)
-            for name, tensor in kept.items()
+            name: np.array(tensor.numpy(), np.float32, order="C") for name, tensor in kept.items()
         }
 
     def _write_policy(self, folder: Path) -> None:
@@ -221,38 +231,30 @@ class Stored:
             checkpoint.write_policy(folder, self.policy.model, whole, self.source)
             seal(folder, record)
 
-    def _anchor(self, folder: Path) -> Iterable[tuple[str, Tensor]]:
-        if not self.backend.parted:
-            return named(checkpoint.load_model(folder))
-        return load_file(folder / f"{self.ranks.rank}.safetensors").items()
-
     def _checked(self, folder: Path) -> dict[str, Any]:
         """The record of a checkpoint that this learner can go on from."""
-        checkpoint.require(folder / RECORD)
+        path = folder / RECORD
+        other = "use another checkpoint"
+        hold(path.is_file(), "a checkpoint must be complete", f"no file {path}", other)
         record = read_record(folder)
-        if (wrote := record.get("layout")) != self._layout:
-            rule = f"a run goes on with the learner that wrote its checkpoint: {self._layout}"
-            step = "set learner.* as it was, or start a new run with the folder as <role>.model"
-            raise InputError(rule, f"{folder} is of {wrote}", step)
+        wrote = record.get("layout")
+        rule = f"a run goes on with the learner that wrote its checkpoint: {self._layout}"
+        step = "set learner.* as it was, or start a new run with the folder as <role>.model"
+        hold(wrote == self._layout, rule, f"{folder} is of {wrote}", step)
         protocol_of(folder)  # a checkpoint says it itself
         protocol_of(folder, self.protocol)
         for key, kind in (("sha256", dict), ("step", int), ("algorithm", dict), ("kl_coef", dict)):
-            if not isinstance(record.get(key), kind):
-                raise InputError(
-                    f"{RECORD} must hold {key}",
-                    f"{folder / RECORD} does not",
-                    "use another checkpoint",
-                )
+            is_there = isinstance(record.get(key), kind)
+            hold(is_there, f"{RECORD} must hold {key}", f"{path} does not", other)
         check_files(folder, whole=True)
         for role, objective in self.objectives.items():
-            found, name = record["algorithm"].get(role, {}).get("name"), objective.algorithm.name
+            wrote = record["algorithm"].get(role, {}).get("name")
+            name = objective.algorithm.name
             rule = f"the checkpoint must be of algorithm {name}"
-            hold(found == name, rule, f"{folder} is of {found}", f"set algorithm={found}")
-        found = ModelFolder(folder).shapes
-        if any(found.get(name) != shape for name, shape in self.policy.shapes.items()):
-            raise InputError(
-                "the checkpoint must have the model's shapes",
-                folder,
-                f"use one made from {self.source}",
-            )
+            hold(wrote == name, rule, f"{folder} is of {wrote}", f"set algorithm={wrote}")
+        shapes = ModelFolder(folder).shapes
+        fits = all(shapes.get(name) == shape for name, shape in self.policy.shapes.items())
+        rule = "the checkpoint must have the model's shapes"
+        step = f"use one made from {self.source}"
+        hold(fits, rule, folder, step)
         return record

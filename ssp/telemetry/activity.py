@@ -1,6 +1,6 @@
-"""Who does what: every call to an actor. It is busy while a call is under way; a call's span counts
-from when its actor could begin it. Blocks that an engine plays at once in flight are on lines of
-their own (`solver-0`, `solver-0 2`)."""
+"""Who does what: every call to an actor. An actor is busy while a call is under way. A call's span
+counts from when its actor could begin it. Calls that an actor does at once are on lines of their
+own (`solver-0`, `solver-0 2`)."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +17,8 @@ Span = Callable[[str, str, float, float, dict[str, float] | None], None]
 
 @dataclass
 class _Line:
-    """Calls that follow each other. `sent`: what is under way, oldest first, by time; `last`: when
-    the one before ended."""
+    """Calls that follow each other. `sent`: time and work of what is under way, oldest first;
+    `last`: when the call before ended."""
 
     track: str
     last: float
@@ -27,8 +27,8 @@ class _Line:
 
 @dataclass
 class _Actor:
-    """`lines`: one, and one more a call beside others. `done`: busy seconds before `since`, when it
-    was set to work."""
+    """One actor. `lines`: one, and one more a call beside others. `done`: busy seconds before
+    `since`, when it was set to work."""
 
     kind: str
     lines: list[_Line]
@@ -48,17 +48,19 @@ class Activity:
         self._before: dict[str, float] = {}
 
     def enrol(self, kind: str, actors: Sequence[str]) -> None:
-        """There are these actors of `kind`, also before their first call."""
+        """Count these actors of `kind`, also before their first call."""
         for actor in actors:
-            self._actors.setdefault(actor, _Actor(kind, [_Line(actor, time.perf_counter())]))
+            line = _Line(actor, time.perf_counter())
+            self._actors.setdefault(actor, _Actor(kind, [line]))
 
     @contextmanager
     def call(
         self, name: str, work: str, args: dict[str, float], at_once: int = 1
     ) -> Iterator[dict[str, float]]:
-        """Around a call to an actor that does `work`, `at_once` of them at most; what is added to
-        `args` is shown too."""
-        actor, sent = self._actors[name], (time.perf_counter(), work)
+        """Around a call to an actor that does `work`; the actor does `at_once` calls at most. What
+        is added to `args` is shown too."""
+        actor = self._actors[name]
+        sent = (time.perf_counter(), work)
         line = min(actor.lines, key=lambda line: len(line.sent))
         if line.sent and len(actor.lines) < at_once:
             line = _Line(f"{name} {len(actor.lines) + 1}", 0.0)
@@ -71,7 +73,8 @@ class Activity:
         try:
             yield args
         finally:
-            end, start = time.perf_counter(), max(sent[0], line.last)
+            end = time.perf_counter()
+            start = max(sent[0], line.last)
             line.sent.remove(sent)
             line.last = end
             actor.under_way -= 1
@@ -83,64 +86,61 @@ class Activity:
                 self._span(line.track, "sync", start, min(end, start + load), None)
 
     def beside(self, name: str, work: str, start: float, args: dict[str, float]) -> None:
-        """A piece of work beside the actor's calls has ended: it has a track of its own, and does
-        not count as busy."""
+        """Show a piece of work beside the actor's calls, which has just ended. It has a track of its
+        own, and does not count as busy."""
         self._span(f"{name} {work}", work, start, time.perf_counter(), args)
 
     def busy(self) -> dict[str, float]:
         """Busy seconds so far, with what is under way, by actor."""
-        now, actors = time.perf_counter(), list(self._actors.items())
-        return {
-            name: actor.done + (now - actor.since if actor.under_way else 0.0)
-            for name, actor in actors
-        }
+        now = time.perf_counter()
+        seconds = {}
+        for name, actor in list(self._actors.items()):
+            seconds[name] = actor.done
+            if actor.under_way:
+                seconds[name] += now - actor.since
+        return seconds
 
     def kinds(self) -> dict[str, list[str]]:
         """Kind → its actors."""
-        found: dict[str, list[str]] = {}
+        kinds: dict[str, list[str]] = {}
         for name, actor in list(self._actors.items()):
-            found.setdefault(actor.kind, []).append(name)
-        return found
+            kinds.setdefault(actor.kind, []).append(name)
+        return kinds
 
     def version(self, kind: str) -> int:
         """The oldest version that an actor of `kind` was last told to play with, -1 where none
         was."""
-        told = [
-            actor.version
-            for actor in list(self._actors.values())
-            if actor.kind == kind and actor.version >= 0
-        ]
-        return min(told, default=-1)
+        versions = [actor.version for actor in list(self._actors.values()) if actor.kind == kind]
+        return min((version for version in versions if version >= 0), default=-1)
 
     def idle(self) -> dict[str, float]:
         """`time/idle_share_<kind>`: mean share of the time since the last such call in which its
         actors had no work."""
-        now, busy = time.perf_counter(), self.busy()
-        wall, self._cut = max(now - self._cut, 1e-9), now
-        spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in busy.items()}
+        now = time.perf_counter()
+        busy = self.busy()
+        wall = max(now - self._cut, 1e-9)
+        before = self._before
         self._before = busy
-        return {
-            f"time/idle_share_{kind}": max(
-                0.0, 1 - sum(spent[name] for name in names) / len(names) / wall
-            )
-            for kind, names in self.kinds().items()
-        }
+        self._cut = now
+        shares = {}
+        for kind, names in self.kinds().items():
+            spent = sum(busy[name] - before.get(name, 0.0) for name in names)
+            shares[f"time/idle_share_{kind}"] = max(0.0, 1 - spent / len(names) / wall)
+        return shares
 
     def now(self) -> str:
         """What is under way, for a person: "solver solve 2/2 3s, learner_solver learn 1s"."""
-        at, doing = time.perf_counter(), dict[tuple[str, str], list[float]]()
+        at = time.perf_counter()
+        waits: dict[tuple[str, str], list[float]] = {}
         for actor in list(self._actors.values()):
-            began = [
-                (max(line.sent[0][0], line.last), line.sent[0][1])
-                for line in actor.lines
-                if line.sent
-            ]
-            if began:
-                start, work = min(began)
-                doing.setdefault((actor.kind, work), []).append(at - start)
+            calls = [(line.last, *line.sent[0]) for line in actor.lines if line.sent]
+            if calls:
+                start, work = min((max(last, sent), work) for last, sent, work in calls)
+                waits.setdefault((actor.kind, work), []).append(at - start)
         kinds = self.kinds()
-        return ", ".join(
-            f"{kind} {work}{f' {len(waits)}/{len(kinds[kind])}' if len(kinds[kind]) > 1 else ''}"
-            f" {max(waits):.0f}s"
-            for (kind, work), waits in doing.items()
-        )
+        doing = []
+        for (kind, work), seconds in waits.items():
+            actors = len(kinds[kind])
+            share = f" {len(seconds)}/{actors}" if actors > 1 else ""
+            doing.append(f"{kind} {work}{share} {max(seconds):.0f}s")
+        return ", ".join(doing)

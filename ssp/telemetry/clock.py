@@ -19,18 +19,17 @@ class Clock:
     def __init__(
         self, span: Span = lambda track, name, start, end: None, track: str = "round-0"
     ) -> None:
-        self.track, self._span = track, span
-        self.seconds, self.generated = (
-            defaultdict[str, float](float),
-            defaultdict[str, float](float),
-        )
+        self.track = track
+        self._span = span
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.generated: dict[str, float] = defaultdict(float)
         self.busy = 0.0
 
     def stage(
         self, crew: str, name: str, started: float, workers: Sequence[dict[str, float]]
     ) -> None:
-        """One stage of a crew: `workers` are the seconds each worker reports, by kind, with `busy`
-        for all of it."""
+        """One stage of a crew. `workers`: the seconds that each worker reports, by kind; `busy` is
+        all of it."""
         self._span(self.track, f"{crew} {name}", started, time.perf_counter())
         slowest = max(workers, key=lambda seconds: seconds.get("busy", 0.0), default={})
         for kind, seconds in slowest.items():
@@ -50,7 +49,6 @@ class Clock:
         seconds["time/overhead"] = max(0.0, wall - sum(seconds.values()))
         seconds["time/idle"] = max(0.0, wall - self.busy / max(1, workers))
         seconds["time/step"] = wall
-        return {
-            **seconds,
-            **{name: spent for name, spent in self.seconds.items() if name not in seconds},
-        }
+        for name, spent in self.seconds.items():
+            seconds.setdefault(name, spent)
+        return seconds

@@ -17,9 +17,10 @@ from ssp.base.printable import say
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.terminal import Terminal
 
+REWARD = "_reward"
+"""What follows a role in the key of its reward."""
+
 SHOWN = {
-    "proposer_reward": ("proposer", "{:.2f}"),
-    "solver_reward": ("solver", "{:.2f}"),
     "win_rate": ("win", "{:.2f}"),
     "valid_rate": ("valid", "{:.2f}"),
     "hops": ("hops", "{:.2f}"),
@@ -30,8 +31,8 @@ SHOWN = {
     "voids": ("voids", "{:.0f}"),
     "nll": ("nats a token", "{:.4f}"),
 }
-"""Key of `update` → (label, form). Rewards are of the step, accuracy (held-out, or not) of the last
-evaluation, voids are all so far."""
+"""Key of `update` → (label, form), shown behind the rewards of the step, a role's each. Accuracy
+(held-out, or not) is of the last evaluation, voids are all so far."""
 
 LONGEST = 20
 """Characters of the bar."""
@@ -53,14 +54,19 @@ class Console:
         self._live: Live | None = None
         self._out = Outlet("output", lambda text: None)
         self._values: dict[str, float] = {}
-        self._total, self._step, self._first = 0, 0, 0
+        self._total = 0
+        self._step = 0
+        self._first = 0
         self._now: Callable[[], str] = str
         self._began = time.monotonic()
 
     def start(self, total: int, done: int = 0, now: Callable[[], str] = str) -> None:
         """Play begins, or begins again: `total` steps in all, `done` of them before. `now` gives
         the work under way."""
-        self._total, self._step, self._first, self._began = total, done, done, time.monotonic()
+        self._total = total
+        self._step = done
+        self._first = done
+        self._began = time.monotonic()
         self._now = now
         if self._rich.is_terminal and self._live is None:
             self._live = Live(
@@ -69,10 +75,12 @@ class Console:
             self._show(partial(self._live.start, refresh=True))
 
     def update(self, values: Mapping[str, float]) -> None:
-        """New figures by the keys of `SHOWN`, and `step`; the others keep theirs. Unknown keys are
-        ignored."""
+        """New figures by the keys of `SHOWN`, `<role>_reward`, and `step`; the others keep theirs.
+        Unknown keys are ignored."""
         self._step = int(values.get("step", self._step))
-        self._values.update({name: value for name, value in values.items() if name in SHOWN})
+        for name, value in values.items():
+            if name in SHOWN or name.endswith(REWARD):
+                self._values[name] = value
         if not self._rich.is_terminal:
             parts = [f"step {self._step}/{self._total}", *self._figures(), f"ETA {self._eta()}"]
             self.say("  ".join(parts))
@@ -91,7 +99,7 @@ class Console:
     def finish(
         self, rows: Sequence[Row], paths: Mapping[str, object] | None = None, note: str = ""
     ) -> None:
-        """End the live line; print what changed from start to end, what these two are, and where
+        """End the live picture. Print what changed from start to end, the `note` on it, and where
         things are."""
         self.stop()
         if rows:
@@ -101,14 +109,11 @@ class Console:
                 table.add_column(name, justify="right")
             for what, start, end, form in rows:
                 change = None if start is None or end is None else end - start
-                cells = (start, form), (end, form), (change, "+" + form)
-                table.add_row(
-                    what, *("-" if value is None else format(value, form) for value, form in cells)
-                )
+                cells = (_shown(start, form), _shown(end, form), _shown(change, f"+{form}"))
+                table.add_row(what, *cells)
             self._show(partial(self._rich.print, table))
-            if note:
-                for line in note.splitlines():
-                    self.say(line)
+            for line in note.splitlines():
+                self.say(line)
         for name, path in (paths or {}).items():
             self.say(f"{name}: {path}")
 
@@ -120,8 +125,7 @@ class Console:
             self._live = None
 
     def _show(self, how: Callable[[], object]) -> None:
-        """Have something shown. What cannot be is lost, and what comes later is tried all the
-        same."""
+        """Have something shown. What cannot be shown is lost; what comes later is tried again."""
 
         def tried() -> None:
             with suppress(OSError):
@@ -130,31 +134,40 @@ class Console:
         self._out.do(tried, PATIENCE)
 
     def _figures(self) -> list[str]:
-        there = [
-            (label, form, self._values[name])
-            for name, (label, form) in SHOWN.items()
-            if name in self._values
-        ]
-        return [f"{label} {form.format(value)}" for label, form, value in there]
+        figures = []
+        for name, value in self._values.items():
+            if name.endswith(REWARD):
+                figures.append(f"{name.removesuffix(REWARD)} {value:.2f}")
+        for name, (label, form) in SHOWN.items():
+            if name in self._values:
+                figures.append(f"{label} {form.format(self._values[name])}")
+        return figures
 
     def _picture(self) -> Group:
+        """What is shown live: progress, figures, and the work under way."""
         done = self._step / max(1, self._total)
         bar = f"{'█' * round(LONGEST * done):░<{LONGEST}}"
-        lines = [Text(f"step {self._step}/{self._total}  {bar} {done:4.0%}  ETA {self._eta()}")]
+        progress = f"step {self._step}/{self._total}  {bar} {done:4.0%}  ETA {self._eta()}"
+        lines = [Text(progress)]
         if self._values:
             lines.append(Text("  ".join(self._figures())))
-        if now := self._now():
+        now = self._now()
+        if now:
             lines.append(Text(f"now: {now}", overflow="ellipsis", no_wrap=True))
         return Group(*lines)
 
     def _eta(self) -> str:
+        """The time left as h:mm:ss or m:ss; a dash before the first step."""
         played = self._step - self._first
         if played <= 0:
             return "-"
-        left = (time.monotonic() - self._began) / played * max(0, self._total - self._step)
+        a_step = (time.monotonic() - self._began) / played
+        left = a_step * max(0, self._total - self._step)
         minutes, seconds = divmod(round(left), 60)
-        return (
-            f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-            if minutes >= 60
-            else f"{minutes}:{seconds:02}"
-        )
+        if minutes < 60:
+            return f"{minutes}:{seconds:02}"
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -12,7 +12,7 @@ from ssp.config import heldout
 from ssp.config.schema import Config
 from ssp.record.runfolder import RunFolder
 from ssp.telemetry.activity import Activity
-from ssp.telemetry.console import Console, Row
+from ssp.telemetry.console import REWARD, Console, Row
 from ssp.telemetry.outlet import PATIENCE, Outlet
 from ssp.telemetry.runlog import NO_SINKS, RunLog, anew
 from ssp.telemetry.runlog import Sink as Mirror
@@ -21,18 +21,21 @@ from ssp.telemetry.wandb_log import WandbLog
 
 SCORE = "eval/accuracy"
 TABLE = (
-    ("solver: {accuracy}", SCORE, ".1%"),
+    ("{answerer}: {accuracy}", SCORE, ".1%"),
     ("  1 hop", "eval/accuracy_1hop", ".1%"),
     ("  2 hops", "eval/accuracy_2hop", ".1%"),
     ("  3 hops", "eval/accuracy_3hop", ".1%"),
-    ("solver: accuracy on the training world", "eval/train/accuracy", ".1%"),
-    ("solver: accuracy with search switched off", "eval/nosearch/accuracy", ".1%"),
-    ("proposer: hops of accepted questions", "game/hops_mean", ".2f"),
-    ("proposer: share of valid questions", "game/valid_rate", ".1%"),
-    ("game: solver's win rate", "game/win_rate", ".1%"),
+    ("{answerer}: accuracy on the training world", "eval/train/accuracy", ".1%"),
+    ("{answerer}: accuracy with search switched off", "eval/nosearch/accuracy", ".1%"),
+    ("{asker}: hops of accepted questions", "game/hops_mean", ".2f"),
+    ("{asker}: share of valid questions", "game/valid_rate", ".1%"),
+    ("game: {answerer}'s win rate", "game/win_rate", ".1%"),
 )
-"""Rows of the final table: label, figure, form. {accuracy}: what the accuracy on the first set is
-called."""
+"""Rows of the final table: label, figure, form. {asker}, {answerer}: the game's roles; {accuracy}:
+what the accuracy on the first set is called."""
+
+GAME = {"win_rate": "game/win_rate", "valid_rate": "game/valid_rate", "hops": "game/hops_mean"}
+"""Key of the console → figure of a game's row."""
 
 ENDS = 5
 """Steps whose mean stands for the start of a run, and for its end: one step's rate is of a few
@@ -57,14 +60,13 @@ class Display:
         console: Console,
         sinks: Mapping[str, Mirror] = NO_SINKS,
     ) -> None:
-        self._folder, self._console, self._steps, self._last_role = (
-            folder,
-            console,
-            cfg.steps,
-            cfg.roles[-1],
-        )
+        self._folder = folder
+        self._console = console
+        self._steps = cfg.steps
+        self._last_role = cfg.roles[-1]
         # A line for the user, the terminal given back.
-        self.event, self.stop = console.event, console.stop
+        self.event = console.event
+        self.stop = console.stop
         self._log = RunLog(folder.path, sinks, self.event)
         self._bars = Outlet(folder.timeline.name, self.event)
         self._bars.do(self._open_timeline)
@@ -74,6 +76,8 @@ class Display:
             self._remote.do(self._wandb.open)
         self.activity = Activity(self.span)
         self._accuracy = heldout.accuracy(cfg)
+        asker, answerer = cfg.spec.asker, cfg.spec.answerer
+        self._names = {"asker": asker, "answerer": answerer, "accuracy": self._accuracy}
         self._measured: dict[str, dict[int, float]] = {name: {} for _, name, _ in TABLE}
         self._voids: Counter[str] = Counter()
         for line in self._log.earlier:  # a resumed run started where its first process did
@@ -88,8 +92,9 @@ class Display:
                 self._count(line)
         self._earlier = []
         for values in self._measured.values():  # what a run goes back behind is given up
-            for later in [at for at in values if at > step]:
-                del values[later]
+            for later in list(values):
+                if later > step:
+                    del values[later]
         self._log.restart(step)
         self._console.start(self._steps, step, self.activity.now)
 
@@ -119,7 +124,7 @@ class Display:
             if SCORE in values:
                 self.event(f"step {step}: {self._accuracy} {values[SCORE]:.1%}")
         else:
-            self._pending[f"{role}_reward"] = values["reward/mean"]
+            self._pending[role + REWARD] = values["reward/mean"]
             if role == self._last_role:
                 scores = self._measured[SCORE]
                 if scores:  # under "held-out" or "accuracy", with which its name begins
@@ -128,28 +133,23 @@ class Display:
 
     def _game(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
         """What the console shows of a game's row."""
-        names = {
-            "win_rate": "game/win_rate",
-            "valid_rate": "game/valid_rate",
-            "hops": "game/hops_mean",
-        }
         self._count(values)
-        return {
+        shown = {
             "step": float(step),
             "tokens_per_second": values["tokens_per_second"],
             "games_per_second": values["game/played"] / max(values["time/step"], 1e-9),
             "voids": float(self._voids.total()),
-            **{key: values[name] for key, name in names.items() if name in values},
         }
+        for key, name in GAME.items():
+            if name in values:
+                shown[key] = values[name]
+        return shown
 
     def _count(self, values: Mapping[str, Any]) -> None:
-        self._voids.update(
-            {
-                name[5:]: int(n)
-                for name, n in values.items()
-                if name.startswith("void/") and n is not None
-            }
-        )
+        """Add the voids of a game's row."""
+        for name, count in values.items():
+            if name.startswith("void/") and count is not None:
+                self._voids[name.removeprefix("void/")] += int(count)
 
     def finish(self) -> None:
         """The final table: what changed from the run's start to its end; no start for what was
@@ -164,10 +164,9 @@ class Display:
             if name.startswith("game/"):
                 steps = min(ENDS, max(1, len(values) // 2))
                 most = max(most, steps)
+            what = label.format(**self._names)
             start = fmean(values[:steps]) if len(values) > 1 else None
-            rows.append(
-                (label.format(accuracy=self._accuracy), start, fmean(values[-steps:]), form)
-            )
+            rows.append((what, start, fmean(values[-steps:]), form))
         run = self._folder
         paths = {
             "run folder": run.path,
@@ -175,16 +174,19 @@ class Display:
             "ledger": run.ledger,
             "policies": run.checkpoints,
         }
-        self._console.finish(rows, paths, _told(most))
+        note = "start and end of accuracy: the first and the last evaluation"
+        if most:
+            means = f"means of the first and the last {most} steps"
+            which = means if most > 1 else "the first and the last step"
+            note += f"\nstart and end of the others: {which}"
+        self._console.finish(rows, paths, note)
 
     def close(self) -> None:
         """Write what is still in memory, and print how many episodes were void, and why."""
         for cause, count in self._voids.most_common():
             known = causes.find(cause)
-            self.event(
-                f"void, without reward: {count} by {cause}: {known.meaning}. Next:"
-                f" {known.next_step}"
-            )
+            void = f"void, without reward: {count} by {cause}: {known.meaning}"
+            self.event(f"{void}. Next: {known.next_step}")
         self._bars.do(lambda: self._timeline.close(), PATIENCE)
         self._log.close()
         if self._wandb is not None:
@@ -198,17 +200,3 @@ class Display:
         for name, measured in self._measured.items():
             if values.get(name) is not None:
                 measured[step] = values[name]
-
-
-def _told(steps: int) -> str:
-    """What start and end are in a table whose figures of the game are means of so many steps (0: it
-    has none)."""
-    said = "start and end of accuracy: the first and the last evaluation"
-    if steps == 0:
-        return said
-    named = (
-        f"means of the first and the last {steps} steps"
-        if steps > 1
-        else "the first and the last step"
-    )
-    return f"{said}\nstart and end of the others: {named}"

@@ -1,5 +1,5 @@
 """Every figure of a run, from figures.json (name, roles, unit, meaning, kind), and the Grafana
-dashboard of them all."""
+dashboard of them all, whose frame is grafana.json."""
 
 import json
 import re
@@ -11,52 +11,30 @@ from typing import Any
 
 from ssp.base.errors import InvariantError
 
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE = "gauge"
+COUNTER = "counter"
 
-ROWS = (
-    ("game", "role `game`"),
-    ("solver", "roles `proposer` and `solver`"),
-    ("eval", "role `eval`"),
-    ("live", "live, in Ray's metrics"),
-)
-"""A role of each section, and its title."""
+PLAYS = "role"
+"""What stands in figures.json for each role that plays."""
 
-WIDTH, HEIGHT, ABREAST = 8, 7, 3
+ROWS = {
+    "game": "role `game`",
+    PLAYS: "each role that plays",
+    "eval": "role `eval`",
+    "live": "live, in Ray's metrics",
+}
+"""A role of each section → its title."""
+
+WIDTH = 8
+HEIGHT = 7
+ABREAST = 3
 UNITS = {"s": "s", "bytes": "bytes", "share": "percentunit"}
 """Ours → Grafana's; others are plain numbers."""
+RATES = {"s": "percentunit", "bytes": "Bps"}
+"""The same of a counter's rate; others are counts a second."""
 
-_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-_RUN: dict[str, Any] = {
-    "name": "run",
-    "type": "query",
-    "label": "run",
-    "datasource": _SOURCE,
-    "refresh": 2,
-}
-_RUN |= {
-    "query": {"query": "label_values(ray_ssp_step, run)", "refId": "run"},
-    "multi": True,
-    "includeAll": True,
-}
-_RUN |= {"allValue": ".*", "current": {"text": "All", "value": "$__all"}}
-_BOARD: dict[str, Any] = {
-    "title": "Search self-play",
-    "uid": "ssp-selfplay",
-    "tags": ["ssp"],
-    "schemaVersion": 39,
-}
-_BOARD |= {
-    "version": 1,
-    "editable": True,
-    "refresh": "10s",
-    "time": {"from": "now-1h", "to": "now"},
-}
-_BOARD["templating"] = {
-    "list": [
-        {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
-        _RUN,
-    ]
-}
+_BOARD = json.loads(Path(__file__).with_name("grafana.json").read_text(encoding="utf-8"))
+"""The dashboard without its panels."""
 
 _PART = re.compile(r"<(\w+)>")
 
@@ -64,8 +42,8 @@ _PART = re.compile(r"<(\w+)>")
 @dataclass(frozen=True)
 class Figure:
     """One figure. `name` as in metrics.jsonl; a part in angle brackets stands for many, and is a
-    tag of the series. A counter holds what a step adds to it; its series is the sum since the
-    process began, `<series>_total`."""
+    tag of the series. A counter's figure is what a step adds; its series, `<series>_total`, is the
+    sum since the process began."""
 
     name: str
     roles: tuple[str, ...]
@@ -90,8 +68,8 @@ class Figure:
 
     def match(self, name: str) -> dict[str, str] | None:
         """The values of `parts` when `name` is this figure's, else None."""
-        found = re.fullmatch(_PART.sub(r"(?P<\1>.+)", self.name), name)
-        return None if found is None else found.groupdict()
+        match = re.fullmatch(_PART.sub(r"(?P<\1>.+)", self.name), name)
+        return None if match is None else match.groupdict()
 
 
 _TABLE = json.loads(Path(__file__).with_name("figures.json").read_text(encoding="utf-8"))
@@ -104,26 +82,25 @@ metrics.jsonl."""
 def find(name: str, role: str) -> tuple[Figure, dict[str, str]]:
     """The figure called `name` of `role`, and the values of its parts. InvariantError for one that
     is not listed."""
-    matches = [(figure, figure.match(name)) for figure in FIGURES if role in figure.roles]
-    known = [(figure, parts) for figure, parts in matches if parts is not None]
+    known = []
+    kind = role if role in ROWS else PLAYS
+    for figure in FIGURES:
+        parts = figure.match(name) if kind in figure.roles else None
+        if parts is not None:
+            known.append((figure, parts))
     if not known:
-        raise InvariantError(
-            f"figure {name} of role {role} is not in ssp/telemetry/figures.json: add it there"
-        )
+        rule = f"figure {name} of role {role} is not in ssp/telemetry/figures.json"
+        raise InvariantError(f"{rule}: add it there")
     return min(known, key=lambda one: len(one[1]))  # a name of its own comes before one with parts
 
 
 def sections() -> Iterator[tuple[str, list[Figure]]]:
-    """Title and figures of each."""
-    for role, title in ROWS:
-        yield (
-            title,
-            [
-                one
-                for one in FIGURES
-                if role in one.roles and (one.name != "step" or role == "live")
-            ],
-        )
+    """Title and figures of each section."""
+    for role, title in ROWS.items():
+        figures = [figure for figure in FIGURES if role in figure.roles]
+        if role != "live":
+            figures = [figure for figure in figures if figure.name != "step"]
+        yield title, figures
 
 
 def exported(figure: Figure) -> str:
@@ -137,38 +114,35 @@ def grafana() -> str:
     top = 0
     for title, figures in sections():
         place = {"x": 0, "y": top, "w": WIDTH * ABREAST, "h": 1}
-        row = {
-            "type": "row",
-            "title": title.replace("`", ""),
-            "collapsed": False,
-            "gridPos": place,
-            "panels": [],
-        }
-        panels.append(row)
+        section = {"type": "row", "title": title.replace("`", ""), "collapsed": False}
+        panels.append(section | {"gridPos": place, "panels": []})
         top += 1
         for number, figure in enumerate(figures):
-            x, y = number % ABREAST * WIDTH, top + number // ABREAST * HEIGHT
-            panels.append(_panel(figure) | {"gridPos": {"x": x, "y": y, "w": WIDTH, "h": HEIGHT}})
+            down, across = divmod(number, ABREAST)
+            place = {"x": across * WIDTH, "y": top + down * HEIGHT, "w": WIDTH, "h": HEIGHT}
+            panels.append(_panel(figure) | {"gridPos": place})
         top += -(-len(figures) // ABREAST) * HEIGHT
-    made = _BOARD | {
-        "panels": [panel | {"id": number} for number, panel in enumerate(panels, start=1)]
-    }
-    return json.dumps(made, indent=1) + "\n"
+    for number, panel in enumerate(panels, start=1):
+        panel["id"] = number
+    return json.dumps(_BOARD | {"panels": panels}, indent=1) + "\n"
 
 
 def _panel(figure: Figure) -> dict[str, Any]:
-    counts = figure.kind == COUNTER
-    by, chosen = ", ".join(("run", "role", *figure.parts)), f'{exported(figure)}{{run=~"$run"}}'
+    """A graph of one figure: a counter's rate, or the value itself."""
+    keys = ("run", "role", *figure.parts)
+    title = figure.name
     unit = UNITS.get(figure.unit, "short")
-    if counts:
-        unit = {"s": "percentunit", "bytes": "Bps"}.get(figure.unit, "cps")
-    legend = " ".join(f"{{{{{key}}}}}" for key in ("run", "role", *figure.parts))
-    expression = f"sum by ({by}) (rate({chosen}[5m]))" if counts else chosen
+    expression = f'{exported(figure)}{{run=~"$run"}}'
+    if figure.kind == COUNTER:
+        title += " per second"
+        unit = RATES.get(figure.unit, "cps")
+        expression = f"sum by ({', '.join(keys)}) (rate({expression}[5m]))"
+    legend = " ".join(f"{{{{{key}}}}}" for key in keys)
     return {
         "type": "timeseries",
-        "title": figure.name + (" per second" if counts else ""),
+        "title": title,
         "description": figure.text + (f" ({figure.unit})" if figure.unit else ""),
-        "datasource": _SOURCE,
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "fieldConfig": {"defaults": {"unit": unit, "custom": {"spanNulls": True}}, "overrides": []},
         "options": {
             "legend": {"displayMode": "list", "placement": "bottom"},

@@ -19,7 +19,8 @@ class Outlet:
     Jobs that it has no room for are dropped, and that is said once too."""
 
     def __init__(self, name: str, say: Callable[[str], object]) -> None:
-        self._name, self._say = name, say
+        self._name = name
+        self._say = say
         self._jobs = queue.Queue[Callable[[], object] | threading.Event](WAITING)
         self._reached = threading.Event()
         self._reached.set()
@@ -57,6 +58,5 @@ class Outlet:
                     job()
                 except Exception as error:  # noqa: BLE001 (whatever it is, the run goes on)
                     self._left = True
-                    self._say(
-                        f"no {self._name} any more, and the run goes on: {error or repr(error)}"
-                    )
+                    gone = f"no {self._name} any more, and the run goes on"
+                    self._say(f"{gone}: {error or repr(error)}")

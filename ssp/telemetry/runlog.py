@@ -45,7 +45,8 @@ class RunLog:
         self.earlier = anew(self._path, self._read, say)
         self._newest = max((line["step"] for line in self.earlier), default=-1)
         self._back: dict[str, int] = {}
-        self._lines, self._scalars = Outlet(self._path.name, say), Outlet("tensorboard", say)
+        self._lines = Outlet(self._path.name, say)
+        self._scalars = Outlet("tensorboard", say)
         self._sinks = [(Outlet(name, say), sink) for name, sink in sinks.items()]
         self._board = TensorBoard(self._path.parent / "tensorboard")
         self._lines.do(self._open, PATIENCE)
@@ -59,22 +60,25 @@ class RunLog:
             self._newest = step
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
-        """One line; `role` is proposer, solver, game or eval. InvariantError when a name is one of
+        """One line; `role` plays, or is game or eval. InvariantError when a name is one of
         the line's own keys."""
-        if taken := sorted(set(values) & set(_OWN)):
-            raise InvariantError(
-                f"metrics may not be called {taken}: the line itself uses these keys"
-            )
+        taken = sorted(set(values) & set(_OWN))
+        if taken:
+            rule = f"metrics may not be called {taken}"
+            raise InvariantError(f"{rule}: the line itself uses these keys")
         figures = {name: float(value) for name, value in values.items()}
         finite = {name: value for name, value in figures.items() if math.isfinite(value)}
         line: dict[str, Any] = {"step": int(step), "role": role, "time": time.time()}
-        line.update({name: finite.get(name) for name in figures} | self._back)
+        for name in figures:
+            line[name] = finite.get(name)
+        line |= self._back
         self._back = {}
         if len(finite) < len(figures):
             line["not_finite"] = sorted(set(figures) - set(finite))
         self._newest = max(self._newest, step)
         # A checkpoint that is saved next finds the lines of its step.
-        self._lines.do(partial(self._add, json.dumps(line, allow_nan=False)), PATIENCE)
+        text = json.dumps(line, allow_nan=False)
+        self._lines.do(partial(self._add, text), PATIENCE)
         self._scalars.do(partial(self._board.write, step, role, finite))
         for outlet, sink in self._sinks:
             outlet.do(partial(sink, step, role, finite))
@@ -103,15 +107,13 @@ class RunLog:
 
 
 def anew(path: Path, start: Callable[[], T], say: Callable[[str], object]) -> T:
-    """What `start` gives; where it cannot go on in the file at `path`, that is set aside, said, and
-    a new one begun."""
+    """What `start` gives. Where it cannot go on in the file at `path`, that file is set aside,
+    `say` hears of it, and `start` begins a new one."""
     try:
         return start()
     except (InputError, OSError) as error:
         moved = set_aside(path)
-        found = error.found if isinstance(error, InputError) else error
-        say(
-            f"{path.name} cannot be gone on in ({found}): it is {moved.name} now, and a new one"
-            " begins"
-        )
+        reason = error.found if isinstance(error, InputError) else error
+        now = f"it is {moved.name} now, and a new one begins"
+        say(f"{path.name} cannot be gone on in ({reason}): {now}")
         return start()

@@ -15,8 +15,10 @@ class TensorBoard:
     """Writer of the scalars of one run into `folder`. Making it touches nothing: `open` does."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._file = folder, _library("event_file_writer")
-        self._event, self._summary = _library("proto.event_pb2"), _library("summary")
+        self._folder = folder
+        self._file = _library("event_file_writer")
+        self._event = _library("proto.event_pb2")
+        self._summary = _library("summary")
 
     def open(self) -> None:
         """Begin a new file."""

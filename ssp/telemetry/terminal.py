@@ -69,17 +69,14 @@ NAME = 40
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without lines: the first column and those of numbers, which lie to the right, keep
-    their width; text folds."""
+    """A table without lines. Columns of numbers lie to the right; they and the first column keep
+    their width; other text folds."""
     cells = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     made = Table(box=None, padding=(0, 1), header_style="bold")
     for at, heading in enumerate(headings):
-        numbers = all(row[at].plain[:1] in "+-.0123456789" for row in cells)
-        longest = max(
-            cell_len(line)
-            for text in (heading, *(row[at].plain for row in cells))
-            for line in text.split("\n")
-        )
+        texts = [row[at].plain for row in cells]
+        numbers = all(text[:1] in "+-.0123456789" for text in texts)
+        longest = max(map(cell_len, "\n".join([heading, *texts]).split("\n")))
         # no digit, and no name of a row, is cut off
         whole = numbers or (at == 0 and longest <= NAME)
         kept = longest if whole else min(8, longest)
@@ -92,8 +89,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
 
 @contextmanager
 def followed(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """How far `total` episodes are, on stderr: a bar, or a line now and then. Yields what is told
-    how many are over."""
+    """Show how far `total` episodes are, on stderr: a bar, or a line now and then. Yields a function
+    that is told how many are over."""
     started = told = time.perf_counter()
     with bar(disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(name, total=total)

@@ -32,34 +32,26 @@ class Timeline:
         end: float,
         args: Mapping[str, float | str] | None = None,
     ) -> None:
-        """One piece of work on `track`, a line in the picture; those that differ in their last
+        """One piece of work on `track`, a line in the picture. Tracks that differ in their last
         number stand together."""
         if self._file.closed:
             return  # of a call that the end of the run cut short
         # Ends are rounded as starts are, so that a span which begins where another ends does not
         # overlap it: Perfetto drops what overlaps.
-        first, last = (round((self._wall + at) * 1e6) for at in (start, end))
-        event = {
-            "name": name,
-            "ph": "X",
-            **self._place(track),
-            "ts": first,
-            "dur": max(0, last - first),
-        }
-        self._add({**event, "args": dict(args)} if args else event)
+        first = round((self._wall + start) * 1e6)
+        last = round((self._wall + end) * 1e6)
+        event: dict[str, Any] = {"name": name, "ph": "X", **self._place(track)}
+        event |= {"ts": first, "dur": max(0, last - first)}
+        if args:
+            event["args"] = dict(args)
+        self._add(event)
 
     def close(self) -> None:
         """End the file as one JSON array."""
         # An event without a comma after it has to be the last one; this one says when the process
         # ended.
-        end = {
-            "name": "end of the process",
-            "ph": "i",
-            "s": "g",
-            "pid": 0,
-            "tid": 0,
-            "ts": round(time.time() * 1e6),
-        }
+        end = {"name": "end of the process", "ph": "i", "s": "g", "pid": 0, "tid": 0}
+        end["ts"] = round(time.time() * 1e6)
         self._file.write(json.dumps(end) + "\n]\n")
         self._file.close()
 
@@ -69,8 +61,8 @@ class Timeline:
         if track not in self._places:
             stem, _, last = track.rpartition("-")
             group = stem if last.split(" ")[0].isdigit() else track
-            pid, tid = (zlib.crc32(name.encode()) & 0x7FFFFFFF for name in (group, track))
-            self._places[track] = place = {"pid": pid, "tid": tid}
+            place = {"pid": _number(group), "tid": _number(track)}
+            self._places[track] = place
             self._add({"name": "process_name", "ph": "M", **place, "args": {"name": group}})
             self._add({"name": "thread_name", "ph": "M", **place, "args": {"name": track}})
         return self._places[track]
@@ -79,18 +71,18 @@ class Timeline:
         self._file.write(json.dumps(event) + ",\n")
 
 
+def _number(name: str) -> int:
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
+
+
 def _reopen(path: Path) -> None:
     """Make a file ready for more events: without half a line at its end, and without the closing
     bracket."""
     with path.open("rb+") as file:
         content = file.read()
         rule = "an existing timeline must be one that a run wrote"
-        hold(
-            content[:2] in (b"[\n", b""),
-            rule,
-            f"{path} (it does not begin as one)",
-            "move that file away",
-        )
+        odd = f"{path} (it does not begin as one)"
+        hold(content[:2] in (b"[\n", b""), rule, odd, "move that file away")
         kept = content[: content.rfind(b"\n") + 1]
         end = len(kept.removesuffix(b"\n]\n"))
         file.truncate(file.seek(end))

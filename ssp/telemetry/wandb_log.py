@@ -7,33 +7,30 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.config.schema import Config
 
 
 def check(mode: str) -> None:
-    """InputError when `telemetry.wandb` is `mode` and what it needs is missing: the package;
-    online, a key."""
-    if mode != "none" and importlib.util.find_spec("wandb") is None:
-        rule, next_step = (
-            f"telemetry.wandb={mode} needs the package wandb",
-            "pip install 'wandb>=0.19,<1'",
-        )
-        raise InputError(rule, "it is not installed", f"{next_step}, or set telemetry.wandb=none")
+    """InputError when `telemetry.wandb` is `mode`, and the package, or online a key, is missing."""
+    installed = mode == "none" or importlib.util.find_spec("wandb") is not None
+    rule = f"telemetry.wandb={mode} needs the package wandb"
+    step = "pip install 'wandb>=0.19,<1', or set telemetry.wandb=none"
+    hold(installed, rule, "it is not installed", step)
     login = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    if mode == "online" and not os.environ.get("WANDB_API_KEY") and not login.exists():
-        next_step = "wandb login, or set telemetry.wandb=offline and send it later: wandb sync"
-        raise InputError(
-            "telemetry.wandb=online needs a key", f"no WANDB_API_KEY, and no {login}", next_step
-        )
+    has_key = mode != "online" or os.environ.get("WANDB_API_KEY") or login.exists()
+    step = "wandb login, or set telemetry.wandb=offline and send it later: wandb sync"
+    absent = f"no WANDB_API_KEY, and no {login}"
+    hold(has_key, "telemetry.wandb=online needs a key", absent, step)
 
 
 class WandbLog:
-    """One run there. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends
+    """One run at Weights & Biases. `folder`: the run folder; offline, its `wandb/` holds what `wandb sync` sends
     later. Making it asks nobody: `open` does."""
 
     def __init__(self, cfg: Config, folder: Path) -> None:
-        self._mode, self._folder = cfg.telemetry.wandb, folder
+        self._mode = cfg.telemetry.wandb
+        self._folder = folder
 
     def open(self) -> None:
         """Begin the run, or go on in it."""
@@ -44,20 +41,22 @@ class WandbLog:
         if not mark.exists():
             mark.parent.mkdir(exist_ok=True)
             mark.write_text(secrets.token_hex(6), encoding="utf-8")
-        off = {
-            "disable_git": True,
-            "save_code": False,
-            "x_disable_meta": True,
-            "x_disable_stats": True,
-        }
-        where = {
-            "project": os.environ.get("WANDB_PROJECT", "ssp"),
-            "name": folder.name,
-            "dir": str(folder),
-        }
-        again = {"id": mark.read_text(encoding="utf-8"), "resume": "allow", "mode": self._mode}
+        settings = wandb.Settings(
+            console="off",
+            quiet=True,
+            disable_git=True,
+            save_code=False,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        )
         self._run = wandb.init(
-            **where, **again, settings=wandb.Settings(console="off", quiet=True, **off)
+            project=os.environ.get("WANDB_PROJECT", "ssp"),
+            name=folder.name,
+            dir=str(folder),
+            id=mark.read_text(encoding="utf-8"),
+            resume="allow",
+            mode=self._mode,
+            settings=settings,
         )
         # Steps are a figure of their own: those that a resume plays again are told again, which its
         # own counter refuses.
@@ -65,7 +64,8 @@ class WandbLog:
 
     def write(self, step: int, role: str, values: Mapping[str, float]) -> None:
         """One row of metrics.jsonl."""
-        self._run.log({**{f"{role}/{name}": value for name, value in values.items()}, "step": step})
+        row: dict[str, float] = {f"{role}/{name}": value for name, value in values.items()}
+        self._run.log({**row, "step": step})
 
     def close(self) -> None:
         """End, and wait until everything is on the disk (offline) or sent."""

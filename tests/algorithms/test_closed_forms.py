@@ -40,6 +40,7 @@ def batch(request):
         "mask": mask,
         "values": torch.where(on, torch.randn((n, WIDTH), dtype=torch.float64, generator=generator), NAN),
         "baseline_rewards": torch.rand(n, dtype=torch.float64, generator=generator),
+        "token_rewards": None,
     }
     fields["baseline_rewards"][5] = NAN
     if by_token:
@@ -54,7 +55,7 @@ class Rows:
         self.valid = [i for i, on in enumerate(batch.valid.tolist()) if on]
         self.groups = batch.groups.tolist()
         self.places = {i: torch.nonzero(batch.mask[i]).squeeze(1).tolist() for i in self.valid}
-        given = getattr(batch, "token_rewards", None)
+        given = batch.token_rewards
         self.rewards = {}
         for i, places in self.places.items():
             if given is None:
@@ -202,13 +203,17 @@ def test_the_formula_on_whoever_is_left(batch, name):
     assert bool((want[batch.valid] != 0).any())
 
 
-def small(rewards, groups=None, **fields):
+def small(rewards, groups=None):
     """One model token a row."""
     n = len(rewards)
     rewards = torch.tensor(rewards, dtype=torch.float64)
-    groups = torch.tensor(groups or [0] * n)
     return SimpleNamespace(
-        rewards=rewards, valid=~torch.isnan(rewards), groups=groups, mask=torch.ones((n, 1), dtype=torch.bool), **fields
+        rewards=rewards,
+        valid=~torch.isnan(rewards),
+        groups=torch.tensor(groups or [0] * n),
+        mask=torch.ones((n, 1), dtype=torch.bool),
+        token_rewards=None,
+        baseline_rewards=None,
     )
 
 
@@ -248,7 +253,8 @@ def test_grpo_turns_is_grpo_where_only_last_turns_earn_and_tells_turns_apart_els
     """Three attempts of two, two and three turns; `_` is an observation."""
     mask = torch.tensor([[1, 1, 0, 1, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 1, 0, 0, 1]]).bool()
     fields = {"valid": torch.ones(3, dtype=torch.bool), "groups": torch.zeros(3, dtype=torch.long), "mask": mask}
-    outcome = SimpleNamespace(rewards=torch.tensor([1.0, 0.0, 0.0]), **fields)
+    fields["baseline_rewards"] = None
+    outcome = SimpleNamespace(rewards=torch.tensor([1.0, 0.0, 0.0]), token_rewards=None, **fields)
     same = [algorithms.get(name).advantages(outcome) for name in ("grpo", "grpo_turns")]
     assert torch.equal(*same)
     tokens = torch.zeros(mask.shape, dtype=torch.float64)

@@ -226,8 +226,9 @@ def test_masks_take_tokens_or_whole_sequences_out_of_the_loss(proximal):
     ratios, rows = [3.0, 0.4, 1.0, 4.0, 1.9, 0.3], [5, 5, 5, 2, 2, 0]
     assert masks("none", ratios, rows, proximal) == [1] * 6
     assert masks("token", ratios, rows, proximal) == [0, 0, 1, 0, 1, 0]
-    # Geometric means: 1.2 ** (1/3), sqrt(7.6), 0.3.
+    # Geometric means: 1.2 ** (1/3), sqrt(7.6), 0.3; then 1 and sqrt(0.6), whose arithmetic ones are 4.1 and 1.6.
     assert masks("sequence", ratios, rows, proximal) == [1, 1, 1, 0, 0, 0]
+    assert masks("sequence", [8.0, 0.125, 3.0, 0.2], [0, 0, 1, 1], proximal, low=0.8, high=1.25) == [1, 1, 0, 0]
     assert masks("token", [0.5, 2.0], [0, 1], proximal, low=0.5 - 1e-9, high=2 + 1e-9) == [1, 1]  # the ends are inside
 
 
@@ -246,9 +247,3 @@ def test_a_ratio_at_the_cap_is_not_bounded():
     for name in ("tis", "decoupled"):
         _, clipped, _ = run(name, [0.0, 0.0], logs(0.5, 0.25), [1.0, 1.0], tis_cap=math.exp(-math.log(0.5)))
         assert clipped.tolist() == [False, True], name
-
-
-def test_the_sequence_mask_is_by_the_geometric_mean():
-    """Of 8 and 1/8 it is 1, and of 3 and 0.2 below 0.8; the arithmetic means are 4.1 and 1.6."""
-    ratios, rows = [8.0, 0.125, 3.0, 0.2], [0, 0, 1, 1]
-    assert masks("sequence", ratios, rows, low=0.8, high=1.25) == [1, 1, 0, 0]

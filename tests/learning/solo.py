@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ssp.config.own import says
 from ssp.config.role import RoleConfig
 from ssp.learning import kl
 from ssp.learning.backends.ranks import SOLO, Ranks
@@ -73,7 +74,7 @@ def compare(kind):
     """The KL `kind` as `score` calls it."""
 
     def run(policy, reference, sampled, behaviour):
-        if hasattr(kl.get(kind), "distributions"):
+        if says(kind, "distributions"):
             return kl.get(kind)(policy, reference, sampled, behaviour, 3)
         return kl.get(kind)(kl.at(policy, sampled), kl.at(reference, sampled))
 

@@ -102,6 +102,14 @@ def test_the_time_left_counts_only_this_process(monkeypatch):
     assert out.getvalue().strip() == "step 50/80  ETA 5:00"
 
 
+def test_the_rewards_of_any_games_roles_come_first():
+    out = io.StringIO()
+    console = Console(out)
+    console.start(2)
+    console.update({"win_rate": 0.5, "step": 1, "b_reward": 0.25, "a_reward": 0.5, "unknown": 1.0})
+    assert out.getvalue().startswith("step 1/2  b 0.25  a 0.50  win 0.50  ETA ")
+
+
 class Fake(ModuleType):
     def __init__(self) -> None:
         super().__init__("wandb")

@@ -50,6 +50,7 @@ def test_a_name_means_one_thing_and_a_series_has_one_form():
     ("name", "role", "series", "parts"),
     [
         ("reward/mean", "solver", "ssp_reward_mean", {}),
+        ("reward/mean", "a role of another game", "ssp_reward_mean", {}),
         ("void/retriever_down", "game", "ssp_void", {"cause": "retriever_down"}),
         ("reject/solver_malformed", "game", "ssp_reject", {"rule": "solver_malformed"}),
         ("time/idle_share_learner_solver", "game", "ssp_time_idle_share", {"actors": "learner_solver"}),

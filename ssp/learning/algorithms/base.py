@@ -26,12 +26,17 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
     """One advantage estimator; it overrides `credits`, or `advantages`, or both.
 
     `gamma` discounts, `lam` is GAE's trace decay, both a policy token. What an estimator says of
-    itself: `needs_values`, it reads a critic's values; `needs_greedy`, it compares with a greedy
-    answer; `needs_group`, it compares the episodes of a group, so one that is alone where several
-    were expected is dropped; `baseline`, what a reward is measured against, and where that is
-    "group" a group of equal rewards is dropped too; `by_turn`, it tells turns apart, so that a
-    group counts as equal only where every turn earned the same; `whitens`, it standardises over the
-    policy's tokens."""
+    itself:
+
+    `needs_values`: it reads a critic's values.
+    `needs_greedy`: it compares with a greedy answer.
+    `needs_group`: it compares the episodes of a group, so one that is alone where several were
+    expected is dropped.
+    `baseline`: what a reward is measured against. Where that is "group", a group of equal rewards
+    is dropped too.
+    `by_turn`: it tells turns apart, so a group counts as equal only where every turn earned the
+    same.
+    `whitens`: it standardises over the policy's tokens."""
 
     name = baseline = ""
     needs_values = needs_greedy = needs_group = by_turn = whitens = False
@@ -44,8 +49,8 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
 
     @classmethod
     def settled_by(cls) -> str | None:
-        """The method that the estimator brings, the nearest of its class: `credits`, or
-        `advantages` where it is alone; None for neither."""
+        """The method that the class brings, or the nearest of those that it inherits from:
+        `credits`, or `advantages` where there is no other; None for neither."""
         for kind in cls.__mro__[: cls.__mro__.index(Algorithm)]:
             for method in ("credits", "advantages"):
                 if method in vars(kind):
@@ -58,9 +63,9 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
         return self.settled_by() == "advantages"
 
     def settle(self, episodes: Sequence[Scored], penalised: bool = False) -> list[Credit | None]:
-        """The credit of each episode; None for one that teaches nothing, by its group. `penalised`:
-        the learner takes a KL off the rewards and computes the credits, though the estimator could;
-        they are empty then.
+        """The credit of each episode; None for the episodes of a group that teaches nothing.
+        `penalised`: the learner takes a KL off the rewards, so it computes the credits itself; they
+        are empty here.
 
         InvariantError: a reward or a credit that is not finite."""
         rewards_of(episodes)
@@ -69,32 +74,27 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
             groups[episode.group].append(episode)
         taught = {number for number, group in groups.items() if self.teaches(group, penalised)}
         chosen = [episode for episode in episodes if episode.group in taught]
-        computed: list[Credit] = [()] * len(chosen)
+        credits: list[Credit] = [()] * len(chosen)
         if chosen and not penalised and not self.in_learner:
-            computed = self.credits(chosen)
-            self._check(computed, len(chosen))
-        credits = iter(computed)
-        return [next(credits) if episode.group in taught else None for episode in episodes]
-
-    def _check(self, credits: list[Credit], count: int) -> None:
-        """InvariantError unless there are so many credits, each of finite numbers."""
-        if len(credits) != count:
-            raise InvariantError(f"{self.name} gave {len(credits)} credits to {count} episodes")
-        for credit in credits:
-            if not credit or not all(math.isfinite(value) for value in credit):
-                raise InvariantError(
-                    f"{self.name} gave the credit {credit}: one finite number, or one a turn"
-                )
+            credits = self.credits(chosen)
+            if len(credits) != len(chosen):
+                count = f"{len(credits)} credits to {len(chosen)} episodes"
+                raise InvariantError(f"{self.name} gave {count}")
+            for credit in credits:
+                if not credit or not all(map(math.isfinite, credit)):
+                    rule = "one finite number, or one a turn"
+                    raise InvariantError(f"{self.name} gave the credit {credit}: {rule}")
+        given = iter(credits)
+        return [next(given) if episode.group in taught else None for episode in episodes]
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """The credit of each episode, of those that teach something."""
+        """The credits of episodes that teach something."""
         raise NotImplementedError
 
     def differ(self, group: Sequence[Scored]) -> bool:
         """Whether two episodes of a group earned differently, as far as the estimator sees it."""
-        if self.by_turn:
-            return len({(episode.reward, episode.turns) for episode in group}) > 1
-        return len({episode.reward for episode in group}) > 1
+        earned = {(episode.reward, episode.turns if self.by_turn else ()) for episode in group}
+        return len(earned) > 1
 
     def teaches(self, group: Sequence[Scored], penalised: bool = False) -> bool:
         """Whether the episodes of one group can teach something. `penalised`: a KL makes equal
@@ -122,9 +122,8 @@ class Algorithm(ABC):  # noqa: B024  # one of two methods is overridden
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` gave; InvariantError for a state that this estimator did not
         write."""
-        if set(state) != set(self.kept) or not all(
-            isinstance(value, float) for value in state.values()
-        ):
+        are_numbers = all(isinstance(value, float) for value in state.values())
+        if set(state) != set(self.kept) or not are_numbers:
             raise InvariantError(f"{self.name} keeps {sorted(self.kept)}, not {dict(state)}")
         self.kept = dict(state)
 

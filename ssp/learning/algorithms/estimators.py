@@ -3,8 +3,8 @@ over tokens."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +19,11 @@ from ssp.learning.scored import (
     as_credits,
     groups_of,
     later,
+    numbered,
     rewards_of,
     standardised,
+    turns_of,
+    whole_batch,
 )
 
 if TYPE_CHECKING:
@@ -42,15 +45,16 @@ class Grpo(Algorithm):
     spread = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against its group."""
+        """Compare each episode with its group."""
         return as_credits(self.compared(episodes, rewards_of(episodes)))
 
     def compared(self, episodes: Sequence[Scored], earned: Numbers) -> Numbers:
-        """`earned`, a number an episode, against its group; one that was expected alone has mean 0
-        and deviation 1."""
+        """`earned`, a number an episode, compared with its group. An episode that was expected alone
+        has mean 0 and deviation 1."""
         values = standardised(earned, groups_of(episodes), self.spread)
+        deviation = 1.0 + EPSILON if self.spread else 1.0
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
-        return np.where(alone, earned / (1.0 + EPSILON if self.spread else 1.0), values)
+        return np.where(alone, earned / deviation, values)
 
 
 class DrGrpo(Grpo):
@@ -76,18 +80,17 @@ class GrpoTurns(Grpo):
     by_turn = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn against the same turn of the group's attempts."""
+        """Compare each turn with the same turn of the group's attempts."""
         rewards_of(episodes)
-        earned = [later(episode.turns or [episode.reward]) for episode in episodes]
-        counts = [len(turns) for turns in earned]
-        by_turn = []
-        for turn in range(max(counts, default=0)):
-            of_turn = [turns[min(turn, len(turns) - 1)] for turns in earned]
-            by_turn.append(self.compared(episodes, np.array(of_turn, dtype=np.float64)))
-        return [
-            tuple(float(by_turn[turn][i]) for turn in range(count))
-            for i, count in enumerate(counts)
-        ]
+        returns = [later(turns_of(episode)) for episode in episodes]
+        credits: list[list[float]] = [[] for _ in episodes]
+        for turn in range(max(map(len, returns), default=0)):
+            of_turn = [turns[min(turn, len(turns) - 1)] for turns in returns]
+            values = self.compared(episodes, np.array(of_turn, dtype=np.float64))
+            for credit, turns, value in zip(credits, returns, values.tolist(), strict=True):
+                if turn < len(turns):
+                    credit.append(value)
+        return [tuple(credit) for credit in credits]
 
 
 class Rloo(Algorithm):
@@ -100,12 +103,13 @@ class Rloo(Algorithm):
     baseline = "group"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the others of its group."""
+        """Compare each episode with the others of its group."""
         groups = groups_of(episodes)
-        sizes = Counter(groups.tolist())
-        n = np.array([sizes[group] for group in groups.tolist()], dtype=np.float64)
+        _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        n = sizes[group].astype(np.float64)
         centred = standardised(rewards_of(episodes), groups, spread=False)
-        return as_credits(np.where(n > 1, centred * n / np.maximum(n - 1, 1), 0.0))
+        credits = centred * n / np.maximum(n - 1, 1)
+        return as_credits(np.where(n > 1, credits, 0.0))
 
 
 class Reinforce(Algorithm):
@@ -116,16 +120,15 @@ class Reinforce(Algorithm):
     baseline = "batch"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the batch."""
-        return as_credits(
-            standardised(rewards_of(episodes), np.zeros(len(episodes), dtype=np.int64))
-        )
+        """Compare each episode with the batch."""
+        rewards = rewards_of(episodes)
+        return as_credits(standardised(rewards, whole_batch(rewards)))
 
 
 class Hrpo(Algorithm):
     """A = (R - mean_h) / (std_h + 1e-6) over the episodes of the batch whose rows ask for the same
-    number h of hops, and which one version graded; of one that was played alone with its h, R / (1
-    + 1e-6).
+    number h of hops, and which one version graded. An episode that was played alone with its h has
+    R / (1 + 1e-6).
 
     Source: Dr. Zero (arXiv 2601.07055), hop-grouped relative policy optimisation, as in its
     released code."""
@@ -134,15 +137,12 @@ class Hrpo(Algorithm):
     baseline = "asked"
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against those that were asked for the same."""
-        numbers: dict[tuple[str, str], int] = {}
-        kinds = [(episode.asked, episode.grader) for episode in episodes]
-        groups = np.array(
-            [numbers.setdefault(kind, len(numbers)) for kind in kinds], dtype=np.int64
-        )
+        """Compare each episode with those that were asked for the same."""
+        groups = numbered([(episode.asked, episode.grader) for episode in episodes])
         rewards = rewards_of(episodes)
+        compared = standardised(rewards, groups)
         alone = np.array([episode.peers == 1 for episode in episodes], dtype=bool)
-        return as_credits(np.where(alone, rewards / (1.0 + EPSILON), standardised(rewards, groups)))
+        return as_credits(np.where(alone, rewards / (1.0 + EPSILON), compared))
 
 
 class ReinforceNone(Algorithm):
@@ -167,9 +167,10 @@ class ReinforceRunning(Algorithm):
     kept: Mapping[str, float] = {"total": 0.0, "weight": 0.0}
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the baseline, which then takes the batch in."""
+        """Compare each episode with the baseline, which then takes the batch in."""
         rewards = rewards_of(episodes)
-        total, weight = self.kept["total"], self.kept["weight"]
+        total = self.kept["total"]
+        weight = self.kept["weight"]
         baseline = total / weight if weight else 0.0
         if len(rewards):
             self.kept = {
@@ -190,38 +191,37 @@ class ReinforcePP(Algorithm):
     whitens = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn's return, over the batch; a turn counts as often as it has tokens. For gamma
-        1."""
-        earned = self.earned(episodes)
-        returns = [later(turns) for turns in earned]
-        tokens = [
-            _tokens(episode, len(turns)) for episode, turns in zip(episodes, earned, strict=True)
-        ]
-        each = np.array([value for turns in returns for value in turns], dtype=np.float64)
-        counts = np.array([count for turns in tokens for count in turns], dtype=np.int64)
-        over = np.repeat(each, counts)
-        whitened = standardised(over, np.zeros(len(over), dtype=np.int64))
-        first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
-        of_turn = [
-            float(whitened[at]) if count else 0.0 for at, count in zip(first, counts, strict=True)
-        ]
-        credits, begin = [], 0
-        for turns in returns:
-            credits.append(tuple(of_turn[begin : begin + len(turns)]))
-            begin += len(turns)
+        """Compare the return of each turn with the batch, in which a turn counts as often as it has
+        tokens. For gamma 1."""
+        every_token: list[float] = []
+        counts: list[tuple[int, ...]] = []
+        for episode, turns in zip(episodes, self.earned(episodes), strict=True):
+            tokens = episode.tokens if len(turns) > 1 else (sum(episode.tokens),)
+            if len(tokens) != len(turns):
+                turns_with = f"{len(tokens)} turns have tokens"
+                raise InvariantError(f"{len(turns)} turns earned, and {turns_with}")
+            counts.append(tokens)
+            for earned, count in zip(later(turns), tokens, strict=True):
+                every_token += [earned] * count
+        over = np.array(every_token, dtype=np.float64)
+        whitened = iter(standardised(over, whole_batch(over)).tolist())
+        credits: list[Credit] = []
+        for tokens in counts:
+            of_turns = [list(islice(whitened, count)) for count in tokens]
+            credits.append(tuple(values[0] if values else 0.0 for values in of_turns))
         return credits
 
     def earned(self, episodes: Sequence[Scored]) -> list[list[float]]:
         """What each turn earned."""
         rewards_of(episodes)
-        return [[*episode.turns] or [episode.reward] for episode in episodes]
+        return [list(turns_of(episode)) for episode in episodes]
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each token's return, over the batch."""
+        """Compare the return of each token with the batch."""
         from ssp.learning.algorithms import tokens
 
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
-        return tokens.whiten(tokens.returns(self.token_earned(batch), batch.mask, self.gamma), on)
+        returns = tokens.returns(self.token_earned(batch), batch.mask, self.gamma)
+        return tokens.whiten(returns, tokens.trained(batch))
 
     def token_earned(self, batch: Batch) -> Tensor:
         """What each token earned, float64 [N, T]."""
@@ -231,9 +231,9 @@ class ReinforcePP(Algorithm):
 
 
 class ReinforcePPBaseline(ReinforcePP):
-    """`ReinforcePP` of token rewards of which the episode's last has the group's mean of `rewards`
-    taken off (a group of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r
-    - group mean on every token.
+    """`ReinforcePP` with the group's mean of `rewards` taken off each episode's last token (a group
+    of one: mean 0). With gamma 1 and no token rewards but the outcome, G_t is r - group mean on
+    every token.
 
     Source: Hu et al. 2025 (arXiv 2501.03262), the variant for several answers a question. A KL in
     the token rewards is in G_t and not in the mean, as in OpenRLHF; verl's mean has it, and puts
@@ -243,25 +243,25 @@ class ReinforcePPBaseline(ReinforcePP):
     needs_group = True
 
     def earned(self, episodes: Sequence[Scored]) -> list[list[float]]:
-        """With the group's mean taken off the last turn."""
+        """What each turn earned, with the group's mean taken off the last one."""
         rewards = rewards_of(episodes)
         centred = standardised(rewards, groups_of(episodes), spread=False)
         alone = np.array([episode.expected == 1 for episode in episodes], dtype=bool)
         means = np.where(alone, 0.0, rewards - centred).tolist()
-        turns = super().earned(episodes)
-        return [
-            [*earned[:-1], earned[-1] - mean] for earned, mean in zip(turns, means, strict=True)
-        ]
+        earned = super().earned(episodes)
+        for turns, mean in zip(earned, means, strict=True):
+            turns[-1] -= mean
+        return earned
 
     def token_earned(self, batch: Batch) -> Tensor:
-        """With the group's mean taken off the last token."""
+        """What each token earned, with the group's mean taken off the last one."""
         import torch
 
         from ssp.learning.algorithms import tokens
 
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
         means = batch.rewards.double() - tokens.centred_in_groups(batch)
-        return tokens.token_rewards(batch) - torch.where(tokens.ends(on), means[:, None], 0.0)
+        last = tokens.ends(tokens.trained(batch))
+        return tokens.token_rewards(batch) - torch.where(last, means[:, None], 0.0)
 
 
 class Remax(Algorithm):
@@ -275,31 +275,32 @@ class Remax(Algorithm):
     needs_greedy = True
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each turn's return against the greedy answer; 0 where that is void. For gamma 1."""
+        """The return of each turn less what the greedy answer earned; 0 where that is void. For
+        gamma 1."""
         rewards_of(episodes)
         return [self._against_greedy(episode) for episode in episodes]
 
     def teaches(self, group: Sequence[Scored], penalised: bool = False) -> bool:
         """Whether the greedy answer is there, and any turn differs from it."""
-        compared = [self._against_greedy(episode) for episode in group]
+        credits = [self._against_greedy(episode) for episode in group]
         is_void = group[0].baseline is not None and np.isnan(group[0].baseline)
-        return not is_void and (penalised or any(any(credit) for credit in compared))
+        return not is_void and (penalised or any(map(any, credits)))
 
     def _against_greedy(self, episode: Scored) -> Credit:
         if episode.baseline is None:
             raise InvariantError(f"{self.name} needs a batch with baseline_rewards")
         if np.isnan(episode.baseline):
             return (0.0,)
-        return tuple(value - episode.baseline for value in later(episode.turns or [episode.reward]))
+        return tuple(value - episode.baseline for value in later(turns_of(episode)))
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each token's return against the greedy answer; 0 where that is void."""
+        """The return of each token less what the greedy answer earned; 0 where that is void."""
         import torch
 
         from ssp.learning.algorithms import tokens
 
         baseline = tokens.required(batch, "baseline_rewards", self.name).double()
-        on = batch.mask.bool() & (batch.valid.bool() & ~torch.isnan(baseline))[:, None]
+        on = tokens.trained(batch) & ~torch.isnan(baseline)[:, None]
         earned = tokens.returns(tokens.token_rewards(batch), batch.mask, self.gamma)
         return torch.where(on, earned - baseline[:, None], 0.0).float()
 
@@ -317,7 +318,7 @@ class Rae(Algorithm):
     kept: Mapping[str, float] = {"baseline": 0.0}
 
     def credits(self, episodes: Sequence[Scored]) -> list[Credit]:
-        """Of each episode against the baseline, which then follows it."""
+        """Compare each episode with the baseline, which then follows it."""
         mean = self.kept["baseline"]
         credits: list[Credit] = []
         for reward in rewards_of(episodes).tolist():
@@ -339,33 +340,20 @@ class Gae(Algorithm):
     needs_values = True
 
     def advantages(self, batch: Batch) -> Tensor:
-        """Of each token, from the row's last one backwards."""
+        """Go through each row's tokens from the last one backwards."""
         import torch
 
         from ssp.learning.algorithms import tokens
 
         values = tokens.required(batch, "values", self.name).double()
         rewards = tokens.token_rewards(batch)
-        on = batch.mask.bool() & batch.valid.bool()[:, None]
+        on = tokens.trained(batch)
         out = torch.zeros_like(rewards)
         ahead = next_value = rewards.new_zeros(len(rewards))
         for t in reversed(range(rewards.shape[1])):
-            here = (
-                rewards[:, t]
-                + self.gamma * next_value
-                - values[:, t]
-                + self.gamma * self.lam * ahead
-            )
+            delta = rewards[:, t] + self.gamma * next_value - values[:, t]
+            here = delta + self.gamma * self.lam * ahead
             out[:, t] = torch.where(on[:, t], here, 0.0)
             ahead = torch.where(on[:, t], here, ahead)
             next_value = torch.where(on[:, t], values[:, t], next_value)
         return out.float()
-
-
-def _tokens(episode: Scored, turns: int) -> list[int]:
-    """The policy's tokens of each of so many turns; of one turn all of them."""
-    if turns == 1:
-        return [sum(episode.tokens)]
-    if len(episode.tokens) != turns:
-        raise InvariantError(f"{turns} turns earned, and {len(episode.tokens)} turns have tokens")
-    return list(episode.tokens)

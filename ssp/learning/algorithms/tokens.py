@@ -12,34 +12,24 @@ from torch import Tensor
 
 from ssp.base.errors import InvariantError
 from ssp.learning.batch import Batch
-from ssp.learning.scored import Credit, Scored, standardised
+from ssp.learning.scored import Credit, Scored, standardised, whole_batch
 
 Estimate = Callable[[Sequence[Scored]], list[Credit]]
 
 
 def of_credits(estimate: Estimate, batch: Batch) -> Tensor:
-    """float32 [N, T]: each valid row's credit, as `estimate` gives it, on its model tokens, exactly
-    0 elsewhere.
-
-    Of `batch` it reads rewards [N], valid [N], groups [N], mask [N, T]; where they are there,
-    `token_rewards`
-    [N, T] say all that a row earned, and `baseline_rewards` [N] what the greedy answer did."""
-    valid = batch.valid.bool()
-    rows = torch.nonzero(valid).squeeze(1).tolist()
+    """float32 [N, T]: each valid row's credit, as `estimate` gives it, on its model tokens: one
+    number on all of them, several on a turn each; exactly 0 elsewhere."""
+    rows = torch.nonzero(batch.valid).squeeze(1).tolist()
     credits = estimate(_scored(batch, rows))
-    return spread(dict(zip(rows, credits, strict=True)), batch.mask)
-
-
-def spread(credits: dict[int, Credit], mask: Tensor) -> Tensor:
-    """float32 [N, T]: of row i its credit `credits[i]` on the tokens of `mask` bool [N, T]; one
-    number on all of them, several on a turn each (what comes after the last one counts as its
-    turn); 0 elsewhere."""
-    out = torch.zeros(mask.shape, dtype=torch.float32)
-    turns = turn_numbers(mask)
-    for row, credit in credits.items():
+    out = torch.zeros(batch.mask.shape)
+    turns = turn_numbers(batch.mask)
+    for row, credit in zip(rows, credits, strict=True):
         values = torch.tensor(credit, dtype=torch.float64).float()
-        on = mask[row].bool()
-        out[row, on] = values[turns[row, on].clamp(max=len(credit) - 1)]
+        on = batch.mask[row].bool()
+        # What comes after the last credit counts as its turn.
+        places = turns[row, on].clamp(max=len(credit) - 1)
+        out[row, on] = values[places]
     return out
 
 
@@ -47,29 +37,31 @@ def turn_numbers(mask: Tensor) -> Tensor:
     """long [N, T]: the turn of each model token of `mask` bool [N, T], from 0; a turn is an
     unbroken run of them."""
     on = mask.bool()
-    begins = on & ~torch.nn.functional.pad(on, (1, -1))
-    return begins.cumsum(1) - 1
+    before = torch.nn.functional.pad(on, (1, -1))
+    return (on & ~before).cumsum(1) - 1
 
 
 def _scored(batch: Batch, rows: list[int]) -> list[Scored]:
     """The valid `rows` of a batch as their estimator sees them."""
-    sizes = Counter(batch.groups.tolist())
-    rewards = episode_rewards(batch)
-    by_turn = turn_rewards(batch) if getattr(batch, "token_rewards", None) is not None else None
-    baselines = getattr(batch, "baseline_rewards", None)
+    groups = batch.groups.tolist()
+    sizes = Counter(groups)
+    rewards = episode_rewards(batch).tolist()
+    by_turn = turn_rewards(batch) if batch.token_rewards is not None else [()] * len(groups)
+    baselines: list[float | None] = [None] * len(groups)
+    if batch.baseline_rewards is not None:
+        baselines = batch.baseline_rewards.tolist()
     episodes = []
     for row in rows:
-        group = int(batch.groups[row])
-        episodes.append(
-            Scored(
-                reward=float(rewards[row]),
-                group=group,
-                expected=sizes[group],
-                peers=len(batch.mask),
-                turns=() if by_turn is None else by_turn[row],
-                baseline=None if baselines is None else float(baselines[row]),
-            )
+        group = groups[row]
+        episode = Scored(
+            reward=rewards[row],
+            group=group,
+            expected=sizes[group],
+            peers=len(groups),
+            turns=by_turn[row],
+            baseline=baselines[row],
         )
+        episodes.append(episode)
     return episodes
 
 
@@ -81,9 +73,8 @@ def turn_rewards(batch: Batch) -> list[tuple[float, ...]]:
     rows = []
     for row, count in enumerate(counts):
         on = batch.mask[row].bool()
-        sums = torch.zeros(max(count, 0), dtype=torch.float64).index_add(
-            0, turns[row, on], earned[row, on]
-        )
+        sums = torch.zeros(count, dtype=torch.float64)
+        sums.index_add_(0, turns[row, on], earned[row, on])
         rows.append(tuple(sums.tolist()))
     return rows
 
@@ -91,10 +82,15 @@ def turn_rewards(batch: Batch) -> list[tuple[float, ...]]:
 def required(batch: Batch, field: str, name: str) -> Tensor:
     """An optional field that the estimator `name` cannot do without. InvariantError when the batch
     has none."""
-    value: Tensor | None = getattr(batch, field, None)
+    value: Tensor | None = getattr(batch, field)
     if value is None:
         raise InvariantError(f"{name} needs a batch with {field}")
     return value
+
+
+def trained(batch: Batch) -> Tensor:
+    """bool [N, T]: the model tokens of valid rows."""
+    return batch.mask.bool() & batch.valid.bool()[:, None]
 
 
 def token_rewards(batch: Batch) -> Tensor:
@@ -102,11 +98,11 @@ def token_rewards(batch: Batch) -> Tensor:
 
     Without `batch.token_rewards` the episode's reward lies on its last model token and nowhere else
     (SR-33). InvariantError when a valid row has a reward that is not finite."""
-    on = batch.mask.bool() & batch.valid.bool()[:, None]
-    given = getattr(batch, "token_rewards", None)
-    if given is None:
-        given = torch.where(ends(on), batch.rewards[:, None], 0.0)
-    out = torch.where(on, given.double(), 0.0)
+    on = trained(batch)
+    earned = batch.token_rewards
+    if earned is None:
+        earned = torch.where(ends(on), batch.rewards[:, None], 0.0)
+    out = torch.where(on, earned.double(), 0.0)
     _finite(out)
     return out
 
@@ -122,7 +118,7 @@ def episode_rewards(batch: Batch) -> Tensor:
     where these are given.
 
     Void rows keep their NaN. InvariantError when a valid row has a reward that is not finite."""
-    if getattr(batch, "token_rewards", None) is not None:
+    if batch.token_rewards is not None:
         return token_rewards(batch).sum(dim=1)
     _finite(batch.rewards[batch.valid.bool()])
     return batch.rewards.double()
@@ -132,7 +128,8 @@ def returns(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     """[N, T]: G_t = r_t + gamma G_{t+1} of token rewards [N, T] over the tokens in `mask`, put side
     by side; 0 elsewhere."""
     on = mask.bool()
-    out, later = torch.zeros_like(rewards), rewards.new_zeros(len(rewards))
+    out = torch.zeros_like(rewards)
+    later = rewards.new_zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
         later = torch.where(on[:, t], rewards[:, t] + gamma * later, later)
         out[:, t] = torch.where(on[:, t], later, 0.0)
@@ -145,21 +142,19 @@ def centred_in_groups(batch: Batch) -> Tensor:
     valid = batch.valid.bool()
     rewards = batch.rewards.double()
     _finite(rewards[valid])
+    centred = standardised(rewards[valid].numpy(), batch.groups[valid].numpy(), spread=False)
     out = torch.zeros(len(rewards), dtype=torch.float64)
-    out[valid] = torch.from_numpy(
-        standardised(rewards[valid].numpy(), batch.groups[valid].numpy(), spread=False)
-    )
-    _, member, size = torch.unique(batch.groups, return_inverse=True, return_counts=True)
-    return torch.where((size[member] == 1) & valid, rewards, out)
+    out[valid] = torch.from_numpy(centred)
+    _, group, sizes = torch.unique(batch.groups, return_inverse=True, return_counts=True)
+    return torch.where((sizes[group] == 1) & valid, rewards, out)
 
 
 def whiten(values: Tensor, on: Tensor) -> Tensor:
     """`values` [N, T] standardised over all tokens where `on` [N, T], each for itself and not a
     mean a row; float32, exactly 0 elsewhere."""
-    out = torch.zeros(on.shape, dtype=torch.float32)
-    flat = values[on].double()
-    one_group = torch.zeros(len(flat), dtype=torch.long)
-    out[on] = torch.from_numpy(standardised(flat.numpy(), one_group.numpy())).float()
+    flat = values[on].double().numpy()
+    out = torch.zeros(on.shape)
+    out[on] = torch.from_numpy(standardised(flat, whole_batch(flat))).float()
     return out
 
 
@@ -170,6 +165,5 @@ def over_tokens(per_row: Tensor, mask: Tensor) -> Tensor:
 
 def _finite(rewards: Tensor) -> None:
     if not bool(torch.isfinite(rewards).all()):
-        raise InvariantError(
-            "a valid row has a reward that is not finite; only void rows have no value"
-        )
+        rule = "a valid row has a reward that is not finite; only void rows have no value"
+        raise InvariantError(rule)

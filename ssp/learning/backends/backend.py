@@ -40,8 +40,11 @@ class Backend:
     def __init__(
         self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO
     ) -> None:
-        self.device, self.ranks = devices.find(config.device), ranks
-        self.module, self.config, self._lr = module.to(self.device), config, lr
+        self.device = devices.find(config.device)
+        self.ranks = ranks
+        self.config = config
+        self._lr = lr
+        self.module = module.to(self.device)
         self.optimizer = self._adamw(fused=self.device.type == "cuda")
 
     @property
@@ -52,9 +55,8 @@ class Backend:
     def __call__(self, *args: Any, **options: Any) -> Any:
         """The module's forward pass; tensors among `args` are moved to `device`. bfloat16: matrix
         products in it, the rest in float32."""
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16"
-        ):
+        low = self.config.dtype == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
             return self.module(*self._moved(args), **options)
 
     def zero(self) -> None:
@@ -70,15 +72,12 @@ class Backend:
         clipping.
 
         Not finite: nothing has changed, and the gradient is forgotten."""
-        parameters = [
-            parameter for group in self.optimizer.param_groups for parameter in group["params"]
-        ]
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
+        (group,) = self.optimizer.param_groups
+        norm = float(nn.utils.clip_grad_norm_(group["params"], self.config.max_grad_norm))
         if not math.isfinite(norm):
             self.zero()
             return norm
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        group["lr"] = lr
         self.optimizer.step()
         return norm
 
@@ -86,11 +85,10 @@ class Backend:
         """`step`, where `loss` (of all ranks) and norm are finite. InvariantError, with nothing
         changed, where not."""
         norm = self.step(lr) if math.isfinite(loss) else math.nan
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        if not math.isfinite(norm):
             self.zero()
-            raise InvariantError(
-                f"loss {loss} and gradient norm {norm} of an update must be finite"
-            )
+            sizes = f"loss {loss} and gradient norm {norm}"
+            raise InvariantError(f"{sizes} of an update must be finite")
         return norm
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
@@ -103,42 +101,37 @@ class Backend:
         return named(self.module.get_submodule(name))
 
     def write(self, path: Path, weights: bool) -> None:
-        """Write the optimizer's state to `path`.pt, with `weights` also the module's, to the folder
-        `path`."""
+        """Write the optimizer's state to `path`.pt; with `weights`, write the module's to the folder
+        `path` too."""
         with path.with_name(f"{path.name}.pt").open("wb") as file:
             try:
                 torch.save(self.optimizer.state_dict(), file)
             except RuntimeError as error:  # of torch's writer, which hides what the disk said
-                raise (
-                    error.__context__ if isinstance(error.__context__, OSError) else error
-                ) from None
+                cause = error.__context__
+                raise (cause if isinstance(cause, OSError) else error) from None
         if weights:
             path.mkdir()
             save_file(self.module.state_dict(), path / WEIGHTS)
 
     def read(self, path: Path, weights: bool) -> None:
-        """The inverse of `write`, bit for bit, where `layout` is the same. The learning rate stays
-        the config's."""
+        """Read back what `write` wrote, bit for bit, where `layout` is the same. The learning rate
+        stays the config's."""
         state = torch.load(path.with_name(f"{path.name}.pt"), map_location="cpu", weights_only=True)
         if weights:
             self.module.load_state_dict(load_file(path / WEIGHTS))
         self.optimizer.load_state_dict(state)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._lr
+        (group,) = self.optimizer.param_groups
+        group["lr"] = self._lr
 
-    def _moved(self, values: Any) -> Any:
-        if isinstance(values, Tensor):
-            return values.to(self.device)
-        return (
-            type(values)(map(self._moved, values)) if isinstance(values, (tuple, list)) else values
-        )
+    def _moved(self, args: Sequence[Any]) -> list[Any]:
+        return [arg.to(self.device) if isinstance(arg, Tensor) else arg for arg in args]
 
     def _adamw(self, fused: bool) -> torch.optim.AdamW:
-        parameters = [
-            parameter for parameter in self.module.parameters() if parameter.requires_grad
-        ]
-        config = self.config
-        betas = (0.9, config.beta2)
+        """The optimizer of the parameters that require a gradient, in one group."""
         return torch.optim.AdamW(
-            parameters, self._lr, betas=betas, weight_decay=config.weight_decay, fused=fused
+            [parameter for parameter in self.module.parameters() if parameter.requires_grad],
+            self._lr,
+            betas=(0.9, self.config.beta2),
+            weight_decay=self.config.weight_decay,
+            fused=fused,
         )

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ssp.base import devices
-from ssp.base.errors import InputError, InvariantError, holding
+from ssp.base.errors import InvariantError, hold, holding
 from ssp.config.role import LearnerConfig
 from ssp.learning.backends.backend import Backend
 from ssp.learning.backends.ranks import LOOPBACK, SOLO, Ranks, join
@@ -36,52 +36,49 @@ class DeepSpeedBackend(Backend):
         self, module: nn.Module, config: LearnerConfig, lr: float, ranks: Ranks = SOLO
     ) -> None:
         """InputError where DeepSpeed is not installed."""
-        self.ranks, self.device = ranks, devices.find(config.device)
-        self.module, self.config, self._lr = module, config, lr
+        self.ranks = ranks
+        self.device = devices.find(config.device)
+        self.module = module
+        self.config = config
+        self._lr = lr
         self.parted = config.zero == 3
         self._pending = self._spoiled = False
         deepspeed = _deepspeed(ranks)
-        optimizer = self._adamw(fused=self.device.type == "cuda" and config.offload == "none")
+        self._gather = deepspeed.zero.GatheredParameters
         size = sum(parameter.numel() for parameter in module.parameters())
-        self._engine: Any = deepspeed.initialize(
+        engine, *_ = deepspeed.initialize(
             model=module,
-            optimizer=optimizer,
+            optimizer=self._adamw(fused=self.device.type == "cuda" and config.offload == "none"),
             config=settings(config, size),
             dist_init_required=False,
-        )[0]
-        self._gather = deepspeed.zero.GatheredParameters
+        )
+        self._engine: Any = engine
 
     @property
     def layout(self) -> dict[str, Any]:
-        """ZeRO stage, ranks and type, too."""
-        config = self.config
-        return {
-            "kind": "deepspeed",
-            "zero": config.zero,
-            "ranks": self.ranks.world,
-            "dtype": config.dtype,
-        }
+        """The kind, ZeRO stage, ranks and type."""
+        stage = self.config.zero
+        dtype = self.config.dtype
+        return {"kind": "deepspeed", "zero": stage, "ranks": self.ranks.world, "dtype": dtype}
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self._engine(*self._moved(args), **options)
 
     def zero(self) -> None:
-        """Of a gradient that was begun: DeepSpeed cannot forget it, so this learner trains no
-        more."""
+        """DeepSpeed cannot forget a gradient that was begun, so this learner trains no more."""
         self._spoiled = self._spoiled or self._pending
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """As of `Backend`. InvariantError after an update that failed half-way."""
+        """As `Backend.backward`. InvariantError after an update that failed half-way."""
         if self._spoiled:
-            raise InvariantError(
-                "an update failed half-way, so this learner must start again from a checkpoint"
-            )
+            rule = "an update failed half-way, so this learner must start again from a checkpoint"
+            raise InvariantError(rule)
         self._pending = True
         self._engine.set_gradient_accumulation_boundary(last)
         self._engine.backward(loss * self.ranks.world)
 
     def step(self, lr: float) -> float:
-        """DeepSpeed's own, which reduces, clips and casts."""
+        """One step of DeepSpeed's, which reduces, clips and casts; the gradient's norm."""
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         self._engine.step()
@@ -89,16 +86,16 @@ class DeepSpeedBackend(Backend):
         return float(self._engine.get_global_grad_norm())
 
     def whole(self, parameters: Sequence[nn.Parameter]) -> AbstractContextManager[Any]:
-        """ZeRO 3 gathers them."""
+        """Gather the parameters, with ZeRO 3."""
         return self._gather(list(parameters)) if self.parted else super().whole(parameters)  # type: ignore[no-any-return]
 
     def local_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """Of ZeRO 3 this rank's shards."""
+        """With ZeRO 3, this rank's shards."""
         for own, tensor in super().local_tensors(name):
             yield own, getattr(tensor, "ds_tensor", tensor)
 
     def write(self, path: Path, weights: bool) -> None:
-        """Every rank its shards, the weights always among them."""
+        """Write the shards of every rank; the weights are always among them."""
         self._engine.save_checkpoint(
             str(path.parent / SHARDS),
             tag=path.name,
@@ -107,16 +104,15 @@ class DeepSpeedBackend(Backend):
         )
 
     def read(self, path: Path, weights: bool) -> None:
-        """Every rank its shards. InputError where they are not all there."""
-        found, _ = self._engine.load_checkpoint(
+        """Read the shards of every rank. InputError where they are not all there."""
+        loaded, _ = self._engine.load_checkpoint(
             str(path.parent / SHARDS),
             tag=path.name,
             load_module_strict=False,
             load_lr_scheduler_states=False,
         )
-        if found is None:
-            found = f"no shards of {path.name} in {path.parent}"
-            raise InputError("a checkpoint must be complete", found, "use another one")
+        absent = f"no shards of {path.name} in {path.parent}"
+        hold(loaded is not None, "a checkpoint must be complete", absent, "use another one")
         self._pending = self._spoiled = False
 
 
@@ -164,7 +160,6 @@ def _deepspeed(ranks: Ranks) -> Any:
     if not dist.is_initialized():
         listener = socket.create_server((LOOPBACK, 0))
         join(0, 1, listener.getsockname(), 600.0, listener)
-    deepspeed.comm.init_distributed(
-        dist_backend="nccl" if torch.cuda.is_available() else "gloo", verbose=False
-    )
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    deepspeed.comm.init_distributed(dist_backend=backend, verbose=False)
     return deepspeed

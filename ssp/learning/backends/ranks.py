@@ -6,7 +6,7 @@ Sums and decisions are the same on every rank, and the deal is a pure function o
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -25,7 +25,8 @@ class Ranks:
     the same order."""
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
-        self.rank, self.world = rank, world
+        self.rank = rank
+        self.world = world
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Sums over the ranks, in float64."""
@@ -35,32 +36,34 @@ class Ranks:
         """Largest over the ranks, in float64; NaN where one of them is."""
         return self._gathered(values).amax(0).tolist()
 
-    def sum_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over the ranks."""
-        for tensor in tensors if self.world > 1 else ():
+    def sum_(self, tensor: Tensor) -> None:
+        """Replace the tensor by its sum over the ranks."""
+        if self.world > 1:
             dist.all_reduce(tensor)
 
     def agree(self, make: Callable[[], T]) -> T:
         """What `make` gives on rank 0, on every rank; its exception too."""
         if self.world == 1:
             return make()
-        found: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.rank == 0:
             try:
-                found[0] = make()
+                outcome[0] = make()
             except Exception as error:
-                found[1] = error
-        dist.broadcast_object_list(found, src=0, device=torch.device("cpu"))
-        if found[1] is not None:
-            raise found[1]
-        return found[0]  # type: ignore[no-any-return]
+                outcome[1] = error
+        dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
+        made, failure = outcome
+        if failure is not None:
+            raise failure
+        return made  # type: ignore[no-any-return]
 
     def _gathered(self, values: Sequence[float]) -> Tensor:
-        """[world, values]."""
-        mine = torch.tensor(list(values), dtype=torch.float64)
-        every = [torch.empty_like(mine) for _ in range(self.world)] if self.world > 1 else [mine]
-        if self.world > 1:
-            dist.all_gather(every, mine)
+        """float64 [world, values]: those of every rank."""
+        mine = torch.tensor(values, dtype=torch.float64)
+        if self.world == 1:
+            return mine[None]
+        every = [torch.empty_like(mine) for _ in range(self.world)]
+        dist.all_gather(every, mine)
         return torch.stack(every)
 
 
@@ -87,11 +90,13 @@ def join(
 
 
 def deal(row_lengths: Tensor, rows: Tensor, world: int) -> list[Tensor]:
-    """The rows of each rank: longest first, each to the rank with the fewest tokens so far; in the
-    order of `rows`."""
-    tokens, owner = [0] * world, torch.zeros(len(rows), dtype=torch.long)
-    for place in torch.sort(row_lengths[rows], descending=True, stable=True).indices.tolist():
+    """The rows of each rank, in the order of `rows`. They are dealt longest first, each to the rank
+    with the fewest tokens so far."""
+    sizes = row_lengths[rows]
+    tokens = [0] * world
+    owner = torch.zeros(len(rows), dtype=torch.long)
+    for place in torch.sort(sizes, descending=True, stable=True).indices.tolist():
         rank = tokens.index(min(tokens))
-        tokens[rank] += int(row_lengths[rows[place]])
+        tokens[rank] += int(sizes[place])
         owner[place] = rank
     return [rows[owner == rank] for rank in range(world)]

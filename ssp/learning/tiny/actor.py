@@ -21,16 +21,16 @@ WORDS = (*SCHEMA, *RELATIONS)
 
 def least_searches(cfg: Config, role: str) -> int:
     """Fewest searches of an episode: what the referee asks for, else one where there may be one."""
-    return max(
-        rules.least_searches(cfg.referee) if role == cfg.spec.asker else 0,
-        min(1, cfg.block(role).limits.searches),
-    )
+    least = min(1, cfg.block(role).limits.searches)
+    if role == cfg.spec.asker:
+        least = max(least, rules.least_searches(cfg.referee))
+    return least
 
 
 def turns(tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int) -> list[int]:
-    """Tokens of each turn of the episode of that seed: lognormal with the mean `tokens`, at most
-    `cap`; 0 where there is no mean (a turn is as short as it can be). The last turn hands in, the
-    others search, as often as the range says.
+    """Tokens of each turn of the episode of that seed. The last turn hands in, the others search,
+    as often as the range `searches` says. Tokens are lognormal with the mean `tokens`, at most
+    `cap`; 0 where there is no mean: a turn is as short as it can be then.
 
     >>> turns(100, 0.0, 7, (2, 2), 80)
     [80, 80, 80]"""
@@ -49,7 +49,8 @@ class Actor:
         self._renderer = renderer
         self._role = cfg.spec.prompts_of(role)[0]  # which decides what is handed in, and how
         block = cfg.block(role)
-        self._lengths, self._cap = block.engine.simulated, block.limits.turn_tokens
+        self._lengths = block.engine.simulated
+        self._cap = block.limits.turn_tokens
         self._searches = (least_searches(cfg, role), block.limits.searches)
         self._world = not natural(cfg.protocol)
         (self._filler,) = renderer.encode([f"{WORDS[0]} "])
@@ -58,26 +59,25 @@ class Actor:
         """Ids of a turn: thinking aloud without tags, then a search, or at last the result."""
         lengths = turns(self._lengths.tokens, self._lengths.sigma, seed, self._searches, self._cap)
         words = [WORDS[i] for i in generator(seed, "words").permutation(len(WORDS))]
-        if turn < len(lengths) - 1:
-            said = searching(self._renderer, self._role, words[turn % len(words)])
-        elif self._world and self._role == PROPOSER:
-            said = handing_in(self._renderer, self._role, f"{words[-1]} {words[-2]} ?")
+        renderer = self._renderer
+        role = self._role
+        last = len(lengths) - 1
+        if turn < last:
+            said = searching(renderer, role, words[turn % len(words)])
+        elif self._world and role == PROPOSER:
+            said = handing_in(renderer, role, f"{words[-1]} {words[-2]} ?")
         else:
-            said = handing_in(
-                self._renderer, self._role, result(self._renderer, self._role, words[-2:])
-            )
-        (core,) = self._renderer.encode([said])
-        padding = max(0, lengths[min(turn, len(lengths) - 1)] - len(core))
+            said = handing_in(renderer, role, result(renderer, role, words[-2:]))
+        (core,) = renderer.encode([said])
+        padding = max(0, lengths[min(turn, last)] - len(core))
         return (self._filler * padding)[:padding] + core
 
 
 def searching(renderer: Renderer, role: str, query: str, ended: bool = True) -> str:
     """A turn that searches for `query`, to its end unless it goes on."""
     form = renderer.protocol.search
-    return (
-        f"<{form.tag}> {written(query, form.form)}"
-        f" </{form.tag}>{ending(renderer, role, form.tag) if ended else ''}"
-    )
+    turn = f"<{form.tag}> {written(query, form.form)} </{form.tag}>"
+    return turn + ending(renderer, role, form.tag) if ended else turn
 
 
 def handing_in(renderer: Renderer, role: str, text: str) -> str:
@@ -90,13 +90,12 @@ def result(renderer: Renderer, role: str, words: list[str]) -> str:
     """A question long enough for SSP's rules, or an answer of these words."""
     if role == PROPOSER:
         return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
-    return (
-        f"\\boxed{{{' '.join(words)}}}" if renderer.protocol.role(role).boxed else " ".join(words)
-    )
+    answer = " ".join(words)
+    return f"\\boxed{{{answer}}}" if renderer.protocol.role(role).boxed else answer
 
 
 def ending(renderer: Renderer, role: str, tag: str) -> str:
-    """The policy ends its turn itself where the closing tag does not."""
-    return (
-        "" if f"</{tag}>" in renderer.protocol.stops(role) else renderer.decode(renderer.ends[:1])
-    )
+    """What ends a turn behind the closing tag: nothing where the tag itself stops the policy."""
+    if f"</{tag}>" in renderer.protocol.stops(role):
+        return ""
+    return renderer.decode(renderer.ends[:1])

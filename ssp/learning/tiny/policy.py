@@ -35,10 +35,19 @@ from ssp.record.manifest import seal, sound
 
 VERSION = 7
 """Raised whenever what is made changes."""
-VOCABULARY, HIDDEN, LAYERS, CONTEXT = 1500, 64, 2, 8192
-STEPS, WARMUP, ROWS, RATE, SPREAD = 90, 10, 3, 8e-3, 0.12
-"""Practice: optimizer steps, those of them with a lower rate, episodes a role and step, learning
-rate; standard deviation of the first weights."""
+VOCABULARY = 1500
+HIDDEN = 64
+LAYERS = 2
+CONTEXT = 8192
+SPREAD = 0.12
+"""Standard deviation of the first weights."""
+STEPS = 90
+"""Optimizer steps of practice."""
+WARMUP = 10
+"""Those of them with a lower rate."""
+RATE = 8e-3
+ROWS = 3
+"""Episodes a role and step."""
 SPECIAL = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>",
     "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
@@ -61,12 +70,11 @@ def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path
     `template`: the roles' layout; `recalls`: whether it writes its own information
     (self-search)."""
     what = json.dumps([VERSION, repr(protocol), template, recalls])
-    entry = root / "tiny" / f"{protocol.id}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
-    return (
-        entry
-        if sound(entry)
-        else cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)
-    )
+    digest = hashlib.sha256(what.encode()).hexdigest()
+    entry = root / "tiny" / f"{protocol.id}-{digest[:12]}"
+    if sound(entry):
+        return entry
+    return cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)
 
 
 def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
@@ -91,11 +99,14 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
     start = folder.with_name("start")
     random_model(config, SPREAD, (0, "tiny")).save_pretrained(start)
     rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
-    learner = PolicyLearner(start, {SOLVER: recipe(RoleConfig(learner=rate))}, protocol.id, STEPS)
+    block = recipe(RoleConfig(learner=rate))
+    learner = PolicyLearner(start, {SOLVER: block}, protocol.id, STEPS)
     practice = _Practice(Renderer(protocol, tokens, template), world, recalls)
     for _ in range(STEPS):
         episodes = practice.episodes()
-        learner.update({SOLVER: collate(episodes, [1.0] * len(episodes), range(len(episodes)))})
+        count = len(episodes)
+        batch = collate(episodes, [1.0] * count, range(count))
+        learner.update({SOLVER: batch})
     learner.policy.model.save_pretrained(folder)
     save(tokens, folder)
     seal(folder, protocol.mark)
@@ -121,14 +132,12 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     texts = [f"{role.system}\n{role.user}" for role in protocol.roles.values()] * 4
-    texts += [document.contents for document in world.documents()] + [
-        written(word, "tool") for word in WORDS
-    ]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    texts += [document.contents for document in world.documents()]
+    texts += [written(word, "tool") for word in WORDS]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=list(SPECIAL),
-        initial_alphabet=alphabet,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     core.train_from_iterator(texts, trainer)
@@ -144,67 +153,69 @@ class _Practice:
     """Episodes as a policy of the protocol plays them, with words drawn at random."""
 
     def __init__(self, renderer: Renderer, world: World, recalls: bool) -> None:
-        self._renderer, self._protocol, self._recalls = renderer, renderer.protocol, recalls
-        self._documents, self._rng = world.documents(), generator(0, "tiny", "practice")
+        self._renderer = renderer
+        self._recalls = recalls
+        self._documents = world.documents()
+        self._rng = generator(0, "tiny", "practice")
 
     def episodes(self) -> list[Episode]:
         """Of each role a prompt, and some ways to go on from it."""
-        roles = [role for role in (PROPOSER, SOLVER) if role in self._protocol.roles]
-        return [
-            Episode("", "", role, 0, log=log, outcome=Outcome.SCORED)
-            for role in roles
-            for log in self._draw(role)
-        ]
+        episodes = []
+        for role in (PROPOSER, SOLVER):
+            if role not in self._renderer.protocol.roles:
+                continue
+            fields = {
+                "target": self._drawn(NAMES),
+                "question": self._question(),
+                "searches": str(self._rng.integers(1, 4)),
+            }
+            # as some data sets have them
+            examples = "\n".join(f"Question {n}: {self._question()}" for n in (1, 2, 3))
+            if self._rng.random() < 0.5:
+                fields["examples"] = examples
+            prompt = self._renderer.prompt(role, fields)
+            for _ in range(ROWS):
+                log = self._log(role, prompt)
+                episodes.append(Episode("", "", role, 0, log=log, outcome=Outcome.SCORED))
+        return episodes
 
-    def _draw(self, role: str) -> list[TokenLog]:
-        fields = {
-            "target": self._drawn(NAMES),
-            "question": self._asked(),
-            "searches": str(self._rng.integers(1, 4)),
-        }
-        # as some data sets have them
-        examples = "\n".join(f"Question {n}: {self._asked()}" for n in (1, 2, 3))
-        fields |= {"examples": examples} if self._rng.random() < 0.5 else {}
-        asked = Kind.PROMPT, self._renderer.prompt(role, fields)
-        return [self._log([asked, *self._rest(role)]) for _ in range(ROWS)]
-
-    def _log(self, pieces: Sequence[tuple[Kind, str]]) -> TokenLog:
+    def _log(self, role: str, prompt: str) -> TokenLog:
+        """The prompt, searches with what they find, and what is handed in."""
+        pieces = [(Kind.PROMPT, prompt)]
+        for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
+            pieces += self._search(role)
+        last = handing_in(self._renderer, role, self._result(role))
+        pieces.append((Kind.MODEL, last))
         log = TokenLog()
-        for ids, (kind, _) in zip(
-            self._renderer.encode([text for _, text in pieces]), pieces, strict=True
-        ):
+        encoded = self._renderer.encode([text for _, text in pieces])
+        for (kind, _), ids in zip(pieces, encoded, strict=True):
             if kind is Kind.MODEL:
                 log.append_model(ids, [0.0] * len(ids), 0)
             else:
                 log.append(kind, ids)
         return log
 
-    def _rest(self, role: str) -> list[tuple[Kind, str]]:
-        """What may follow the prompt."""
-        pieces = []
-        for _ in range(2 if role == PROPOSER else int(self._rng.integers(1, 3))):
-            pieces += self._search(role)
-        return [*pieces, (Kind.MODEL, handing_in(self._renderer, role, self._result(role)))]
-
-    def _asked(self) -> str:
+    def _question(self) -> str:
         """A question: as this policy itself asks it, or of the world's form."""
-        own = self._rng.random() < 0.5
-        return self._result(PROPOSER) if own else f"{self._drawn(NAMES)} {self._drawn(RELATIONS)} ?"
+        if self._rng.random() < 0.5:
+            return self._result(PROPOSER)
+        return f"{self._drawn(NAMES)} {self._drawn(RELATIONS)} ?"
 
     def _search(self, role: str) -> list[tuple[Kind, str]]:
         """One search, and what it finds; a policy that `recalls` writes that itself."""
-        tag, query = self._protocol.observation_form.tag, self._drawn(WORDS)
+        query = self._drawn(WORDS)
         if self._recalls:
-            asked = searching(self._renderer, role, query, ended=False)
-            return [(Kind.MODEL, f"{asked}\n<{tag}> {query} </{tag}>\n")]
-        found = self._documents[int(self._rng.integers(len(self._documents)))]
-        asked = searching(self._renderer, role, query)
-        return [(Kind.MODEL, asked), (Kind.OBSERVATION, self._renderer.observation([found]))]
+            turn = searching(self._renderer, role, query, ended=False)
+            tag = self._renderer.protocol.observation_form.tag
+            return [(Kind.MODEL, f"{turn}\n<{tag}> {query} </{tag}>\n")]
+        document = self._documents[int(self._rng.integers(len(self._documents)))]
+        turn = searching(self._renderer, role, query)
+        observation = self._renderer.observation([document])
+        return [(Kind.MODEL, turn), (Kind.OBSERVATION, observation)]
 
     def _result(self, role: str) -> str:
-        return result(
-            self._renderer, role, [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]
-        )
+        words = [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]
+        return result(self._renderer, role, words)
 
     def _drawn(self, words: Sequence[str]) -> str:
         return words[int(self._rng.integers(len(words)))]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Episode
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.base.seeds import generator
 from ssp.config.role import CorrectionConfig, KlConfig, RoleConfig
 from ssp.config.schema import Config, WarmupConfig
@@ -35,8 +35,10 @@ BLOCK = "episodes"
 """What the samples call the block that is given beside them."""
 HELDOUT = 0.05
 """Share of the episodes that is measured and not learned."""
-LEAST_SECONDS, SHARE = 60.0, 0.1
-"""A save is due after so long, and later where a save takes more than this share of the time."""
+LEAST_SECONDS = 60.0
+"""After so long a save is due."""
+SHARE = 0.1
+"""It is due later where a save would take more than this share of the time."""
 
 Show = Callable[[Mapping[str, float]], None]
 """Hears of each update: `step`, `nll` (mean -log pi of the trained tokens, nats a token),
@@ -60,17 +62,17 @@ class Summary:
 def recipe(block: RoleConfig, lr: float = 0.0) -> RoleConfig:
     """The role's settings with the algorithm, loss and regularisers of maximum likelihood. `lr`: 0
     is the role's."""
-    learner = replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr)
-    block = replace(
+    return replace(
         block,
         policy="own",
         algorithm="reinforce_none",
         loss="pg",
         aggregate="token-mean",
-        learner=learner,
-    )
-    return replace(
-        block, entropy_coef=0.0, llds_coef=0.0, kl=KlConfig(), correction=CorrectionConfig()
+        learner=replace(block.learner, minibatch=0, combine=False, lr=lr or block.learner.lr),
+        entropy_coef=0.0,
+        llds_coef=0.0,
+        kl=KlConfig(),
+        correction=CorrectionConfig(),
     )
 
 
@@ -92,19 +94,25 @@ async def train(
     and finishes them."""
     order = generator(seed, "warmup", "split").permutation(len(episodes)).tolist()
     held = round(len(episodes) * HELDOUT)
-    test, learn = [episodes[i] for i in order[:held]], [episodes[i] for i in order[held:]]
+    test = [episodes[i] for i in order[:held]]
+    learn = [episodes[i] for i in order[held:]]
     size = -(-len(learn) // cfg.batch)  # updates of an epoch
     begun = saves.begun()
     if begun is not None:
         await learner.load(str(saves.out))
-    saved, heldout = begun or (0, [await _measure(learner, test, cfg.batch)])
-    made, now = saved, heldout[-1]
+        saved, heldout = begun
+    else:
+        saved = 0
+        heldout = [await _measure(learner, test, cfg.batch)]
+    made = saved
+    now = heldout[-1]
     try:
         for epoch in range(len(heldout) - 1, cfg.epochs):
             places = generator(seed, "warmup", "epoch", epoch).permutation(len(learn)).tolist()
-            for at in range(made - epoch * size, size):
-                block = [learn[i] for i in places[at * cfg.batch : (at + 1) * cfg.batch]]
-                since, made = time.monotonic(), made + 1
+            for at in range((made - epoch * size) * cfg.batch, len(learn), cfg.batch):
+                block = [learn[i] for i in places[at : at + cfg.batch]]
+                made += 1
+                since = time.monotonic()
                 figures = await learner.learn(_samples(block), [BLOCK], block)
                 speed = tokens(block) / max(time.monotonic() - since, 1e-9)
                 show({"step": made, "nll": figures["nll"], "tokens_per_second": speed})
@@ -127,22 +135,23 @@ async def train(
 
 
 def tokens(episodes: Sequence[Episode]) -> int:
-    """Tokens of these, those that are not learned too."""
+    """How many tokens the episodes have, those that are not learned too."""
     return sum(len(episode.log) for episode in episodes)
 
 
 async def _measure(learner: Taught, episodes: Sequence[Episode], size: int) -> Measured:
-    """Mean over all tokens of `episodes`."""
-    total = tokens = 0.0
+    """The mean over all tokens of `episodes`, measured `size` of them at a time."""
+    total = count = 0.0
     for at in range(0, len(episodes), size):
         block = list(episodes[at : at + size])
         figures = await learner.measure(_samples(block), [BLOCK], block)
-        total, tokens = total + figures["nll"] * figures["tokens"], tokens + figures["tokens"]
-    return total / tokens if tokens else None
+        total += figures["nll"] * figures["tokens"]
+        count += figures["tokens"]
+    return total / count if count else None
 
 
 def _samples(block: Sequence[Episode]) -> list[Sample]:
-    """All earn 1, each a group of its own."""
+    """Samples that all earn 1, each in a group of its own."""
     return [Sample(episode.id, BLOCK, row, 1.0, row, (1.0,)) for row, episode in enumerate(block)]
 
 
@@ -151,7 +160,9 @@ class Saves:
     `fingerprint`."""
 
     def __init__(self, out: Path, meta: Mapping[str, Any], what: str) -> None:
-        self.out, self._meta, self._what = out, meta, what
+        self.out = out
+        self._meta = meta
+        self._what = what
         self._count = 0
         self._last = time.monotonic()
         self._took = 0.0
@@ -160,34 +171,25 @@ class Saves:
         """Updates that the warm start in the folder has made, and what was measured before the
         first and after each epoch; None where there is no folder. InputError: another one's."""
         self._last = time.monotonic()
-        # of a process that was killed between two renamings
-        if self._aside("old").exists() and not self.out.exists():
-            self._aside("old").rename(self.out)
+        old = self._aside("old")
+        if old.exists() and not self.out.exists():  # killed between two renamings
+            old.rename(self.out)
         if not self.out.exists():
             self._tidy()
             return None
         self._tidy(0)
         step, entry = began(self.out)
-        if entry.get("what") != self._what:
-            rule = "an interrupted warm start goes on with the same data, model and settings"
-            raise InputError(
-                rule,
-                f"{self.out} began with others",
-                "type those, begin in another folder, or remove it",
-            )
+        rule = "an interrupted warm start goes on with the same data, model and settings"
+        others = f"{self.out} began with others"
+        next_step = "type those, begin in another folder, or remove it"
+        hold(entry.get("what") == self._what, rule, others, next_step)
         return step, entry["heldout"]
 
     def files(self) -> Iterator[Path]:
-        """What has been written."""
-        kept = [
-            self.out,
-            *(
-                left
-                for left in self.out.parent.glob("*")
-                if left.name.startswith(self._aside("").name)
-            ),
-        ]
-        return (file for folder in kept for file in folder.glob("*"))
+        """Every file that was written."""
+        yield from self.out.glob("*")
+        for folder in self._beside():
+            yield from folder.glob("*")
 
     def due(self) -> bool:
         """Whether to save now."""
@@ -197,33 +199,34 @@ class Saves:
         """Let the learner save what it has."""
         began = time.monotonic()
         entry = {"what": self._what, "heldout": list(heldout)}
-        self._put(await self._written(learner.save, {**self._meta, ENTRY: entry}), self.out)
+        checkpoint = await self._written(learner.save, {**self._meta, ENTRY: entry})
+        self._put(checkpoint, self.out)
         # a save before this one, which may still have needed older ones, is gone
         self._tidy(len(heldout) - 1)
         self._last = time.monotonic()
         self._took = self._last - began
 
     async def finish(self, learner: Taught) -> None:
-        """The policy alone, in place of what was saved."""
-        self._put(await self._written(learner.export, dict(self._meta)), self.out)
+        """Put the policy alone in place of what was saved."""
+        policy = await self._written(learner.export, dict(self._meta))
+        self._put(policy, self.out)
         self._tidy()
 
     async def keep(self, learner: Taught, epoch: int) -> None:
-        """The policy after `epoch` (from 1), beside the folder."""
-        self._put(
-            await self._written(learner.export, dict(self._meta)), self._aside(f"{_KEPT}{epoch}")
-        )
+        """Put the policy after `epoch` (from 1) beside the folder."""
+        policy = await self._written(learner.export, dict(self._meta))
+        self._put(policy, self._aside(f"{_KEPT}{epoch}"))
 
     def settle(self, epoch: int) -> None:
-        """What `keep` has of `epoch`, in place of what was saved."""
+        """Put what `keep` has of `epoch` in place of what was saved."""
         self._put(self._aside(f"{_KEPT}{epoch}"), self.out)
         self._tidy()
 
     async def _written(
         self, write: Callable[[str, dict[str, Any]], Awaitable[None]], record: dict[str, Any]
     ) -> Path:
-        """Written aside, under a name that no call before had: one that was cancelled may still be
-        under way."""
+        """The folder that `write` wrote aside. No call before had its name: one that was cancelled
+        may still be under way."""
         self._count += 1
         new = self._aside(str(self._count))
         await write(str(new), record)
@@ -241,42 +244,45 @@ class Saves:
     def _tidy(self, since: float = math.inf) -> None:
         """Remove what lies beside the folder, but for what is kept of the epochs from `since`
         on."""
-        for left in self.out.parent.glob("*"):  # nothing, where there is no such folder yet
-            _, aside, name = left.name.partition(self._aside("").name)
-            epoch = name.removeprefix(_KEPT)
-            if aside and not (name != epoch and epoch.isdecimal() and int(epoch) >= since):
+        for left in self._beside():
+            epoch = left.name.removeprefix(self._aside(_KEPT).name)
+            if not (epoch.isdecimal() and int(epoch) >= since):
                 shutil.rmtree(left, ignore_errors=True)
+
+    def _beside(self) -> list[Path]:
+        """What lies beside the folder; nothing where its own folder is not there yet."""
+        beside = self._aside("").name
+        return [left for left in self.out.parent.glob("*") if left.name.startswith(beside)]
 
 
 def finished(out: Path) -> bool:
     """Whether a warm start has left its policy in the folder `out`."""
-    return out.exists() and {ENTRY, "protocol"} & {*read_record(out)} == {"protocol"}
+    if not out.exists():
+        return False
+    record = read_record(out)
+    return "protocol" in record and ENTRY not in record
 
 
 def began(out: Path) -> tuple[int, dict[str, Any]]:
     """Updates of the unfinished warm start in the folder `out`, and its entry. InputError where it
     is anything else."""
     record = read_record(out)
-    step, entry = record.get("step"), record.get(ENTRY)
-    if not isinstance(step, int) or not isinstance(entry, dict):
-        rule = "--out is a folder that does not exist yet, or a warm start's that was interrupted"
-        raise InputError(rule, out, "give another one, or remove it")
-    return step, entry
+    step = record.get("step")
+    entry = record.get(ENTRY)
+    rule = "--out is a folder that does not exist yet, or a warm start's that was interrupted"
+    is_one = isinstance(step, int) and isinstance(entry, dict)
+    hold(is_one, rule, out, "give another one, or remove it")
+    return record["step"], record[ENTRY]
 
 
 def fingerprint(cfg: Config, course: WarmupConfig, role: str, episodes: Sequence[Episode]) -> str:
-    """A digest of what is learned, from what and how; not of how much fits into memory."""
+    """A digest of model, data and settings of a warm start, but not of how much fits into memory."""
     block = cfg.block(role)
     learner = {**asdict(block.learner), "token_budget": None, "checkpointing": None}
-    what = [
-        block.model,
-        cfg.protocol,
-        cfg.seed,
-        learner,
-        block.engine.dtype,
-        asdict(replace(course, data="")),
-    ]
-    found = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
+    warmup = asdict(replace(course, data=""))
+    what = [block.model, cfg.protocol, cfg.seed, learner, block.engine.dtype, warmup]
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
     for episode in episodes:
-        found.update(json.dumps([episode.log.ids, episode.log.mask.tolist()]).encode())
-    return found.hexdigest()
+        log = [episode.log.ids, episode.log.mask.tolist()]
+        digest.update(json.dumps(log).encode())
+    return digest.hexdigest()

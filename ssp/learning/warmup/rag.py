@@ -36,53 +36,48 @@ def read_found(paths: Sequence[Path]) -> list[list[Document]]:
     "contents"}, or with its score {"document", "score"}.
 
     InputError naming the file, the row (from 0) and what is wrong with it."""
-    replies = []
+    rows: list[list[Document]] = []
     for path in paths:
         try:
-            replies.append(read(_Reply, path.read_bytes()))
+            reply = read(_Reply, path.read_bytes())
         except (OSError, RefusedRequest) as error:
-            rule = (
-                'a file of --found is a reply of /retrieve, {"result": [[...], ...]}, with lists of'
-                " documents "
-            )
-            rule += '{"id", "contents"} or {"document": {...}, "score"}'
+            rule = 'a file of --found is a reply of /retrieve, {"result": [[...], ...]}, with lists'
+            rule += ' of documents {"id", "contents"} or {"document": {...}, "score"}'
             what = str(getattr(error, "detail", error)).replace("result.", "row ", 1)
-            raise InputError(
-                rule, f"{path}, {what}", "save what the server answers, or correct that row"
-            ) from error
-    return [[d.document() for d in documents] for reply in replies for documents in reply.result]
+            step = "save what the server answers, or correct that row"
+            raise InputError(rule, f"{path}, {what}", step) from error
+        for documents in reply.result:
+            rows.append([document.document() for document in documents])
+    return rows
 
 
 def traces(
     questions: Sequence[Question],
-    found: Sequence[Sequence[Document]],
+    results: Sequence[Sequence[Document]],
     protocol: Protocol,
     topk: int = TOPK,
 ) -> list[dict[str, Any]]:
-    """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` documents that
-    were found for it.
+    """One trace a question (see `ssp.learning.warmup.traces`), with the best `topk` of its
+    `results`, a list of documents a question.
 
     InputError: more or fewer results than questions, a question with none, an answer that
     `protocol` cannot hand in."""
     rule = "--found holds one result for each question, in their order"
-    hold(
-        len(questions) == len(found),
-        rule,
-        f"{len(found):,} for {len(questions):,} questions",
-        "ask for all of them",
-    )
-    rows, role = [], protocol.role(SOLVER)
-    for number, (question, documents) in enumerate(zip(questions, found, strict=True)):
+    counts = f"{len(results):,} for {len(questions):,} questions"
+    hold(len(questions) == len(results), rule, counts, "ask for all of them")
+    rule = f"a question has at least one document, and an answer that protocol {protocol.id}"
+    rule += " can hand in"
+    step = "correct that row, or take it out of both files"
+    rows = []
+    role = protocol.role(SOLVER)
+    for number, (question, documents) in enumerate(zip(questions, results, strict=True)):
         gold = question.answers[0].strip()
         inner = f"\\boxed{{{gold}}}" if role.boxed else gold
         turn = f"<{role.final}> {inner} </{role.final}>"
-        if not documents or protocol.action(SOLVER, turn).final != gold:
-            rule = (
-                f"a question has at least one document, and an answer that protocol {protocol.id}"
-                " can hand in"
-            )
-            which = f"row {number} ({question.id}): {show(gold) if documents else 'none'}"
-            raise InputError(rule, which, "correct that row, or take it out of both files")
-        fields = {"question": f"{protocol.bodies(documents[:topk]).strip()}\n\n{question.question}"}
+        fits = documents and protocol.action(SOLVER, turn).final == gold
+        what = show(gold) if documents else "none"
+        hold(fits, rule, f"row {number} ({question.id}): {what}", step)
+        shown = protocol.bodies(documents[:topk]).strip()
+        fields = {"question": f"{shown}\n\n{question.question}"}
         rows.append({"role": SOLVER, "fields": fields, "turns": [turn]})
     return rows

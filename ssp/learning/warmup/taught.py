@@ -9,8 +9,8 @@ from ssp.learning.samples import Sample
 
 
 class Taught(Protocol):
-    """A learner that is given samples, and the blocks that they lie in: by reference or as they
-    are, in the order of `names`, the ids that samples know them by.
+    """A learner that is given samples, and the blocks that they lie in, by reference or as they
+    are. `names`: the ids by which samples know the blocks, in order.
 
     `learn`: one learner step on the samples; its figures. `measure`: the same without a step.
     `save`: write a checkpoint folder, aside and renamed; `load` reads it back. `export`: write the

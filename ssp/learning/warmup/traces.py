@@ -12,8 +12,9 @@ answer is refused by its line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER, Document, Episode, Outcome, Task
 from ssp.base.errors import InputError, hold
@@ -24,17 +25,18 @@ from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS, asked, speaks
 from ssp.game.rollout import Settings, rollout
+from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.runfolder import RunFolder
 
 LEAST_REWARD = 1.0
-"""Of a run's episodes of the solver those are good that earned as much."""
+"""What a solver's episode of a run has earned at least where it is good."""
 _STEP = "mend the line, or take it out"
 
 
 @dataclass
 class Trace:
-    """One line. `results`: documents of each query, in order; `read`: those of a verifier's prompt;
-    `line` counts from 1; `alone`: no policy of several roles learns it."""
+    """One line of a file. `line` counts from 1. `results`: documents of each query, in order.
+    `read`: documents of a verifier's prompt. `alone`: no policy of several roles learns it."""
 
     line: int
     role: str
@@ -48,12 +50,8 @@ class Trace:
 def read(path: Path) -> list[Trace]:
     """Every trace of a jsonl file. InputError naming the line that is none, or a file without
     any."""
-    hold(
-        path.is_file() and path.suffix != ".parquet",
-        "warmup.data is a jsonl file of traces",
-        path,
-        "give another file",
-    )
+    is_file = path.is_file() and path.suffix != ".parquet"
+    hold(is_file, "warmup.data is a jsonl file of traces", path, "give another file")
     traces = [_trace(row) for row in rows(path)]
     hold(traces, "warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
@@ -61,7 +59,8 @@ def read(path: Path) -> list[Trace]:
 
 def verifies(cfg: RefereeConfig) -> LimitsConfig:
     """The limits of a verifier's one turn."""
-    prompt, answer = cfg.prompt_tokens, cfg.answer_tokens
+    prompt = cfg.prompt_tokens
+    answer = cfg.answer_tokens
     return LimitsConfig(
         searches=0, turn_tokens=answer, prompt_tokens=prompt, total_tokens=prompt + answer
     )
@@ -71,54 +70,53 @@ def episodes(
     traces: Sequence[Trace], renderer: Renderer, limits: LimitsConfig, topk: int
 ) -> list[Episode]:
     """The episodes of `traces` (all of one role), in order, as the rollout plays them; outcome
-    scored. `limits`: those of the role, of a verifier `verifies`.
+    scored. `limits`: those of the role, or what `verifies` gives.
 
     InputError naming the line of a trace that has other results than queries, invalid turns, text
     after the end of a turn, or no final answer within `limits`."""
     verifier = bool(traces) and traces[0].role in VERIFIERS
     renderer = speaks(renderer, traces[0].role) if verifier else renderer
     spoken = [[_turn(renderer, trace.role, text) for text in trace.turns] for trace in traces]
-    engine = ScriptedEngine(
-        lambda ids, seed, turn: spoken[seed][turn] if turn < len(spoken[seed]) else []
-    )
+
+    def script(ids: list[int], seed: int, turn: int) -> list[int]:
+        return spoken[seed][turn] if turn < len(spoken[seed]) else []
+
     tasks = []
     for place, trace in enumerate(traces):
-        id, fields = f"trace-{trace.line}", trace.fields
+        name = f"trace-{trace.line}"
+        fields = trace.fields
         if verifier:
             fields = asked(renderer.protocol, trace.read, fields["question"])
         try:
             renderer.protocol.messages(trace.role, fields)
         except InputError as error:
             raise _bad(trace.line, error.rule, error.found) from error
-        tasks.append(Task(id, id, trace.role, 0, place, fields, str(place)))
-    most = max((len(ids) for turns in spoken for ids in turns), default=1)
-    roomy = replace(limits, turn_tokens=max(limits.turn_tokens, most))
-    played, _ = rollout(engine, renderer, _Given(traces), tasks, Settings(roomy, 0.0, topk))
+        tasks.append(Task(name, name, trace.role, 0, place, fields, str(place)))
+    longest = max((len(ids) for turns in spoken for ids in turns), default=1)
+    roomy = replace(limits, turn_tokens=max(limits.turn_tokens, longest))
+    settings = Settings(roomy, 0.0, topk)
+    played, _ = rollout(ScriptedEngine(script), renderer, _Recorded(traces), tasks, settings)
     for trace, turns, episode in zip(traces, spoken, played, strict=True):
         _check(trace, turns, episode, limits)
         episode.outcome = Outcome.SCORED
     return played
 
 
-class _Given:
-    """Answers the searches of each trace with what its line says was found; `corpus` is the trace's
+class _Recorded:
+    """Answers the searches of each trace with the results on its line; `corpus` is the trace's
     place."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
-        self._left = {
-            str(place): (trace, iter(trace.results)) for place, trace in enumerate(traces)
-        }
+        self._traces = traces
+        self._left = [iter(trace.results) for trace in traces]
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
-        trace, left = self._left[corpus]
-        found = [documents[:k] for _, documents in zip(queries, left, strict=False)]
-        if len(found) < len(queries):
-            raise _bad(
-                trace.line,
-                "results hold the documents of each query, in order",
-                f"none for {queries[-1]!r}",
-            )
-        return found
+        place = int(corpus)
+        results = [documents[:k] for documents in islice(self._left[place], len(queries))]
+        if len(results) < len(queries):
+            rule = "results hold the documents of each query, in order"
+            raise _bad(self._traces[place].line, rule, f"none for {queries[-1]!r}")
+        return results
 
 
 def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
@@ -130,146 +128,124 @@ def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
 
 
 def _check(trace: Trace, turns: list[list[int]], episode: Episode, limits: LimitsConfig) -> None:
-    prompt = len(episode.log) - int(episode.log.mask.sum())
-    if trace.role in VERIFIERS and (
-        prompt > limits.prompt_tokens or len(turns[0]) > limits.turn_tokens
-    ):
-        rule = (
-            f"a verifier's prompt fits referee.prompt_tokens={limits.prompt_tokens}, its answer a"
-            " twelfth"
-        )
-        raise _bad(
-            trace.line, rule, f"{prompt} and {len(turns[0])} tokens", "raise it, or take it out"
-        )
-    if len(episode.log) > limits.total_tokens or any(
-        len(ids) > limits.turn_tokens for ids in turns
-    ):
+    """InputError naming the line of a trace that play would not have ended with a final answer."""
+    size = len(episode.log)
+    spoken = int(episode.log.mask.sum())
+    prompt = size - spoken
+    longest = max(map(len, turns))
+    answer = len(turns[0])
+    long = prompt > limits.prompt_tokens or answer > limits.turn_tokens
+    if trace.role in VERIFIERS and long:
+        rule = f"a verifier's prompt fits referee.prompt_tokens={limits.prompt_tokens}"
+        rule += ", its answer a twelfth"
+        counts = f"{prompt} and {answer} tokens"
+        raise _bad(trace.line, rule, counts, "raise it, or take it out")
+    if size > limits.total_tokens or longest > limits.turn_tokens:
         sizes = f"turn_tokens={limits.turn_tokens}, total_tokens={limits.total_tokens}"
-        found = f"{len(episode.log)} tokens, the longest turn {max(map(len, turns))}"
-        raise _bad(
-            trace.line,
-            f"a trace fits {trace.role}.limits ({sizes})",
-            found,
-            "raise them, or take it out",
-        )
+        rule = f"a trace fits {trace.role}.limits ({sizes})"
+        counts = f"{size} tokens, the longest turn {longest}"
+        raise _bad(trace.line, rule, counts, "raise them, or take it out")
     if episode.invalid or episode.stopped != "final":
-        found = (
-            f"{episode.invalid} turns that neither search nor answer, ended by `{episode.stopped}`"
-        )
-        raise _bad(trace.line, "the turns of a trace search, and the last one hands in", found)
-    if sum(map(len, turns)) != int(episode.log.mask.sum()):
+        rule = "the turns of a trace search, and the last one hands in"
+        ended = f"{episode.invalid} turns that neither search nor answer, ended by"
+        raise _bad(trace.line, rule, f"{ended} `{episode.stopped}`")
+    if sum(map(len, turns)) != spoken:
         rule = "a turn ends where the policy would stop, and nothing follows the last"
         raise _bad(trace.line, rule, trace.turns[-1][-80:])
-    if sum(map(len, trace.results)) and len(trace.results) != len(episode.searches):
-        found = f"{len(trace.results)} lists for {len(episode.searches)} queries"
-        raise _bad(trace.line, "results hold one list of documents a query", found)
+    results = trace.results
+    queries = len(episode.searches)
+    if any(results) and len(results) != queries:
+        counts = f"{len(results)} lists for {queries} queries"
+        raise _bad(trace.line, "results hold one list of documents a query", counts)
 
 
 def _trace(row: Row) -> Trace:
+    """The trace on a line. InputError naming the field that is none."""
     if not row.has("fields") or not row.has("turns"):
-        rule, step = (
-            "a trace has fields, turns and results",
-            "write it in the form of docs/warmup.md, Traces",
-        )
-        row.fail("fields", rule, f"not there, but {show(list(row.fields), 300)}", step)
+        step = "write it in the form of docs/warmup.md, Traces"
+        row.fail("fields", "a trace has fields, turns and results", row.lacks(), step)
+
+    def refuse(name: str, rule: str, value: object) -> NoReturn:
+        row.fail(name, rule, show(value), _STEP)
+
     turns = row.fields["turns"]
     if not isinstance(turns, list) or not turns:
-        row.fail("turns", "turns is a list of at least one string", show(turns), _STEP)
-    role, fields = row.label("role") or SOLVER, row.inside("fields")
-    if role not in (*ROLES, *VERIFIERS):
-        row.fail("role", f"role is one of {', '.join((*ROLES, *VERIFIERS))}", show(role), _STEP)
+        refuse("turns", "turns is a list of at least one string", turns)
+    role = row.label("role") or SOLVER
+    fields = row.inside("fields")
+    known = (*ROLES, *VERIFIERS)
+    if role not in known:
+        refuse("role", f"role is one of {', '.join(known)}", role)
     if not fields.fields:
         row.fail("fields", 'fields fill the prompt, e.g. {"question": "..."}', "none", _STEP)
     texts = {name: fields.text(name, empty=True) for name in fields.fields}
     results = row.fields.get("results", [])
-    if not isinstance(results, list) or not all(isinstance(found, list) for found in results):
-        row.fail("results", "results hold one list of documents a query", show(results), _STEP)
-    read = row.fields.get("documents", [])
-    if role in VERIFIERS and (not isinstance(read, list) or not read or "question" not in texts):
-        row.fail(
-            "documents",
-            "a verifier is shown a list of documents, and a question",
-            show(read),
-            _STEP,
-        )
+    if not isinstance(results, list) or not all(isinstance(each, list) for each in results):
+        refuse("results", "results hold one list of documents a query", results)
+    read: Any = row.fields.get("documents", []) if role in VERIFIERS else []
+    shows = isinstance(read, list) and read and "question" in texts
+    if role in VERIFIERS and not shows:
+        refuse("documents", "a verifier is shown a list of documents, and a question", read)
     alone = row.fields.get("alone", False)
     if not isinstance(alone, bool) or (alone and role != PROPOSER):
-        row.fail(
-            "alone",
-            "alone is true or false, and true only of a proposer's trace",
-            show(alone),
-            _STEP,
-        )
-    documents = [_documents(row, "results", found) for found in results]
-    shown = _documents(row, "documents", read) if role in VERIFIERS else []
+        refuse("alone", "alone is true or false, and true only of a proposer's trace", alone)
     return Trace(
-        int(row.place.removeprefix("line ")),
-        role,
-        texts,
-        row.texts("turns"),
-        documents,
-        shown,
-        alone,
+        line=int(row.place.removeprefix("line ")),
+        role=role,
+        fields=texts,
+        results=[_documents(row, "results", documents) for documents in results],
+        read=_documents(row, "documents", read),
+        turns=row.texts("turns"),
+        alone=alone,
     )
 
 
-def _documents(row: Row, name: str, found: list[Any]) -> list[Document]:
-    for document in found:
+def _documents(row: Row, name: str, listed: list[Any]) -> list[Document]:
+    for document in listed:
         if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
-            row.fail(
-                name, 'a document is {"id": ..., "contents": "title\\ntext"}', show(document), _STEP
-            )
-    inner = [replace(row, fields={"id": "", **document}, prefix=f"{name}.") for document in found]
-    return [
-        Document(one.key("id") if one.fields["id"] != "" else "", one.text("contents", empty=True))
-        for one in inner
-    ]
+            form = 'a document is {"id": ..., "contents": "title\\ntext"}'
+            row.fail(name, form, show(document), _STEP)
+    documents = []
+    for document in listed:
+        inner = replace(row, fields={"id": "", **document}, prefix=f"{name}.")
+        own = inner.key("id") if inner.fields["id"] != "" else ""
+        documents.append(Document(own, inner.text("contents", empty=True)))
+    return documents
 
 
-def _bad(line: int, rule: str, found: object, step: str = _STEP) -> InputError:
-    return InputError(rule, f"line {line}: {found}", step)
+def _bad(line: int, rule: str, value: object, step: str = _STEP) -> InputError:
+    return InputError(rule, f"line {line}: {value}", step)
 
 
 def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
-    """The good episodes of the roles of `renderers` in the run `folder`, as they were played
-    (rejection-sampling fine-tuning), in order of their ids; outcome scored.
+    """The good episodes of a run, as they were played (rejection-sampling fine-tuning), in order of
+    their ids; outcome scored. `renderers`: those of the roles that learn.
 
     InputError: no run, none that is good, or transcripts of another tokenizer."""
     from ssp.record.reader import RunReader  # here, because it imports pyarrow
 
     run = RunFolder(folder)
-    if not run.config.is_file() or not run.ledger.is_file():
-        raise InputError(
-            "warmup.data is a jsonl file of traces, or a run's folder", folder, "give another path"
-        )
+    rule = "warmup.data is a jsonl file of traces, or a run's folder"
+    hold(run.config.is_file() and run.ledger.is_file(), rule, folder, "give another path")
     reader = RunReader(run)
-    with reader.ledger() as ledger:
-        rows = [
-            row
-            for role in renderers
-            for row in ledger.earned(
-                role, 0.0 if role == PROPOSER else LEAST_REWARD, answered=role == PROPOSER
-            )
-        ]
     good = {
-        SOLVER: f"rewards >= {LEAST_REWARD:g}",
-        PROPOSER: "accepted questions that an attempt answered",
+        SOLVER: (LEAST_REWARD, f"rewards >= {LEAST_REWARD:g}"),
+        PROPOSER: (0.0, "accepted questions that an attempt answered"),
     }
+    entries: list[EpisodeRow] = []
+    with reader.ledger() as ledger:
+        for role in renderers:
+            least, _ = good[role]
+            entries += ledger.earned(role, least, answered=role == PROPOSER)
     rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
-    hold(
-        rows,
-        rule,
-        f"no {' and no '.join(good[role] for role in renderers)} in {folder}",
-        "take another",
-    )
-    # a file is read once
-    chosen = [reader.episode(row) for row in sorted(rows, key=lambda row: row["file"] or "")]
-    for episode in chosen:
-        if renderers[episode.role].decode(episode.log.ids) != episode.text:
-            rule = "a run's episodes are in the tokens of the policy that learns from them"
-            raise InputError(
-                rule, f"episode {episode.id} reads otherwise", "take a run of this model's family"
-            )
-    return [
-        replace(episode, outcome=Outcome.SCORED) for episode in sorted(chosen, key=lambda e: e.id)
-    ]
+    none = " and no ".join(good[role][1] for role in renderers)
+    hold(entries, rule, f"no {none} in {folder}", "take another")
+    entries.sort(key=lambda entry: entry["file"] or "")  # a file is read once
+    episodes = [reader.episode(entry) for entry in entries]
+    for episode in episodes:
+        rule = "a run's episodes are in the tokens of the policy that learns from them"
+        same = renderers[episode.role].decode(episode.log.ids) == episode.text
+        reads = f"episode {episode.id} reads otherwise"
+        hold(same, rule, reads, "take a run of this model's family")
+        episode.outcome = Outcome.SCORED
+    return sorted(episodes, key=lambda episode: episode.id)
