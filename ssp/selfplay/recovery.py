@@ -2,8 +2,8 @@
 a lost learner or a collapse; and how often it may.
 
 Promises that state.json always names complete folders of the same step (each is written aside and
-renamed, state.json last), that all that it holds beside weights (replay pool, data cursor,
-lineup, health) is restored together, and, while a collapse is watched for, that a set whose weights later
+renamed, state.json last), that all that it holds beside weights (replay pool, data cursor, lineup,
+health) is restored together, and, while a collapse is watched for, that a set whose weights later
 figures confirmed stays on the disk."""
 
 import shutil

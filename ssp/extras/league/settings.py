@@ -15,13 +15,13 @@ def check(cfg: Config) -> None:
         found = f"{', '.join(others)} beside them"
     if frozen:
         found = f"{frozen[0]}.policy=frozen"
-    rule = "a league has past versions of two roles that both learn, one that asks and one that answers"
+    rule = "a league has past versions of two roles that both learn: one asks, one answers"
     hold(asker and not frozen and not others, rule, found, "set league.match=self")
 
     match = f"league.match={cfg.league.match}"
     least = 2 * cfg.game.proposals  # the newest asks about every other target
     batch = cfg.block(asker).batch
-    rule = f"{match} shares a round's targets between past and newest versions, so there are two at least"
+    rule = f"{match} shares a round's targets between versions, so there are two at least"
     found = f"{asker}.batch={batch} with game.proposals={cfg.game.proposals}"
     hold(batch >= least, rule, found, f"set {asker}.batch={least}")
 
