@@ -28,7 +28,6 @@ from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.versions import WeightStore
 from ssp.telemetry.clock import Clock
 
-
 VERDICT, GRADE = DUEL.stages[1], DUEL.stages[4]
 
 
