@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
@@ -94,7 +95,7 @@ def train(cfg: Config, config_name: str) -> int:
         if dashboard:
             say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
         warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
-        code = asyncio.run(_play(scene, folder, console, plan))
+        code = play(scene, folder, console, plan)
         end_politely()  # what heard signals in the loop was its own
         from ssp.views.board.saved import leave_page
 
@@ -180,7 +181,16 @@ def _warn(lines: Sequence[str]) -> None:
         say(f"warning: {line}", file=sys.stderr)
 
 
-async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
+def play(scene: Scene, folder: RunFolder, console: Console, plan: Plan) -> int:
+    """Play the run with actors. Returns the exit code; KeyboardInterrupt where a signal came before
+    they were ready."""
+    try:
+        return asyncio.run(_play(scene, folder, console, plan))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _play(scene: Scene, folder: RunFolder, console: Console, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and
     saves."""
     from actors import deaths
@@ -193,6 +203,11 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from ssp.selfplay.rollout_queue import RolloutQueue
     from ssp.selfplay.workers import build
 
+    # A signal never becomes KeyboardInterrupt inside the loop: asyncio prints the stack of a task
+    # that ends by it.
+    task: Any = asyncio.current_task()
+    under_way = SimpleNamespace(stop=task.cancel)
+    interrupted = _stop_on_interrupt(under_way, console)
     cfg = scene.cfg
     models = {role: build.model_dir(cfg, role, folder).absolute() for role in cfg.roles}
     program = Program(cfg, folder, models, console.event, plan)
@@ -213,7 +228,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         queues |= game.queues
-        interrupted = _stop_on_interrupt(game, display)
+        under_way.stop = game.stop
         async with deaths.watched(
             folder.path / deaths.FILE, cfg.placement.restarts, program, display.event
         ):
@@ -227,8 +242,8 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second
-    one ends the process, whatever the loop is doing."""
+    """The first Ctrl-C, SIGTERM or closed terminal calls `game.stop` in the loop: the run ends saved.
+    The second one ends the process, whatever the loop is doing."""
     seen: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -241,7 +256,7 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
             "stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once"
         )
         if not loop.is_closed():
-            loop.call_soon_threadsafe(game.stop)
+            loop.call_soon_threadsafe(lambda: game.stop())  # as it is when the loop comes to it
 
     hear((signal.SIGINT, signal.SIGTERM), handle)
     on_hangup(handle)
