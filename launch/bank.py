@@ -41,34 +41,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(yardstick.command(console, folder, args.yardstick, args.trust_code))
     if folder is not None and args.episodes:
         return questions.episodes(console, reader.episodes(folder), args.limit)
-    found = reader.RunReading(files.read_bank(place)) if folder is None else reader.read(folder)
+    if folder is None:
+        reading = reader.RunReading(files.read_bank(place))
+    else:
+        reading = reader.read(folder)
     if args.show:
-        record = _named(found.records, args.show)
-        return questions.show(
-            console, record if folder is None else reader.told(folder, [record])[0]
-        )
+        record = named(reading.records, args.show)
+        if folder is not None:
+            (record,) = reader.told(folder, [record])
+        return questions.show(console, record)
     names = ("valid", "rule", "min_difficulty", "max_difficulty", "contains")
     wanted = Filter(**{name: getattr(args, name) for name in names})
-    records = [record for record in found.records if wanted(record)]
+    records = [record for record in reading.records if wanted(record)]
     if args.export is None:
-        return questions.summary(console, found, records, args.limit)
+        return questions.summary(console, reading, records, args.limit)
     return questions.export(args, records, folder)
 
 
-def _named(records: Sequence[Record], name: str) -> Record:
+def named(records: Sequence[Record], name: str) -> Record:
     """The record with this id, the one whose id begins so, or the one of this game. InputError when
     there is none."""
-    exact = [
-        record
-        for record in records
-        if record.id == name or any(play.game == name for play in record.plays)
-    ]
-    found = exact or [
-        record for record in records if len(name) >= SHORTEST_ID and record.id.startswith(name)
-    ]
+    matches = []
+    for record in records:
+        if record.id == name or any(play.game == name for play in record.plays):
+            matches.append(record)
+    if not matches and len(name) >= SHORTEST_ID:
+        matches = [record for record in records if record.id.startswith(name)]
     rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
-    hold(len(found) == 1, rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
-    return found[0]
+    hold(len(matches) == 1, rule, f"{name}, {len(matches) or 'none'}", "ssp bank RUN lists them")
+    return matches[0]
 
 
 def _parser() -> Parser:

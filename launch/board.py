@@ -40,14 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if args.save is not None and args.save.suffix not in (".html", ".htm"):
         raise InputError("--save names an HTML file", args.save, "let the name end in .html")
-    return (
-        _written(args.run, args.save, args.grafana)
-        if args.save or args.grafana
-        else _served(args.run, args.port)
-    )
+    if args.save or args.grafana:
+        return write(args.run, args.save, args.grafana)
+    return serve(args.run, args.port)
 
 
-def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
+def write(run: str, save: Path | None, dashboard: Path | None) -> int:
+    """Write a run's page, Grafana's dashboard, or both. Returns 0."""
     # Here, because --help needs none of it.
     from ssp.telemetry.figures import grafana
     from ssp.views.board import saved
@@ -56,12 +55,12 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
     rule = "--save names a file that can be made, --grafana one that is not there yet"
     with writable(rule, save or dashboard):
         if dashboard is not None:
-            with dashboard.open("x", encoding="utf-8") as made:
-                made.write(grafana())
-            say(
-                f"{dashboard}: import it in Grafana (Dashboards, New, Import), then choose the"
-                " Prometheus source"
+            with dashboard.open("x", encoding="utf-8") as file:
+                file.write(grafana())
+            step = (
+                "import it in Grafana (Dashboards, New, Import), then choose the Prometheus source"
             )
+            say(f"{dashboard}: {step}")
         if save is not None:
             board = Board(RunFolder(existing(run)))
             board.look()
@@ -69,7 +68,8 @@ def _written(run: str, save: Path | None, dashboard: Path | None) -> int:
     return 0
 
 
-def _served(run: str, port: int) -> int:
+def serve(run: str, port: int) -> int:
+    """Show a run in the browser until Ctrl-C. Returns 0."""
     from ssp.views.board.data import Board
     from ssp.views.board.server import server
 
@@ -77,9 +77,8 @@ def _served(run: str, port: int) -> int:
     board.look()
     end_politely()
     with bind(HOST, port) as listener, suppress(KeyboardInterrupt):
-        say(
-            f"board of {board.run.name}: http://{HOST}:{listener.getsockname()[1]} (Ctrl-C ends it)"
-        )
+        url = f"http://{HOST}:{listener.getsockname()[1]}"
+        say(f"board of {board.run.name}: {url} (Ctrl-C ends it)")
         server(board).run(sockets=[listener])
     return 0
 

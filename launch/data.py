@@ -16,13 +16,20 @@ from ssp.game import protocols
 from ssp.learning.warmup import rag
 
 TRACES = "traces"
+TARGETS = "ssp"
+SEVERAL = "rows have several right answers: the first alone is the target"
+
+
+def search_r1(path: Path, rows: Sequence[Any]) -> None:
+    """Write questions as Search-R1 has them, with our prompt."""
+    writers.write_search_r1(path, rows, protocols.training_prompt())
+
+
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
-    "search-r1": lambda path, rows: writers.write_search_r1(
-        path, rows, protocols.training_prompt()
-    ),
+    "search-r1": search_r1,
     "flashrag": writers.write_flashrag,
     "plain": writers.write_plain,
-    "ssp": writers.write_ssp,
+    TARGETS: writers.write_ssp,
     TRACES: writers.write_traces,
 }
 
@@ -31,55 +38,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
     path."""
     args = _parser().parse_args(argv)
-    hold(
-        not args.out.exists(),
-        "--out is a file that does not exist yet",
-        args.out,
-        "remove it or choose another",
-    )
+    rule = "--out is a file that does not exist yet"
+    hold(not args.out.exists(), rule, args.out, "remove it or choose another")
+    only_traces = {bool(args.found), bool(args.protocol)} == {args.to == TRACES}
     rule = "--to traces, and it alone, takes --found and --protocol"
-    hold(
-        {bool(args.found), bool(args.protocol)} == {args.to == TRACES},
-        rule,
-        f"--to {args.to}",
-        "see ssp data --help",
-    )
+    hold(only_traces, rule, f"--to {args.to}", "see ssp data --help")
+
     parts = readers.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
-    ssp = args.to == "ssp"
-    read: Sequence[Sequence[Any]]
     several: list[str] = []
-    read = (
-        [readers.targets(part, dropped, several) for part in parts]
-        if ssp
-        else readers.merge(parts, dropped)
-    )
+    read: Sequence[Sequence[Any]]
+    if args.to == TARGETS:
+        read = [readers.targets(part, dropped, several) for part in parts]
+    else:
+        read = readers.merge(parts, dropped)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
         say(f"{part.path}: {len(rows):,} rows{split}{missing}")
+
     written: list[Any] = [row for rows in read for row in rows]
-    counts = Counter() if ssp else Counter(question.source or "(no source)" for question in written)
-    each = "".join(f", {source} {count:,}" for source, count in counts.items())
+    said = f"{args.out}: {len(written):,} rows, {args.to}"
+    if args.to != TARGETS:
+        sources = Counter(question.source or "(no source)" for question in written)
+        said += "".join(f", {source} {count:,}" for source, count in sources.items())
     with writable("the file can be written", args.out):
-        WRITERS[args.to](args.out, _traces(args, written) if args.to == TRACES else written)
+        rows = _traces(args, written) if args.to == TRACES else written
+        WRITERS[args.to](args.out, rows)
     for place in dropped or ():
         say(f"left out: {place}", file=sys.stderr)
     if several:
-        say(
-            f"{len(several):,} rows have several right answers: the first alone is the target",
-            file=sys.stderr,
-        )
-    say(f"{args.out}: {len(written):,} rows, {args.to}{each}")
+        say(f"{len(several):,} {SEVERAL}", file=sys.stderr)
+    say(said)
     return 0
 
 
 def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
-    found = rag.read_found(args.found)
-    made = rag.traces(questions, found, protocols.get(args.protocol), args.topk)
-    if fewer := sum(len(documents) < args.topk for documents in found):
+    """Questions as traces of one search each, by what POST /retrieve answered."""
+    answers = rag.read_found(args.found)
+    traces = rag.traces(questions, answers, protocols.get(args.protocol), args.topk)
+    fewer = sum(len(documents) < args.topk for documents in answers)
+    if fewer:
         say(f"{fewer:,} questions have fewer than {args.topk} documents")
-    return made
+    return traces
 
 
 def _names(text: str) -> list[str]:

@@ -13,13 +13,13 @@ from ssp.selfplay.league import ratings
 from ssp.selfplay.league.payoff import PayoffTable
 
 SPANS = 1500
-"""Of the timeline: the newest ones."""
+"""Spans of the timeline that are kept: the newest ones."""
 VERSIONS = 240
-"""Of the standing: a fit takes their number's third power, 1 s here."""
+"""Versions of a role in the standing; the time of a fit grows with the third power, 1 s here."""
 
 
 def short(value: float | None) -> float | None:
-    """Five digits: what a picture shows, in half the bytes."""
+    """The value in five digits: what a picture shows, in half the bytes."""
     return None if value is None else float(f"{value:.5g}")
 
 
@@ -70,10 +70,10 @@ class Spans:
         """{from: seconds since the epoch; spans: [track, what, start, seconds], start counted from
         there}."""
         first = min((start for _, _, start, _ in self._spans), default=0)
-        spans = [
-            [self._tracks[track], name, round((start - first) / 1e6, 4), round(length / 1e6, 4)]
-            for track, name, start, length in self._spans
-        ]
+        spans = []
+        for track, name, start, length in self._spans:
+            began, seconds = round((start - first) / 1e6, 4), round(length / 1e6, 4)
+            spans.append([self._tracks[track], name, began, seconds])
         return {"from": round(first / 1e6, 2), "spans": spans}
 
 
@@ -90,16 +90,16 @@ def yardstick(file: Path) -> dict[str, Any] | None:
 
 def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
     """{solvers, proposers: versions; cells: [solver, proposer, questions, attempts, right, low,
-    high]; ratings: role → [version, Elo, standard error]; groups: of versions that games compare,
-    with as many of them as pairs where each version met one opponent only; mixed: games left out;
-    left: versions left out}."""
+    high]; ratings: role → [version, Elo, standard error]; groups: how many groups of versions no
+    game compares with each other; mixed: games left out; left: versions left out}."""
     both = {role: table.versions(role) for role in (ANSWERS, ASKS)}
     kept = {role: versions[-VERSIONS:] for role, versions in both.items()}
     small = PayoffTable()
     small.restore(table.state())
     small.keep(set(kept[ANSWERS]), set(kept[ASKS]))
-    effect, fitted = small.design_effect(), ratings.fit(small, walk=ratings.WALK)
-    cells, groups = [], list[set[tuple[str, int]]]()
+    effect = small.design_effect()
+    cells = []
+    groups: list[set[tuple[str, int]]] = []
     for pair in small.pairs():
         questions, graded, right = small.count(*pair)
         low, high = wilson(right / graded, graded / effect)
@@ -107,15 +107,18 @@ def standing(table: PayoffTable, mixed: int) -> dict[str, Any]:
         met = {(ANSWERS, pair[0]), (ASKS, pair[1])}
         linked = [group for group in groups if group & met]
         groups = [group for group in groups if not group & met] + [met.union(*linked)]
-    rated = {
-        name: [[v, *map(short, fitted.elo(side, v))] for v in small.versions(side)]
-        for side, name in ((ANSWERS, "solver"), (ASKS, "proposer"))
-    }
-    left = sum(len(both[role]) - len(kept[role]) for role in both)
-    told = {
+
+    fitted = ratings.fit(small, walk=ratings.WALK)
+    rated = {}
+    for side, name in ((ANSWERS, "solver"), (ASKS, "proposer")):
+        versions = small.versions(side)
+        rated[name] = [[version, *map(short, fitted.elo(side, version))] for version in versions]
+    return {
         "solvers": small.versions(ANSWERS),
         "proposers": small.versions(ASKS),
         "cells": cells,
         "ratings": rated,
+        "groups": len(groups),
+        "mixed": mixed,
+        "left": sum(len(both[role]) - len(kept[role]) for role in both),
     }
-    return {**told, "groups": len(groups), "mixed": mixed, "left": left}

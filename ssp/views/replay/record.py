@@ -77,13 +77,11 @@ def named(run: RunFolder, id: str) -> RecordedEpisode:
     if entry is None:
         next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
         raise InputError("an episode's id stands in the run's ledger", id, next_step)
-    hold(
-        entry["file"] is not None,
-        "an episode that was played to its end has a transcript",
-        f"{id}, which is {entry['state']} ({entry['cause'] or 'no cause'})",
-        "look at another one",
-    )
-    place = f"{run.episodes / entry['file']}:{entry['row']}"
+    file, cause = entry["file"], entry["cause"] or "no cause"
+    if file is None:
+        rule = "an episode that was played to its end has a transcript"
+        raise InputError(rule, f"{id}, which is {entry['state']} ({cause})", "look at another one")
+    place = f"{run.episodes / file}:{entry['row']}"
     return RecordedEpisode(reader.episode(entry), place, run, {**entry}, {**(game or {})})
 
 
