@@ -12,9 +12,8 @@ MOST = 4096
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan. Returns the exit code."""
-    parsed = parse(
-        argv, "plan", "Simulate the schedule of a configuration, on any number of GPUs.", _flags
-    )
+    summary = "Simulate the schedule of a configuration, on any number of GPUs."
+    parsed = parse(argv, "plan", summary, _flags)
     cfg = parsed.load()
     # Here, because --help needs none of it.
     from ssp.capacity.plan.costs import Costs
