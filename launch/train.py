@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train the policies that play. Returns the exit code."""
-    parsed = parse(
-        argv, "train", "Play the game and train both policies, or one on given questions.", flags
-    )
+    summary = "Play the game and train both policies, or one on given questions."
+    parsed = parse(argv, "train", summary, flags)
     cfg = configured(parsed)
     if parsed.flags.dry_run:
         return dry_run(cfg, parsed.config)
@@ -63,7 +62,7 @@ def dry_run(cfg: Config, config_name: str) -> int:
 
 
 def train(cfg: Config, config_name: str) -> int:
-    """One run of a checked config, from its folder to its final table."""
+    """Play a checked config's run, from its folder to its final table. Returns the exit code."""
     from actors import cluster
     from launch import warmup
     from ssp.selfplay.checkpoint import go_back
@@ -89,7 +88,8 @@ def train(cfg: Config, config_name: str) -> int:
         with _explained():
             plan = placement.planned(scene.cfg)
         folder = runfolder.open_run(cfg, config_name)
-        if (step := runfolder.step_of(cfg.resume)) is not None:
+        step = runfolder.step_of(cfg.resume)
+        if step is not None:
             go_back(folder, step)
         say(f"run folder: {folder.path}")
         if dashboard:
@@ -110,7 +110,7 @@ def train(cfg: Config, config_name: str) -> int:
 
 def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, list[Course]] | None:
     """What a run is played with, and the warm starts that it begins with; None where nothing is
-    left to play. InputError for all that is refused, what is quickly looked at first."""
+    left to play. InputError for all that is refused; what takes no time is looked at first."""
     from actors import cluster
     from launch import warmup
     from ssp.selfplay.checkpoint import check_resumable, nothing_left
@@ -121,21 +121,19 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     place = runfolder.check(cfg, config_name)
     wandb_log.check(cfg.telemetry.wandb)
     if nothing_left(place, cfg):
-        say(
-            f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last"
-            " evaluation"
-        )
-        say(
-            f"next: ssp compare {place.path}; where the rate is constant, more"
-            f" steps={2 * cfg.steps} {_again(place)}"
-        )
+        done = f"{place.path} has its {cfg.steps} steps and its last evaluation"
+        say(f"nothing is left to play: {done}")
+        more = f"more steps={2 * cfg.steps} {_again(place)}"
+        say(f"next: ssp compare {place.path}; where the rate is constant, {more}")
         return None
     cluster.environment(cfg.ray)
     cluster.check_sockets()
-    here = None if os.environ.get("RAY_ADDRESS") else machine.here()
-    if here is not None:
-        with _explained():  # of GPUs it is known at once; models and judges take their time
-            make(cfg, [here])
+    # A cluster that is joined is asked once it is. GPUs are counted at once; models and judges take
+    # their time.
+    here = [] if os.environ.get("RAY_ADDRESS") else [machine.here()]
+    if here:
+        with _explained():
+            make(cfg, here)
     try:
         scene = read_scene(cfg)
     finally:
@@ -144,9 +142,9 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
         _warn(check_resumable(place, scene.cfg, scene.targets()))
     courses = warmup.due(scene.cfg, place)
     _warn([*warnings(cfg), *scene.warnings()])
-    if here is not None:  # a cluster that is joined is asked when it is
+    if here:
         with _explained():
-            _warn(short(scene.cfg, make(scene.cfg, [here])))
+            _warn(short(scene.cfg, make(scene.cfg, here)))
     return scene, courses
 
 
@@ -154,10 +152,9 @@ def _what_is_left(folder: RunFolder | None) -> str:
     """What the run has saved, and how to continue it."""
     if folder is None or not (folder.has_state or folder.start.exists()):
         return "Nothing was saved. Next: start again"
-    step = (
-        json.loads(folder.state.read_text(encoding="utf-8"))["step"] if folder.has_state else None
-    )
-    what = "A warm start" if step is None else f"Step {step}"
+    what = "A warm start"
+    if folder.has_state:
+        what = f"Step {json.loads(folder.state.read_text(encoding='utf-8'))['step']}"
     return f"{what} is saved. Next: the same command with {_again(folder)}"
 
 
@@ -176,7 +173,7 @@ def _explained() -> Iterator[None]:
 
 
 def _warn(lines: Sequence[str]) -> None:
-    """Print the warnings, once nothing is refused any more: a refusal is one paragraph."""
+    """Print warnings, once nothing is refused any more: a refusal is one paragraph."""
     for line in lines:
         say(f"warning: {line}", file=sys.stderr)
 
@@ -265,14 +262,10 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
 
 def flags(parser: Parser) -> None:
     """The options of `ssp train`."""
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print config, actors and a memory estimate, and exit",
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="the recipe in small: a tiny policy and world, 2 steps"
-    )
+    said = "print config, actors and a memory estimate, and exit"
+    parser.add_argument("--dry-run", action="store_true", help=said)
+    said = "the recipe in small: a tiny policy and world, 2 steps"
+    parser.add_argument("--tiny", action="store_true", help=said)
 
 
 if __name__ == "__main__":
