@@ -24,7 +24,7 @@ _SETTING = re.compile(rf"[\w.]+=\S*|(({_KEYS})|\w+(\.\w+)+)=.*|\w+=\{{.*", re.DO
 """A question may hold an equals sign; a setting is one word, begins with a key, or is a block."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when the episode of the question that was typed is void."""
     parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", _flags)
     args = parsed.flags

@@ -22,7 +22,7 @@ SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it has shown or written what was asked for. Raises InputError."""
     args = _parser().parse_args(argv)
     if args.export is not None and args.export.exists():

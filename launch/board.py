@@ -14,7 +14,7 @@ from ssp.record.runfolder import RunFolder
 HOST, PORT = "127.0.0.1", 8600
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C, or write the file. Raises InputError for what is no run, and for a taken
     port."""
     parser = Parser(

@@ -157,17 +157,17 @@ class Parsed:
 
 
 def parse(
-    argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None]
+    argv: Sequence[str], command: str, summary: str, flags: Callable[[Parser], None]
 ) -> Parsed:
-    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's
-    options. Options and settings may stand in any order."""
+    """Parse `argv` without the command's name. `flags` adds the command's options. Options and
+    settings may stand in any order."""
     parser = Parser(command, summary)
     said = f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)"
     parser.add_argument("--config", metavar="NAME|FILE", help=said)
     said = "settings typed over the config's"
     parser.add_argument("overrides", nargs="*", metavar="key=value", help=said)
     flags(parser)
-    typed = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
+    typed = parser.parse_intermixed_args(argv)
     return Parsed(typed.config or DEFAULT_CONFIG, typed.overrides, typed)
 
 

@@ -53,7 +53,7 @@ class NodeSeat:
         return f"{self.address}:{self.port}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """This node's part of a run. Returns its exit code: rank 0's is the run's, another's 0 when the
     run has ended."""
     summary = "Train over several nodes: NNODES, RANK and MASTER_ADDR say which."

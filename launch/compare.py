@@ -19,7 +19,7 @@ from ssp.telemetry.terminal import Terminal, table
 Data = dict[str, Any]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it has shown what was asked for. Raises InputError."""
     parser = Parser("compare", "Show runs beside each other.")
     parser.add_argument(

@@ -34,7 +34,7 @@ WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
     path."""
     args = _parser().parse_args(argv)

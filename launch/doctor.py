@@ -20,7 +20,7 @@ from ssp.telemetry.terminal import Terminal, table
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print the machine's checks, or a ledger's proof. Returns the exit code."""
     parsed = parse(argv, "doctor", "Check this machine, or a run's ledger.", _flags)
     typed, only_digest = parsed.flags.ledger, parsed.flags.digest

@@ -15,7 +15,7 @@ from ssp.base.published import PUBLISHED, PublishedFile
 from ssp.telemetry.terminal import Terminal, table
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when every file is there and checked. InputError and Fault: see
     `ssp.data.hub.download`."""
     args = _parser().parse_args(argv)

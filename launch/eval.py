@@ -39,7 +39,7 @@ BATCH, CACHE_SHARE = 256, 0.5
 depends on them."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when a set has no scored question (every episode void)."""
     parsed = _arguments(argv)
     args = parsed.flags
@@ -207,7 +207,7 @@ def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSe
     return sets
 
 
-def _arguments(argv: Sequence[str] | None) -> Parsed:
+def _arguments(argv: Sequence[str]) -> Parsed:
     """`--data` and `--predictions` take every word that follows: settings typed after their files
     are sorted out here."""
     parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", _flags)

@@ -31,7 +31,7 @@ OF_VECTORS = (
 """Options that a BM25 index has no use for."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the folder is written, or right. Raises InputError for bad input of
     any kind."""
     args = _parser().parse_args(argv)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ssp.views.replay.record import RecordedEpisode
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on
     record."""
     parser = Parser("inspect", "Show an episode of a run, with its mask.")

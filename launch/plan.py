@@ -10,7 +10,7 @@ MOST = 4096
 """GPUs of one plan."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print the plan. Returns the exit code."""
     summary = "Simulate the schedule of a configuration, on any number of GPUs."
     parsed = parse(argv, "plan", summary, _flags)

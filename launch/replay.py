@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what --help does without
     from ssp.views.replay.record import RecordedEpisode, Records
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when an episode comes out of its record otherwise. Raises
     InputError."""
     args = _parser().parse_args(argv)

@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -42,10 +41,9 @@ FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", 
 """Settings `retriever.<name>` that are flags of the command."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port
     included."""
-    argv = sys.argv[1:] if argv is None else argv
     names = {word.partition("=")[0] for word in argv}
     if "--judge" in names:
         from launch import judgeserver

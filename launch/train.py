@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ssp.telemetry.console import Console
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Train the policies that play. Returns the exit code."""
     summary = "Play the game and train both policies, or one on given questions."
     parsed = parse(argv, "train", summary, flags)

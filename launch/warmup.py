@@ -55,7 +55,7 @@ class Course:
     goes_on: bool = False
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns the exit code."""
     summary = "Teach a policy from traces, and write it as a model folder."
     parsed = parse(argv, "warmup", summary, _flags)
