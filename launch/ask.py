@@ -26,7 +26,7 @@ _SETTING = re.compile(rf"[\w.]+=\S*|(({_KEYS})|\w+(\.\w+)+)=.*|\w+=\{{.*", re.DO
 
 def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when the episode of the question that was typed is void."""
-    parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", _flags)
+    parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", flags)
     args = parsed.flags
     typed = [word for word in parsed.overrides if not _SETTING.fullmatch(word)]
     settings = [word for word in parsed.overrides if _SETTING.fullmatch(word)]
@@ -36,8 +36,11 @@ def main(argv: Sequence[str]) -> int:
     cfg = named.config(args.config, settings)
     threads.use(threads.alone(cfg))
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
-    folder, role, console = named.folder(cfg), cfg.spec.answerer, Terminal(soft_wrap=True)
-    protocol, tokenizer = build.protocol(cfg, role), build.tokenizer(folder)
+    folder = named.folder(cfg)
+    role = cfg.spec.answerer
+    console = Terminal(soft_wrap=True)
+    protocol = build.protocol(cfg, role)
+    tokenizer = build.tokenizer(folder)
     search = corpora.search(cfg, [corpus])
     play = build.player(cfg, role, folder, search, args.temperature)
 
@@ -77,7 +80,8 @@ def main(argv: Sequence[str]) -> int:
             say(error, file=sys.stderr)
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp ask`."""
     policy.add_flags(parser)
     parser.add_argument(
         "--corpus", help="to search in; default: that of the first evaluation set, else data.corpus"

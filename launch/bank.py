@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch import policy
-from launch.cli import Parser, number, run, whole
+from launch.cli import Parser, number, options, run, whole
 from ssp.base.errors import InputError, hold
 from ssp.base.extras import extra
 from ssp.base.models import existing
@@ -24,7 +24,8 @@ SHORTEST_ID = 4
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it has shown or written what was asked for. Raises InputError."""
-    args = _parser().parse_args(argv)
+    summary = "Search, show and export the questions of a run."
+    args = options(argv, "bank", summary, flags)
     if args.export is not None and args.export.exists():
         raise InputError("an export is a new file", args.export, "remove it or choose another")
     # Here, because --help needs none of it.
@@ -32,7 +33,8 @@ def main(argv: Sequence[str]) -> int:
     from ssp.selfplay.questions import files, reader
     from ssp.selfplay.questions.records import Filter
 
-    place, console = Path(args.bank), Terminal(soft_wrap=True)
+    place = Path(args.bank)
+    console = Terminal(soft_wrap=True)
     folder = None if files.is_bank(place) else RunFolder(existing(args.bank))
     if folder is None and (args.yardstick or args.episodes):
         raise InputError("--yardstick and --episodes read a run", place, "give the run's folder")
@@ -72,11 +74,10 @@ def named(records: Sequence[Record], name: str) -> Record:
     return matches[0]
 
 
-def _parser() -> Parser:
-    parser = Parser("bank", "Search, show and export the questions of a run.")
-    parser.add_argument(
-        "bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one"
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp bank`."""
+    add = parser.add_argument
+    add("bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one")
     only = parser.add_argument_group("which questions, in the table and the export")
     only.add_argument("--valid", action="store_true", help="only those that the referee accepted")
     only.add_argument(
@@ -118,16 +119,9 @@ def _parser() -> Parser:
     )
     tasks.add_argument("--export", type=Path, metavar="FILE", help="a parquet file")
     policy.trust_flag(parser)
-    parser.add_argument(
-        "--source", default="", metavar="NAME", help="export: their data_source, such as nq"
-    )
-    parser.add_argument(
-        "--license", default="", metavar="TEXT", help="export: the licence of the questions"
-    )
-    parser.add_argument(
-        "--transcripts", action="store_true", help="export: with the text of every episode"
-    )
-    return parser
+    add("--source", default="", metavar="NAME", help="export: their data_source, such as nq")
+    add("--license", default="", metavar="TEXT", help="export: the licence of the questions")
+    add("--transcripts", action="store_true", help="export: with the text of every episode")
 
 
 if __name__ == "__main__":

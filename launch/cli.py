@@ -171,6 +171,15 @@ def parse(
     return Parsed(typed.config or DEFAULT_CONFIG, typed.overrides, typed)
 
 
+def options(
+    argv: Sequence[str], command: str, summary: str, flags: Callable[[Parser], None]
+) -> argparse.Namespace:
+    """Parse `argv` of a command that takes no configuration. `flags` adds its options."""
+    parser = Parser(command, summary)
+    flags(parser)
+    return parser.parse_args(argv)
+
+
 def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
     """The checked configuration (see `ssp.selfplay.settings.load`). What is typed goes before what
     SSP's environment variables set, which is said on stderr."""

@@ -78,7 +78,8 @@ def main(argv: Sequence[str]) -> int:
 def read_seat(env: Mapping[str, str]) -> NodeSeat:
     """The node's seat, from the environment. InputError for what is missing or contradicts
     itself."""
-    given, rule = env.get("RAY_ADDRESS"), "launch.cluster starts a cluster of its own"
+    given = env.get("RAY_ADDRESS")
+    rule = "launch.cluster starts a cluster of its own"
     step = "unset it, or join that cluster with ssp train"
     hold(not given, rule, f"RAY_ADDRESS={given}", step)
     nodes = _number(env, "NNODES", "", 1, 100_000)
@@ -215,7 +216,8 @@ def _start(seat: NodeSeat, cfg: Config) -> RayNode:
 
 def _number(env: Mapping[str, str], name: str, default: str, low: int, high: int) -> int:
     """A variable's whole number. InputError unless it is one from `low` to `high`."""
-    text, rule = env.get(name) or default, f"{name} is a whole number from {low} to {high}"
+    text = env.get(name) or default
+    rule = f"{name} is a whole number from {low} to {high}"
     fits = text.isdecimal() and low <= int(text) <= high
     step = "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ..."
     hold(fits, rule, text or f"no {name}", step)

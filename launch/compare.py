@@ -57,7 +57,8 @@ def show(console: Console, told: Data) -> None:
     for run_ in runs:
         row = [run_["name"], str(run_["steps"])]
         for name in ("start", "end", "best"):
-            value, interval = f"{run_[name]['value']:.3f}", run_[name]["interval"]
+            value = f"{run_[name]['value']:.3f}"
+            interval = run_[name]["interval"]
             if interval:
                 value += f"\n{interval['low']:.2f}-{interval['high']:.2f}"
             row.append(value)
@@ -108,7 +109,8 @@ def _shift(interval: Data) -> str:
 
 def _best(run: Data) -> Text:
     """Where the best value's weights are."""
-    best, kept = run["best"], run["checkpoint"]
+    best = run["best"]
+    kept = run["checkpoint"]
     if best["step"] == 0:
         where = "that is what it started from"
     elif kept is None:

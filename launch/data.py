@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, run, whole, writable
+from launch.cli import Parser, options, run, whole, writable
 from ssp.base.errors import hold
 from ssp.base.printable import say
 from ssp.data import readers, writers
@@ -37,7 +37,8 @@ WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
     path."""
-    args = _parser().parse_args(argv)
+    summary = "Convert and merge question files; formats are recognised row by row."
+    args = options(argv, "data", summary, flags)
     rule = "--out is a file that does not exist yet"
     hold(not args.out.exists(), rule, args.out, "remove it or choose another")
     only_traces = {bool(args.found), bool(args.protocol)} == {args.to == TRACES}
@@ -87,8 +88,8 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _parser() -> Parser:
-    parser = Parser("data", "Convert and merge question files; formats are recognised row by row.")
+def flags(parser: Parser) -> None:
+    """The options of `ssp data`."""
     add = parser.add_argument
     add("action", choices=["convert"])
     add(
@@ -128,7 +129,6 @@ def _parser() -> Parser:
         help="of rows without one; of a folder the first of test, dev, train",
     )
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
-    return parser
 
 
 if __name__ == "__main__":

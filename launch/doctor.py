@@ -22,8 +22,9 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def main(argv: Sequence[str]) -> int:
     """Print the machine's checks, or a ledger's proof. Returns the exit code."""
-    parsed = parse(argv, "doctor", "Check this machine, or a run's ledger.", _flags)
-    typed, only_digest = parsed.flags.ledger, parsed.flags.digest
+    parsed = parse(argv, "doctor", "Check this machine, or a run's ledger.", flags)
+    typed = parsed.flags.ledger
+    only_digest = parsed.flags.digest
     if typed is None:
         if only_digest:
             raise InputError("--digest is of a ledger", "no --ledger", "give --ledger RUN too")
@@ -59,7 +60,9 @@ def machine(cfg: Config) -> int:
 def prove(ledger: Ledger) -> int:
     """Print counts by role and state, counts by cause, and whether the run's parts hold. Returns 0,
     or 1 where one is broken."""
-    console, issued, tally = Terminal(), ledger.issued(), ledger.tally()
+    console = Terminal()
+    issued = ledger.issued()
+    tally = ledger.tally()
     roles = sorted(set(issued) | set(tally))
     counts = {
         state.value: [tally.get(role, {}).get(state.value, 0) for role in roles] for state in State
@@ -105,7 +108,8 @@ def _proofs(ledger: Ledger) -> dict[str, list[str]]:
     return proofs
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp doctor`."""
     parser.add_argument(
         "--ledger", metavar="RUN|FILE", help="prove a run's ledger, checkpoint and transcripts"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch.cli import Parser, run
+from launch.cli import Parser, options, run
 from ssp.base import models
 from ssp.base.errors import hold
 from ssp.base.printable import say
@@ -18,7 +18,8 @@ from ssp.telemetry.terminal import Terminal, table
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when every file is there and checked. InputError and Fault: see
     `ssp.data.hub.download`."""
-    args = _parser().parse_args(argv)
+    summary = "Fetch a published data set, index or model; run again, an interrupted one goes on."
+    args = options(argv, "download", summary, flags)
     if args.list:
         rows = []
         for name, listed in PUBLISHED.items():
@@ -30,7 +31,19 @@ def main(argv: Sequence[str]) -> int:
     known = PUBLISHED.get(args.name)
     if str(args.name).endswith(".gguf") or (known is not None and known.type == "package"):
         return make_model(args, known, folder)
-    wanted = _wanted(args, known)
+    wanted = known
+    if wanted is None:
+        rule = "ssp download takes a name of the list, or org/name"
+        name = args.name or "none"
+        hold(name.count("/") == 1, rule, name, "see ssp download --list")
+        step = "give --type dataset or --type model"
+        hold(args.type, "org/name comes with its type", args.name, step)
+        wanted = PublishedFile(args.name, args.type)
+    if args.revision:
+        wanted = replace(wanted, revision=args.revision, sha256={})
+    if args.only:
+        # some of the parts make no whole
+        wanted = replace(wanted, files=tuple(args.only), join="")
 
     from huggingface_hub import logging
     from huggingface_hub.utils import disable_progress_bars
@@ -52,11 +65,13 @@ def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> in
     of_the_hub = args.type or args.only or args.revision or args.unpack
     hold(not of_the_hub, rule, f"given with {args.name}", "leave them out")
     if known is not None:
-        gguf, digest = known.installed(), known.sha256[known.files[0]]
+        gguf = known.installed()
+        digest = known.sha256[known.files[0]]
     else:
         rule = "the model of a GGUF file gets a folder"
         hold(args.to, rule, f"none for {args.name}", "give --to DIR")
-        gguf, digest = Path(args.name).expanduser(), ""
+        gguf = Path(args.name).expanduser()
+        digest = ""
     from ssp.engines.gguf import convert
 
     done = "made" if convert(gguf, folder, digest) else "is there, checksums right"
@@ -64,28 +79,8 @@ def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> in
     return 0
 
 
-def _wanted(args: Namespace, known: PublishedFile | None) -> PublishedFile:
-    """The entry that the arguments name, with their changes."""
-    wanted = known
-    if wanted is None:
-        rule, name = "ssp download takes a name of the list, or org/name", args.name or "none"
-        hold(name.count("/") == 1, rule, name, "see ssp download --list")
-        step = "give --type dataset or --type model"
-        hold(args.type, "org/name comes with its type", args.name, step)
-        wanted = PublishedFile(args.name, args.type)
-    if args.revision:
-        wanted = replace(wanted, revision=args.revision, sha256={})
-    if args.only:
-        # some of the parts make no whole
-        wanted = replace(wanted, files=tuple(args.only), join="")
-    return wanted
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "download",
-        "Fetch a published data set, index or model; run again, an interrupted one goes on.",
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp download`."""
     add = parser.add_argument
     add("name", nargs="?", help="a short name (--list), org/name, or a GGUF file")
     add("--list", action="store_true", help="show the short names")
@@ -98,7 +93,6 @@ def _parser() -> Parser:
         action="store_true",
         help="also join part_* files and unpack .gz files beside them",
     )
-    return parser
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     judge = None if cfg.judge.kind == "exact" else build.judge(cfg)
     if judge is not None:
         judge.check()
-    console, kept = Terminal(soft_wrap=True), Kept(None, "")
+    console = Terminal(soft_wrap=True)
+    kept = Kept(None, "")
     if args.predictions:
         sets = _sets(args.data, None, "")
         questions = {chosen.name: _questions(cfg, chosen, True, None) for chosen in sets}
@@ -90,7 +91,8 @@ def _play(
     questions = {
         chosen.name: _questions(cfg, chosen, bool(args.data), args.per_hop) for chosen in sets
     }
-    folder, corpus_names = named.folder(cfg), [chosen.corpus for chosen in sets]
+    folder = named.folder(cfg)
+    corpus_names = [chosen.corpus for chosen in sets]
     kept = _kept(cfg, args, named, folder, questions, corpus_names)
     if kept.rows:
         say(f"{kept.path}: {len(kept.rows)} rows are there already", file=sys.stderr)
@@ -111,11 +113,14 @@ def _play(
         play = _baselines(args.method).player(cfg, folder, search, args.temperature, args.method)
     texts = [question.question for of_set in questions.values() for question in of_set]
     build.check_words(build.tokenizer(folder), texts)
-    batch, rows = args.batch or _batch(cfg, folder), {}
+    batch = args.batch or _batch(cfg, folder)
+    rows = {}
     try:
         for chosen in sets:
-            name, asked = chosen.name, questions[chosen.name]
-            stage, mark = cfg.spec.examining, f"eval/{name}"
+            name = chosen.name
+            asked = questions[chosen.name]
+            stage = cfg.spec.examining
+            mark = f"eval/{name}"
             tasks = evaluation.make_tasks(asked, cfg.seed, chosen.corpus, mark, args.samples, stage)
             with followed(name, len(tasks)) as moved:
                 rows[name] = kept.played(name, asked, tasks, play, batch, moved)
@@ -210,29 +215,26 @@ def _sets(paths: Sequence[str], corpus: str | None, default: str) -> list[EvalSe
 def _arguments(argv: Sequence[str]) -> Parsed:
     """`--data` and `--predictions` take every word that follows: settings typed after their files
     are sorted out here."""
-    parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", _flags)
-    flags, settings = parsed.flags, []
+    parsed = parse(argv, "eval", "Score a policy, or predictions, on evaluation sets.", flags)
+    args = parsed.flags
+    settings = []
     for name in ("data", "predictions"):
-        words = getattr(flags, name)
+        words = getattr(args, name)
         settings += [word for word in words if "=" in word]
-        setattr(flags, name, [word for word in words if "=" not in word])
-    if flags.method != AGENT:
-        _baselines(flags.method).get(flags.method)
-    most, samples = max(flags.k, default=0), flags.samples
-    if not flags.predictions:
-        hold(
-            most <= samples,
-            "--k goes up to --samples",
-            f"--k {most}, --samples {samples}",
-            "sample more",
-        )
-        same = samples > 1 and flags.temperature == 0
+        setattr(args, name, [word for word in words if "=" not in word])
+    if args.method != AGENT:
+        _baselines(args.method).get(args.method)
+    most = max(args.k, default=0)
+    if not args.predictions:
+        asked = f"--k {most}, --samples {args.samples}"
+        hold(most <= args.samples, "--k goes up to --samples", asked, "sample more")
+        same = args.samples > 1 and args.temperature == 0
         rule = "greedy samples are all the same"
-        hold(not same, rule, f"--samples {samples}", "give --temperature 1")
-    if flags.corpus and not flags.data:
-        alone = f"--corpus {flags.corpus} alone"
+        hold(not same, rule, f"--samples {args.samples}", "give --temperature 1")
+    if args.corpus and not args.data:
+        alone = f"--corpus {args.corpus} alone"
         raise InputError("--corpus is of --data", alone, "give --data, or set data.eval")
-    wanted = [path.absolute() for path in (flags.out, flags.summary) if path]
+    wanted = [path.absolute() for path in (args.out, args.summary) if path]
     rule = "--out and --summary are new files, each in a folder that can be written"
     step = "give another name, remove what is there, or make the folder"
     for path in wanted:
@@ -241,7 +243,8 @@ def _arguments(argv: Sequence[str]) -> Parsed:
     return replace(parsed, overrides=[*parsed.overrides, *settings])
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp eval`."""
     policy.add_flags(parser)
     add = parser.add_argument
     add("--data", nargs="+", default=[], metavar="FILE", help="question files, or world:heldout")

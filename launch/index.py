@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, run, whole
+from launch.cli import Parser, options, run, whole
 from ssp.base import models
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
@@ -34,7 +34,8 @@ OF_VECTORS = (
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the folder is written, or right. Raises InputError for bad input of
     any kind."""
-    args = _parser().parse_args(argv)
+    summary = "Build an index folder from a corpus, or check one."
+    args = options(argv, "index", summary, flags)
     if args.check is not None:
         made = store.read_manifest(args.check)
         with _bar() as report:
@@ -105,7 +106,7 @@ def _bar() -> Iterator[builder.Progress]:
         yield report
 
 
-def _add_dense(add: Callable[..., Any]) -> None:
+def of_vectors(add: Callable[..., Any]) -> None:
     """The options of a dense index."""
     add("--encoder", metavar="NAME|FOLDER", help="what makes vectors of passages and queries")
     add(
@@ -146,8 +147,8 @@ def _add_dense(add: Callable[..., Any]) -> None:
     )
 
 
-def _parser() -> Parser:
-    parser = Parser("index", "Build an index folder from a corpus, or check one.")
+def flags(parser: Parser) -> None:
+    """The options of `ssp index`."""
     add = parser.add_argument
     add(
         "--corpus",
@@ -172,8 +173,7 @@ def _parser() -> Parser:
     )
     add("--k1", type=float, default=1.2, help="BM25: term saturation, at least 0 (default 1.2)")
     add("--b", type=float, default=0.25, help="BM25: length normalisation, 0 to 1 (default 0.25)")
-    _add_dense(add)
-    return parser
+    of_vectors(add)
 
 
 if __name__ == "__main__":

@@ -53,14 +53,17 @@ def main(argv: Sequence[str]) -> int:
     from ssp.views.replay import priced
 
     recorded = find(args.episode)
-    folder, episode = recorded.run, recorded.episode
-    cfg, role = RunReader(folder, args.trust_code).cfg, episode.role
+    folder = recorded.run
+    episode = recorded.episode
+    cfg = RunReader(folder, args.trust_code).cfg
+    role = episode.role
     saved = (folder.read_state() or {"folders": {}})["folders"]
     if args.tokenizer:
         start = args.tokenizer
     else:
         start = folder.path / saved[role] if role in saved else build.model_dir(cfg, role, folder)
-    tokenizer, console = build.tokenizer(start), Terminal(soft_wrap=True)
+    tokenizer = build.tokenizer(start)
+    console = Terminal(soft_wrap=True)
 
     console.print(_header(recorded))
     shown = _tokens(episode.log, tokenizer) if args.tokens else _segments(episode, cfg, tokenizer)
@@ -90,12 +93,10 @@ def find(text: str) -> RecordedEpisode:
 
 def _header(recorded: RecordedEpisode) -> Text:
     """What is on record, a line a subject."""
-    episode, entry, game, log = (
-        recorded.episode,
-        recorded.entry,
-        recorded.game,
-        recorded.episode.log,
-    )
+    episode = recorded.episode
+    entry = recorded.entry
+    game = recorded.game
+    log = recorded.episode.log
     played = f"{episode.role}, attempt {episode.attempt}, game {episode.game}"
     tokens = f"{len(log)} tokens, {log.mask.sum()} trained"
     known = [str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None]
@@ -139,9 +140,12 @@ def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]
     )
     yield Text(heading, style="bold")
     for at, id in enumerate(log.ids):
-        kind, logprob, version = Kind(log.kinds[at]), "-", "-"
+        kind = Kind(log.kinds[at])
+        logprob = "-"
+        version = "-"
         if log.versions[at] >= 0:
-            logprob, version = f"{log.logprobs[at]:.4f}", str(log.versions[at])
+            logprob = f"{log.logprobs[at]:.4f}"
+            version = str(log.versions[at])
         line = f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5}"
         line += f" {logprob:>9} {version:>7}  {decode(tokenizer, [id])!r}"
         yield Text(line, style=transcript.COLOURS[kind])

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import httpx
 
-from launch.cli import Parser, address, bind, end_politely, whole
+from launch.cli import Parser, address, bind, end_politely, options, whole
 from ssp.base.errors import SspError, hold
 from ssp.base.printable import say
 from ssp.base.services import JUDGE_KEY
@@ -36,7 +36,11 @@ def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM;
     SspError when it ends."""
     at = list(argv).index("--") if "--" in argv else len(argv)
-    args, theirs = _parser().parse_args(argv[:at]), argv[at + 1 :]
+    summary = (
+        "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options."
+    )
+    args = options(argv[:at], "serve", summary, flags)
+    theirs = argv[at + 1 :]
     hold(
         importlib.util.find_spec("vllm"),
         "ssp serve --judge starts vLLM's server",
@@ -120,15 +124,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        "serve",
-        "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options.",
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp serve --judge`."""
     add = parser.add_argument
     add("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
     add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     add("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")
     add("--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
     add("--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")
-    return parser

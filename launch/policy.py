@@ -87,7 +87,8 @@ class NamedPolicy:
 def parse(args: argparse.Namespace) -> NamedPolicy:
     """`--policy` read. Runs are also found by name, below runs/. InputError for what names no
     policy."""
-    text, trusted = str(args.policy), bool(args.trust_code)
+    text = str(args.policy)
+    trusted = bool(args.trust_code)
     server = text.startswith(("http://", "https://"))
     rule = "a server's policy, and it alone, comes with --model and --tokenizer"
     both = {args.model != "", args.tokenizer != ""}

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from launch import policy
-from launch.cli import Parser, number, run, whole
+from launch.cli import Parser, number, options, run, whole
 from launch.inspect import find
 from launch.shown import transcript
 from ssp.base.episode import ROLES
@@ -30,7 +30,8 @@ if TYPE_CHECKING:  # what --help does without
 def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when an episode comes out of its record otherwise. Raises
     InputError."""
-    args = _parser().parse_args(argv)
+    summary = "Play an episode of a run again from its record, and compare."
+    args = options(argv, "replay", summary, flags)
     if args.all and len(args.episodes) != 1:
         raise InputError(
             "--all is for one run", f"{len(args.episodes)} names", "give the run's folder alone"
@@ -134,29 +135,21 @@ def _line(played: RecordedEpisode, compared: Sequence[Result]) -> tuple[str, ...
     )
 
 
-def _parser() -> Parser:
-    parser = Parser("replay", "Play an episode of a run again from its record, and compare.")
-    parser.add_argument(
-        "episodes", nargs="+", metavar="RUN:EPISODE", help="with --all the RUN alone"
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp replay`."""
+    add = parser.add_argument
+    add("episodes", nargs="+", metavar="RUN:EPISODE", help="with --all the RUN alone")
     policy.trust_flag(parser)
     said = ", ".join(f"{bound:g} for {dtype}" for dtype, bound in BOUNDS.items())
-    parser.add_argument(
+    add(
         "--bound",
         type=number(0),
         metavar="X",
         help=f"of log-probs (default by engine.dtype: {said})",
     )
-    parser.add_argument(
-        "--all", action="store_true", help="every episode of RUN whose checkpoint is there"
-    )
-    parser.add_argument(
-        "--limit", type=whole(1), metavar="N", help="with --all: so many, spread over the run"
-    )
-    parser.add_argument(
-        "--role", choices=[*ROLES, "eval"], default="", help="with --all: of this role only"
-    )
-    return parser
+    add("--all", action="store_true", help="every episode of RUN whose checkpoint is there")
+    add("--limit", type=whole(1), metavar="N", help="with --all: so many, spread over the run")
+    add("--role", choices=[*ROLES, "eval"], default="", help="with --all: of this role only")
 
 
 if __name__ == "__main__":

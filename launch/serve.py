@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 
 from actors import cluster
-from launch.cli import Parser, address, bind, run, whole
+from launch.cli import Parser, address, bind, options, run, whole
 from ssp.base.errors import InputError
 from ssp.base.extras import extra
 from ssp.base.printable import say
@@ -51,11 +51,20 @@ def main(argv: Sequence[str]) -> int:
         return judgeserver.main(argv)
     if "--policy" in names:
         return int(extra("policyserver", "ssp serve --policy", "command").main(argv))
-    args = _parser().parse_args(argv)
+    summary = (
+        "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics."
+    )
+    args = options(argv, "serve", summary, flags)
     cfg = configured(args)
     block = cfg.retriever
     over_ray = max(block.shards, block.replicas) > 1
-    workers = args.workers or (OVER_RAY if over_ray else _workers(cfg))
+    workers = args.workers
+    if not workers and over_ray:
+        workers = OVER_RAY
+    elif not workers:
+        # BM25 holds Python's lock; models and faiss let it go, so that two share the cores
+        lets_go = corpora.dense(Path(cfg.data.corpus)) or block.reranker
+        workers = min(2, os.cpu_count() or 1) if lets_go else 1
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener, ExitStack() as end:
@@ -128,7 +137,8 @@ def configured(args: argparse.Namespace) -> Config:
     """The configuration that the flags stand for. InputError when a value is out of its range."""
     cfg = Config()
     cfg.ray.dashboard = -1
-    cfg.data.corpus, cfg.data.eval = str((args.index or args.corpus).absolute()), []
+    cfg.data.corpus = str((args.index or args.corpus).absolute())
+    cfg.data.eval = []
     if args.index and not args.index.is_dir():
         step = "build one: ssp index; or serve a file with --corpus"
         raise InputError("an index is a folder", args.index, step)
@@ -178,18 +188,8 @@ def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Ser
     return Served(router, corpus.options, reranker, about, shards)
 
 
-def _workers(cfg: Config) -> int:
-    """Searches at once in this process: BM25 holds Python's lock, so one; models and faiss let it
-    go, so two share the cores."""
-    frees = corpora.dense(Path(cfg.data.corpus)) or cfg.retriever.reranker
-    return min(2, os.cpu_count() or 1) if frees else 1
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "serve",
-        "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics.",
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp serve`."""
     add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
@@ -216,7 +216,6 @@ def _parser() -> Parser:
         option = f"--{name.replace('_', '-')}"
         add(option, metavar="X", type=type(usual), default=usual, help=said)
     add("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
-    return parser
 
 
 if __name__ == "__main__":

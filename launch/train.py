@@ -80,7 +80,12 @@ def train(cfg: Config, config_name: str) -> int:
 
     def gone() -> str:
         console.stop()
-        return _what_is_left(folder)
+        if folder is None or not (folder.has_state or folder.start.exists()):
+            return "Nothing was saved. Next: start again"
+        what = "A warm start"
+        if folder.has_state:
+            what = f"Step {json.loads(folder.state.read_text(encoding='utf-8'))['step']}"
+        return f"{what} is saved. Next: the same command with {_again(folder)}"
 
     dashboard = cluster.connect(cfg.ray, needed_cpus(scene.cfg), gone, object_store(scene.cfg))
     try:
@@ -146,16 +151,6 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
         with _explained():
             _warn(short(scene.cfg, make(scene.cfg, here)))
     return scene, courses
-
-
-def _what_is_left(folder: RunFolder | None) -> str:
-    """What the run has saved, and how to continue it."""
-    if folder is None or not (folder.has_state or folder.start.exists()):
-        return "Nothing was saved. Next: start again"
-    what = "A warm start"
-    if folder.has_state:
-        what = f"Step {json.loads(folder.state.read_text(encoding='utf-8'))['step']}"
-    return f"{what} is saved. Next: the same command with {_again(folder)}"
 
 
 def _again(folder: RunFolder) -> str:

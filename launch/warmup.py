@@ -58,7 +58,7 @@ class Course:
 def main(argv: Sequence[str]) -> int:
     """Run the command. Returns the exit code."""
     summary = "Teach a policy from traces, and write it as a model folder."
-    parsed = parse(argv, "warmup", summary, _flags)
+    parsed = parse(argv, "warmup", summary, flags)
     cfg = replace(parsed, overrides=[*parsed.overrides, *UNUSED]).load()
     taught = parsed.flags.role
     played = f"{taught}, but game.questions={cfg.game.questions}"
@@ -73,7 +73,11 @@ def main(argv: Sequence[str]) -> int:
         with holding(BlockingIOError, rule, lambda _: out, "wait, or set --out"):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
-            _make(cfg, taught, out)
+            # What sets no number of its own computes on one thread; before torch is imported.
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+            end_politely()
+            course = prepare(cfg, taught, out)
+            start(course)
         finally:
             mine.unlink(missing_ok=True)
     whose = "defaults" if taught == ALL else taught
@@ -81,14 +85,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _make(cfg: Config, taught: str, out: Path) -> None:
-    """Prepare the warm start, and teach it on a cluster."""
-    # What sets no number of its own computes on one thread; before torch is imported anywhere.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    end_politely()
-    course = prepare(cfg, taught, out)
+def start(course: Course) -> None:
+    """Teach the course on a cluster, and leave that."""
+    cfg = course.cfg
+    ranks = cfg.block(course.role).learner.ranks
     cluster.environment(cfg.ray)
-    cluster.connect(cfg.ray, cfg.placement.cpus * course.cfg.block(course.role).learner.ranks)
+    cluster.connect(cfg.ray, cfg.placement.cpus * ranks)
     try:
         end_politely()  # Ray puts its own handler there, which prints a stack
         teach(course, Console(), "the same command")
@@ -106,7 +108,8 @@ def due(cfg: Config, run: runfolder.RunFolder) -> list[Course]:
     if not cfg.warmup.data or run.has_state:
         return []
     courses = [] if finished(run.start) else [prepare(cfg, ALL, run.start)]
-    data, begun = _data(cfg), run.proposer_start.exists()
+    data = _data(cfg)
+    begun = run.proposer_start.exists()
     owed = apart(cfg) and not finished(run.proposer_start) and not data.is_dir()
     if owed and (begun or any(trace.alone for trace in traces.read(data))):
         once = replace(cfg, warmup=replace(cfg.warmup, epochs=1))
@@ -194,7 +197,8 @@ def read(cfg: Config, taught: str, folder: Path, alone: bool = False) -> list[Ep
 def teach(course: Course, console: Console, again: str) -> None:
     """Teach the policy on the cluster that was joined, saving as it goes. `again`: the command that
     goes on from there."""
-    saves, begun = course.saves, course.saves.begun()
+    saves = course.saves
+    begun = course.saves.begun()
     size = f"{len(course.episodes)} episodes of {loop.tokens(course.episodes)} tokens"
     said = f"{size}, {course.cfg.steps} updates at most"
     if begun is not None:
@@ -228,8 +232,10 @@ async def _taught(course: Course, console: Console, done: int) -> loop.Summary:
     running = asyncio.get_running_loop()
     running.add_signal_handler(signal.SIGTERM, task.cancel)
     on_hangup(lambda: running.call_soon_threadsafe(task.cancel))
-    cfg, role = course.cfg, course.role
-    name, gpus = f"warmup-{os.getpid()}-learner-{role}", math.ceil(cfg.placement.learner_gpus)
+    cfg = course.cfg
+    role = course.role
+    name = f"warmup-{os.getpid()}-learner-{role}"
+    gpus = math.ceil(cfg.placement.learner_gpus)
 
     def options(rank: int) -> dict[str, Any]:
         return {"name": f"{name}-{rank}", "num_cpus": cfg.placement.cpus, "num_gpus": gpus}
@@ -247,7 +253,8 @@ async def _taught(course: Course, console: Console, done: int) -> loop.Summary:
         crew.end()
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp warmup`."""
     said = f"whose policy, prompts and learner ({ALL}, the default: one policy of all roles)"
     parser.add_argument("--role", choices=(ALL, *ROLES), default=ALL, help=said)
     said = "the policy's new folder (default: runs/warmup-ROLE)"

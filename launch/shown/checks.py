@@ -67,7 +67,8 @@ def packages() -> Iterator[Checked]:
     core = {"extra": ""}
     needed = [one for one in listed if one.marker is None or one.marker.evaluate(core)]
     for package in needed:
-        name, wanted = package.name, package.specifier
+        name = package.name
+        wanted = package.specifier
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -80,7 +81,8 @@ def packages() -> Iterator[Checked]:
 
 def gpus(cfg: Config) -> Checked:
     """What nvidia-smi shows, against what the config asks for."""
-    sizes, place = machine.gpu_bytes(), cfg.placement
+    sizes = machine.gpu_bytes()
+    place = cfg.placement
     asks = bool(place.engine_gpus or place.learner_gpus or cfg.retriever.gpus)
     listed = f"{len(sizes)} with {size(min(sizes))}" if sizes else "none here"
     if asks and not sizes:

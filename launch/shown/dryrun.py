@@ -46,7 +46,9 @@ def describe(cfg: Config) -> Iterator[str]:
 def _actors(parts: Sequence[Process]) -> str:
     """The table of actors. CPUs and GPUs are what Ray reserves; threads are torch's, on this
     machine."""
-    rows, count, sums = [], 0, [0.0] * 4
+    rows = []
+    count = 0
+    sums = [0.0] * 4
     for part in parts:
         host = round(part.on_host / MB)
         each = (part.cpus, part.gpus * part.spread, part.threads, host)

@@ -31,6 +31,8 @@ def summary(console: Console, reading: RunReading, records: Sequence[Record], li
         everything += f", {reading.void:,} more were void"
     verdicts = sorted(Counter(record.verdict for record in records).items())
     rules = Counter(record.rule for record in records if record.verdict != VALID)
+    groups = len({record.group for record in records})
+    near = f"{len(records) - groups:,} of them, {groups:,} groups" if records else ""
     _lines(
         console,
         {
@@ -38,7 +40,7 @@ def summary(console: Console, reading: RunReading, records: Sequence[Record], li
             "verdicts": ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts),
             "broken": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
             "difficulty": _difficulties(records),
-            "near-duplicates": _duplicates(records),
+            "near-duplicates": near,
         },
     )
     for record in records[:limit]:
@@ -55,11 +57,6 @@ def _difficulties(records: Sequence[Record]) -> str:
     fifths = Counter(min(int(difficulty * 5), 4) for difficulty in known)
     shares = [f"{i / 5:g}-{(i + 1) / 5:g}: {fifths[i]:,}" for i in range(5)]
     return ", ".join(shares) if known else ""
-
-
-def _duplicates(records: Sequence[Record]) -> str:
-    groups = len({record.group for record in records})
-    return f"{len(records) - groups:,} of them, {groups:,} groups" if records else ""
 
 
 def _facts(record: Record) -> str:

@@ -51,7 +51,8 @@ class Board:
     """One run, looked at. `look`, then `since`. InputError for a folder that is no run."""
 
     def __init__(self, run: RunFolder) -> None:
-        self.run, self.reader = run, RunReader(run)
+        self.run = run
+        self.reader = RunReader(run)
         self.cfg = self.reader.cfg
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
@@ -64,7 +65,8 @@ class Board:
         self._questions: dict[str, list[str]] = {}
         self._scores: dict[str, tuple[int, float]] = {}
         self._duels: list[str] = []
-        self._payoff, self._mixed = payoff.PayoffTable(), 0
+        self._payoff = payoff.PayoffTable()
+        self._mixed = 0
 
     def look(self) -> None:
         """Take in what is new. InputError for a file that is not a run's."""
@@ -87,7 +89,8 @@ class Board:
             new.append((seq, [kind, key, value]))
         new.reverse()
         sent = new[:most]
-        last, shown = sent[-1][0] if sent else self._seq, [row for _, row in sent]
+        last = sent[-1][0] if sent else self._seq
+        shown = [row for _, row in sent]
         return {"form": FORM, "seq": last, "more": len(sent) < len(new), "rows": shown}
 
     def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
@@ -152,7 +155,9 @@ class Board:
         """Take in the new lines of metrics.jsonl."""
         for text in self._metrics.lines():
             line = line_of(self.run.metrics, text)
-            step, role, time = line.pop("step"), line.pop("role"), float(line.pop("time", 0.0))
+            step = line.pop("step")
+            role = line.pop("role")
+            time = float(line.pop("time", 0.0))
             for name in ("not_finite", BACK):
                 line.pop(name, None)
             names = self._names[role]
@@ -211,10 +216,12 @@ class Board:
         neither."""
         nothing: list[Any] = [step, None, None, None, None, 0, 0, [], []]
         _, old = self._rows.get(("rounds", str(step)), (0, nothing))
-        ends, past = list(old[1:5]), list(old[7:])
+        ends = list(old[1:5])
+        past = list(old[7:])
         for at, role in enumerate((self.cfg.spec.asker, self.cfg.spec.answerer)):
             place = slice(2 * at, 2 * at + 2)
-            own, earlier = {*ends[place]}, {*past[at]}
+            own = {*ends[place]}
+            earlier = {*past[at]}
             for row in episodes:
                 if row["role"] == role and row["file"]:
                     versions = earlier if row["past"] else own
@@ -223,7 +230,8 @@ class Board:
             past[at] = sorted(earlier - nobody)
             live = sorted(own - nobody)
             ends[place] = [live[0], live[-1]] if live else [None, None]
-        games, valid = old[5] + 1, old[6] + (game["verdict"] == VALID)
+        games = old[5] + 1
+        valid = old[6] + (game["verdict"] == VALID)
         self._set("rounds", str(step), [step, *ends, games, valid, *past])
 
     def _ask(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
@@ -240,11 +248,13 @@ class Board:
         scored, right = self._scores.get(id, (0, 0.0))
         if game["win_rate"] is not None:
             tried = sum(row["kind"] == ATTEMPT and row["outcome"] != VOID for row in episodes)
-            scored, right = scored + tried, right + game["win_rate"] * tried
+            scored += tried
+            right += game["win_rate"] * tried
             self._scores[id] = scored, right
             self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
         rate = round(right / scored, 6) if scored else None
-        newest, games = max(old[5], game["round"]), old[6] + 1
+        newest = max(old[5], game["round"])
+        games = old[6] + 1
         self._set("questions", id, [*told[:5], newest, games, scored, rate])
 
     def close(self) -> None:
@@ -258,7 +268,8 @@ def details(
 ) -> dict[str, dict[str, Any]]:
     """Question → its record, the newest `games` about it with their attempts and transcripts (see
     `Piece`). Unknown questions are left out. InputError when an episodes file is missing."""
-    spec, transcripts = board.cfg.spec, Transcripts(board)
+    spec = board.cfg.spec
+    transcripts = Transcripts(board)
     asks = spec.plays[spec.asks].prompt if spec.asks else ""
     shown = {}
     for record in gathered(board.cfg, board.run, *board.games(questions)):
@@ -286,7 +297,8 @@ class Transcripts:
     """Games and attempts of one run with their transcripts; every file is read once."""
 
     def __init__(self, board: Board) -> None:
-        self._reader, self._protocol = board.reader, protocols.get(board.cfg.protocol)
+        self._reader = board.reader
+        self._protocol = protocols.get(board.cfg.protocol)
         self._files: dict[str, list[dict[str, Any]]] = {}
 
     def of(self, role: str, episode: PlayedGame | Attempt) -> dict[str, Any]:

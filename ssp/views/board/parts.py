@@ -27,7 +27,9 @@ class Tail:
     """Reads what is appended to `path`."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._file, self._at = path, -1, 0
+        self._path = path
+        self._file = -1
+        self._at = 0
 
     def lines(self) -> list[str]:
         """The lines since the last call; none when there is no file yet."""
@@ -40,7 +42,8 @@ class Tail:
             file.seek(self._at)
             data = file.read()
         data = data[: data.rfind(b"\n") + 1]
-        self._file, self._at = status.st_ino, self._at + len(data)
+        self._file = status.st_ino
+        self._at = self._at + len(data)
         return data.decode("utf-8", "replace").split("\n")[:-1]
 
 
@@ -72,7 +75,8 @@ class Spans:
         first = min((start for _, _, start, _ in self._spans), default=0)
         spans = []
         for track, name, start, length in self._spans:
-            began, seconds = round((start - first) / 1e6, 4), round(length / 1e6, 4)
+            began = round((start - first) / 1e6, 4)
+            seconds = round(length / 1e6, 4)
             spans.append([self._tracks[track], name, began, seconds])
         return {"from": round(first / 1e6, 2), "spans": spans}
 

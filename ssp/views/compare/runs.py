@@ -52,7 +52,9 @@ class Run:
     that it never logged."""
 
     def __init__(self, folder: RunFolder, metric: str = METRIC) -> None:
-        self.folder, self.metric, self.name = folder, metric, folder.name
+        self.folder = folder
+        self.metric = metric
+        self.name = folder.name
         self.records = Records(folder)
         self.settings = dotted(self.records.cfg)  # a world's name and its file's path are the same
         lines = read_metrics(folder.metrics)
@@ -73,7 +75,8 @@ class Run:
             )
         logged = [line for line in evaluations if line.get(metric) is not None]
         self.values = {int(line["step"]): float(line[metric]) for line in logged}
-        self.start, self.end = self._point(min(self.values)), self._point(max(self.values))
+        self.start = self._point(min(self.values))
+        self.end = self._point(max(self.values))
         # of equal ones the first
         self.best = self._point(max(sorted(self.values), key=self.values.__getitem__))
         asked = self.records.cfg.steps
@@ -91,7 +94,8 @@ class Run:
     def answers(self, step: int) -> Answers:
         """As the last evaluation at `step` answered the questions that the metric is about; {}
         without one."""
-        records, named = self.records, _ACCURACY.match(self.metric)
+        records = self.records
+        named = _ACCURACY.match(self.metric)
         if named is None or not records.cfg.data.eval:
             return {}
         name = named[1] or records.cfg.data.eval[0].name
@@ -116,7 +120,8 @@ class Run:
         for file, rows in files.items():
             said = records.reader.columns(file, ["final", "text"])
             for row in rows:
-                id, transcript = row["item"] or "", said[row["row"] or 0]
+                id = row["item"] or ""
+                transcript = said[row["row"] or 0]
                 asked = records.question(name, id, transcript["text"])
                 if not hops or asked.hops in hops:
                     right = same(transcript["final"] or "", asked.answers)

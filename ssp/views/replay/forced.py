@@ -46,7 +46,9 @@ class Forced:
     drew a token."""
 
     def __init__(self, records: Records, bound: float | None = None) -> None:
-        self._records, self._cfg, self._bound = records, records.cfg, bound
+        self._records = records
+        self._cfg = records.cfg
+        self._bound = bound
         self._weights = Weights(records.run, records.cfg, records.versions)
         self._verdicts = Verdicts(records, self._weights)
         self._renderers: dict[str, Renderer] = {}
@@ -61,7 +63,8 @@ class Forced:
 
     def _again(self, played: RecordedEpisode) -> list[Result]:
         """Parse, reward, and the rollout along the record; of a void episode its text alone."""
-        record, cfg = played.episode, self._cfg
+        record = played.episode
+        cfg = self._cfg
         renderer = self._renderer(played.policy)
         results = priced.check(record, cfg, renderer.tokenizer, played.entry, played.game)
         if record.outcome is Outcome.VOID:
@@ -69,7 +72,8 @@ class Forced:
         if cfg.block(played.policy).agent:
             return [*results, untold("turns", "an agent's code played them")]
 
-        temperature, round_ = played.temperature(cfg), played.entry.get("round")
+        temperature = played.temperature(cfg)
+        round_ = played.entry.get("round")
         settings = build.settings(cfg, played.policy, temperature, round_)
         now = along(record, self._records.task(played), renderer, settings)
         return [
@@ -85,7 +89,8 @@ class Forced:
         """The verdict on a proposal; nothing for an episode of who answers."""
         if played.policy != self._cfg.spec.asker:
             return []
-        entry, verdict = played.entry, played.game.get("verdict")
+        entry = played.entry
+        verdict = played.game.get("verdict")
         state = entry.get("state")
         outcomes = (played.episode.outcome, entry.get("outcome"))
         if Outcome.VOID in outcomes or state == State.VOIDED:
@@ -100,7 +105,8 @@ class Forced:
 
     def _logprobs(self, played: RecordedEpisode) -> Result:
         """Recorded beside computed log-probs of the tokens that the policy wrote."""
-        log, role = played.episode.log, played.policy
+        log = played.episode.log
+        role = played.policy
         folders: dict[int, Path] = {}
         gone = []
         for version in played.versions:
@@ -123,7 +129,8 @@ class Forced:
         written = np.asarray(log.versions) >= 0
         differences = np.where(written, np.abs(np.asarray(log.logprobs) - now), 0.0)
         differences[~np.isfinite(differences)] = np.inf
-        largest, count = float(differences.max(initial=0.0)), int(written.sum())
+        largest = float(differences.max(initial=0.0))
+        count = int(written.sum())
 
         bound = self._bound
         if bound is None:
@@ -137,9 +144,11 @@ class Forced:
     def _renderer(self, role: str) -> Renderer:
         """The protocol in the words of the role's start model, which all its versions share."""
         if role not in self._renderers:
-            cfg, kept = self._cfg, self._weights.kept(role)
+            cfg = self._cfg
+            kept = self._weights.kept(role)
             folder = kept[max(kept)] if kept else build.model_dir(cfg, role, self._records.run)
-            protocol, template = build.protocol(cfg, role), cfg.block(role).template
+            protocol = build.protocol(cfg, role)
+            template = cfg.block(role).template
             self._renderers[role] = Renderer(protocol, build.tokenizer(folder), template)
         return self._renderers[role]
 
@@ -161,7 +170,9 @@ def _model(folder: Path) -> PreTrainedModel:
 def recompute(log: TokenLog, temperature: float, models: Models) -> np.ndarray:
     """Float64 [T]: log-probs of the tokens that the policy wrote (those with a version), 0
     elsewhere."""
-    out, ids, versions = np.zeros(len(log)), np.asarray(log.ids), np.asarray(log.versions)
+    out = np.zeros(len(log))
+    ids = np.asarray(log.ids)
+    versions = np.asarray(log.versions)
     begin = 0
     for positions, _ in log.views():
         # What the policy recalled is not trained, and was sampled all the same.
@@ -213,14 +224,17 @@ class Verdicts:
     decided, where the documents are elsewhere, or where it is not certain which solver verified."""
 
     def __init__(self, records: Records, weights: Weights) -> None:
-        self._records, self._cfg, self._weights = records, records.cfg, weights
+        self._records = records
+        self._cfg = records.cfg
+        self._weights = weights
         self._judges: dict[Path, Judge] = {}
         self._documents: dict[str, Document] = {}
         self._last: tuple[str, dict[str, Verdict]] = ("", {})
 
     def of(self, played: RecordedEpisode) -> Result:
         """The verdict on record beside the one now."""
-        cfg, game = self._cfg, played.game
+        cfg = self._cfg
+        game = played.game
         recorded = (game["verdict"], game["rule"])
         protocol = protocols.get(cfg.protocol)
         broken = broken_rule(played.episode, game["target"], cfg.referee, protocol)
@@ -239,7 +253,8 @@ class Verdicts:
 
     def _judge(self, played: RecordedEpisode) -> tuple[Judge | None, str]:
         """Who verifies, or why nobody can."""
-        cfg, verifier = self._cfg, self._cfg.referee.verifier
+        cfg = self._cfg
+        verifier = self._cfg.referee.verifier
         if cfg.judge.kind != "exact" or verifier == "judge":
             return None, "the rest was an endpoint's or another model's word"
         if len(cfg.asking.tools) > 1 and verifier != "none":

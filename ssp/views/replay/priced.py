@@ -53,7 +53,8 @@ def _row(
     episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]
 ) -> list[Result]:
     """What the ledger says of the episode beside what follows from its file and its state."""
-    state, log = State(entry["state"]), episode.log
+    state = State(entry["state"])
+    log = episode.log
     settled = state.final or state is State.QUEUED
     if not settled or not (game or entry["role"] == EVAL):
         why = "its game is not in the ledger" if settled else f"it is {state.value} still"
@@ -79,7 +80,8 @@ def _row(
 
 def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> Result:
     """The reward on record beside the one now. `entry` and `game`: rows of a settled episode."""
-    recorded, kind = entry["reward"], cfg.block(episode.role).reward
+    recorded = entry["reward"]
+    kind = cfg.block(episode.role).reward
     if not _due(State(entry["state"]), cfg, entry, game):
         return compared("reward", recorded, None)
     if own.sealed(kind):
@@ -122,7 +124,8 @@ def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any])
 def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Result:
     """The transcript beside what the ids say. Where they differ, the place is that of the first
     token that says something else."""
-    ids, now = episode.log.ids, decode(tokenizer, episode.log.ids)
+    ids = episode.log.ids
+    now = decode(tokenizer, episode.log.ids)
     if now == episode.text:
         return compared("text", episode.text, now)
     begin = first(episode.text, now)
@@ -159,7 +162,8 @@ def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
         return [proposer_rewards.reward(cfg.asking.reward, game["win_rate"], cfg.asking, facts)]
     if episode.final is None:
         return [cfg.answering.invalid_reward]
-    block, answers = cfg.answering, golds(cfg, game)
+    block = cfg.answering
+    answers = golds(cfg, game)
     right = same(episode.final, answers)
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
     observed = (protocols.get(cfg.protocol).observation_form.tag,)
@@ -184,7 +188,8 @@ def _parsed(
         end = at + len(list(stretch))
         if written:
             action = protocol.action(prompt, decode(tokenizer, episode.log.ids[at:end]))
-            final, last = action.final, len(action.queries)
+            final = action.final
+            last = len(action.queries)
             asked += action.queries
         at = end
     if cfg.block(episode.role).search.kind != "retriever":

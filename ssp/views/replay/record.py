@@ -77,7 +77,8 @@ def named(run: RunFolder, id: str) -> RecordedEpisode:
     if entry is None:
         next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
         raise InputError("an episode's id stands in the run's ledger", id, next_step)
-    file, cause = entry["file"], entry["cause"] or "no cause"
+    file = entry["file"]
+    cause = entry["cause"] or "no cause"
     if file is None:
         rule = "an episode that was played to its end has a transcript"
         raise InputError(rule, f"{id}, which is {entry['state']} ({cause})", "look at another one")
@@ -90,7 +91,8 @@ class Records:
     what is no played run."""
 
     def __init__(self, run: RunFolder, trusted: bool = False) -> None:
-        self.run, self.reader = run, RunReader(run, trusted)
+        self.run = run
+        self.reader = RunReader(run, trusted)
         self.cfg = concrete(self.reader.cfg)
         with self.reader.ledger() as ledger:
             rows = ledger.played([*self.cfg.spec.role_blocks, EVAL])
@@ -127,11 +129,14 @@ class Records:
     def task(self, played: RecordedEpisode) -> Task:
         """What the coordinator issued. InputError for an evaluation's question that its file does
         not have any more."""
-        episode, game, corpus = played.episode, played.game, corpora.TRAIN
+        episode = played.episode
+        game = played.game
+        corpus = corpora.TRAIN
         if played.evaluates:
             chosen = next(s for s in self.cfg.data.eval if f"eval/{s.name}" == episode.game)
             question = self.question(chosen.name, played.entry["item"] or "", episode.text)
-            fields, corpus = {"question": question.question}, chosen.corpus
+            fields = {"question": question.question}
+            corpus = chosen.corpus
         elif played.entry.get("kind") != self.cfg.spec.asks:
             fields = {"question": str(game["question"])}
         else:
@@ -196,7 +201,9 @@ class Weights:
     def __init__(
         self, run: RunFolder, cfg: Config, versions: Mapping[str, Mapping[int, tuple[int, int]]]
     ) -> None:
-        self._run, self._cfg, self._versions = run, cfg, versions
+        self._run = run
+        self._cfg = cfg
+        self._versions = versions
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
 
     def folder(self, role: str, version: int) -> Path | None:
@@ -205,7 +212,8 @@ class Weights:
         if version >= ANCHORS:
             return None
         learner = self._learner[role]
-        own, given = self._published(role), self._published(learner)
+        own = self._published(role)
+        given = self._published(learner)
         at = self._versions.get(role, {}).get(version)
         while at is not None and at in given:
             for path in (

@@ -24,7 +24,9 @@ def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -
         tape, _Framed(renderer, tape), tape, [task], replace(settings, tools=tape)
     )
     if episode.cause == MISSING and record.stopped == "tokens":
-        episode.outcome, episode.cause, episode.stopped = None, "", "tokens"
+        episode.outcome = None
+        episode.cause = ""
+        episode.stopped = "tokens"
     return episode
 
 
@@ -34,7 +36,8 @@ class _Tape:
 
     def __init__(self, record: Episode) -> None:
         self.version = record.log.version_max
-        self.log, self._record = record.log, record
+        self.log = record.log
+        self._record = record
         self.at = self._asked = self._answered = 0
 
     def load(self, weights: object, version: int, keep: bool = False) -> None:
@@ -51,7 +54,8 @@ class _Tape:
         self, slots: list[int], pending: list[list[int]], samplings: Sampling
     ) -> list[Generation]:
         """The next turn of the log, up to what ends a turn."""
-        log, words = self.log, samplings.stop_words
+        log = self.log
+        words = samplings.stop_words
         start = self.at = self.unread
         self._asked = self._answered
         end = min(len(log), start + samplings.max_tokens)
@@ -64,7 +68,8 @@ class _Tape:
                 begin = max(start, self.at - words.window)
                 stopped = stopped or words.hit(log.ids[begin : self.at])
         drawn = slice(start, self.at)
-        logprobs, versions = log.logprobs[drawn], log.versions[drawn]
+        logprobs = log.logprobs[drawn]
+        versions = log.versions[drawn]
         return [Generation(log.ids[drawn], logprobs, self.version, stopped, versions)]
 
     @property
