@@ -113,8 +113,7 @@ def _is_missing(module: str) -> bool:
 
 @contextmanager
 def writable(rule: str, what: object) -> Iterator[None]:
-    """Around the writing of a file whose path was typed: InputError with `rule` where the path will
-    not do."""
+    """Raise InputError with `rule` where the path that was typed, `what`, cannot be written."""
     try:
         yield
     except OSError as error:
@@ -152,7 +151,8 @@ class Parsed:
     flags: argparse.Namespace
 
     def load(self) -> Config:
-        """The checked configuration, as `load` has it. InputError when it is wrong."""
+        """The checked configuration. InputError when it is wrong. What SSP's environment variables
+        set is said on stderr."""
         return load(self.config, self.overrides)
 
 
@@ -252,8 +252,8 @@ def on_hangup(then: Callable[[], object]) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. InputError when the address is taken or not
-    ours."""
+    """A listening socket; port 0 takes a free one. InputError when the address is taken, or
+    not this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     rule, step = "the server's port must be free", "choose another --port, or 0 for a free one"
 

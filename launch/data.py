@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
-    """Questions as traces of one search each, by what POST /retrieve answered."""
+    """Questions as traces of one search each, which found what POST /retrieve answered."""
     answers = rag.read_found(args.found)
     traces = rag.traces(questions, answers, protocols.get(args.protocol), args.topk)
     fewer = sum(len(documents) < args.topk for documents in answers)

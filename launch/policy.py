@@ -85,8 +85,8 @@ class NamedPolicy:
 
 
 def parse(args: argparse.Namespace) -> NamedPolicy:
-    """`--policy` read. Runs are also found by name, below runs/. InputError for what names no
-    policy."""
+    """The policy that `--policy` names. Runs are also found by name, below runs/. InputError for
+    what names no policy."""
     text = str(args.policy)
     trusted = bool(args.trust_code)
     server = text.startswith(("http://", "https://"))

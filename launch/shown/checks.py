@@ -55,7 +55,7 @@ def examine(cfg: Config) -> Iterator[Checked]:
 
 
 def packages() -> Iterator[Checked]:
-    """Python, and the packages that setup.cfg asks for which are not there in that version."""
+    """Python, and each package of setup.cfg that is not installed in the version asked for."""
     good = (3, 11) <= sys.version_info[:2] < (3, 14)
     next_step = "" if good else "install Python 3.11, 3.12 or 3.13"
     yield Checked("python", OK if good else FAIL, platform.python_version(), next_step)
@@ -147,7 +147,7 @@ def _sized(bytes_of: Callable[[], int]) -> int:
 
 
 def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> Checked:
-    """Bytes that are free against bytes that are wanted; `status` where they do not suffice."""
+    """Bytes that are free against bytes that are needed; `status` where they do not suffice."""
     free = shutil.disk_usage(place).free
     room = f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB wanted"
     return Checked(what, OK, room) if free >= needed else Checked(what, status, room, next_step)

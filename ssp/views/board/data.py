@@ -80,8 +80,8 @@ class Board:
             self._set("timeline", "", self._timeline.shown())
 
     def since(self, number: int, most: int | None = MOST) -> Row:
-        """At most `most` rows that changed after `number`, oldest first; with `more` there are
-        others, after `seq`."""
+        """At most `most` rows that changed after `number`, oldest first. `more`: there are others,
+        after `seq`."""
         new = []
         for (kind, key), (seq, value) in reversed(self._rows.items()):
             if seq <= number:
@@ -94,14 +94,14 @@ class Board:
         return {"form": FORM, "seq": last, "more": len(sent) < len(new), "rows": shown}
 
     def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
-        """The ledger's rows of all games about these questions (by id), and of their episodes; of
-        unknown ones none."""
+        """The ledger's rows of all games about these questions, given by id, and of their episodes.
+        An unknown question has none."""
         names = [game for question in questions for game in self._questions.get(question, ())]
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
 
     def chosen(self, most: int) -> list[str]:
-        """At most so many questions: the newest duels, then others evenly over the run, those that
-        were played first."""
+        """At most `most` questions: the newest duels, then others, evenly spread over the run. Those
+        that were played come before those that were not."""
 
         def order(id: str) -> tuple[bool, int]:
             _, question = self._rows["questions", id]

@@ -92,8 +92,8 @@ class Run:
         return Point(step, self.values[step], _over(self.metric, self.answers(step), of_shares))
 
     def answers(self, step: int) -> Answers:
-        """As the last evaluation at `step` answered the questions that the metric is about; {}
-        without one."""
+        """What the last evaluation at `step` answered to the questions of the metric; {} without
+        one."""
         records = self.records
         named = _ACCURACY.match(self.metric)
         if named is None or not records.cfg.data.eval:
@@ -156,7 +156,8 @@ def difference(metric: str, ours: Answers, theirs: Answers) -> tuple[Estimate | 
 def _over(
     metric: str, values: Answers, mean: Callable[[Sequence[float]], Estimate]
 ) -> Estimate | None:
-    """The `mean` of all values, of `mean123` that of each hop count's; None without any."""
+    """The `mean` of all values; for mean123, the mean of the three hop counts' means. None without
+    any."""
     if not values or not metric.endswith("mean123"):
         return mean([value for _, value in values.values()]) if values else None
     parts = []

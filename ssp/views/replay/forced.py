@@ -1,5 +1,5 @@
-"""Episodes replayed along their records: every token forced, and everything that follows from the
-tokens done again. What cannot be compared is said with its reason."""
+"""Episodes replayed along their records: every token is forced, and all that follows from the
+tokens is done again. What cannot be compared is named, with the reason."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Models = Callable[[int], "PreTrainedModel"]
 
 
 class Forced:
-    """Replays of one run's episodes. `bound`: another one than `BOUNDS` has for the engine that
-    drew a token."""
+    """Replays of one run's episodes. `bound`: by how much a log-prob may differ; None: what
+    `BOUNDS` has for the engine."""
 
     def __init__(self, records: Records, bound: float | None = None) -> None:
         self._records = records
@@ -62,7 +62,7 @@ class Forced:
         ]
 
     def _again(self, played: RecordedEpisode) -> list[Result]:
-        """Parse, reward, and the rollout along the record; of a void episode its text alone."""
+        """Compare parse, reward, and the rollout along the record; of a void episode its text."""
         record = played.episode
         cfg = self._cfg
         renderer = self._renderer(played.policy)

@@ -1,6 +1,7 @@
-"""An episode on record, parsed and priced again, and its row of the ledger beside it. No judge is
-asked: where its word is needed and no exact match gives it, both words are tried, and the record
-must agree with one."""
+"""An episode on record, parsed and priced again, and its row of the ledger beside it.
+
+No judge is asked. Where the reward needs a judge's word that no exact match gives, both words are
+tried, and the record must agree with one."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def check(
     entry: dict[str, Any],
     game: dict[str, Any],
 ) -> list[Result]:
-    """The comparisons that the record allows; of a void its text and its row. Without a row in the
-    ledger there is no outcome and no reward to compare."""
+    """The comparisons that the record allows: of a void its text and its row. `entry` and `game`:
+    rows of the ledger; without one there is no outcome and no reward to compare."""
     results = [_text(episode, tokenizer)]
     if episode.outcome is not Outcome.VOID and not cfg.block(episode.role).agent:
         final, queries = _parsed(episode, cfg, tokenizer)

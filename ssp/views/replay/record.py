@@ -48,7 +48,7 @@ class RecordedEpisode:
 
     @property
     def file(self) -> str:
-        """The file that it lies in, which is the block that it was played in."""
+        """The file of its transcript, which holds the block that it was played in."""
         return self.place.rpartition(":")[0]
 
     @property
@@ -127,8 +127,8 @@ class Records:
         return RecordedEpisode(episode, place, self.run, {**(entry or {})}, game)
 
     def task(self, played: RecordedEpisode) -> Task:
-        """What the coordinator issued. InputError for an evaluation's question that its file does
-        not have any more."""
+        """The task that the coordinator issued. InputError for an evaluation's question that its
+        file does not have any more."""
         episode = played.episode
         game = played.game
         corpus = corpora.TRAIN
