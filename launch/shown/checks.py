@@ -172,7 +172,7 @@ def needs(cfg: Config) -> Iterator[Checked]:
 
 
 def _looked(what: str, looks: Sequence[Callable[[], object]]) -> Checked:
-    """One row of several looks, each of which raises InputError for what it misses."""
+    """One row for several looks. A look raises InputError for what it misses."""
     wrong = []
     for look in looks:
         try:

@@ -20,10 +20,10 @@ Golds = Sequence[str]
 
 
 def asked(cfg: Config, corpus: str, question: str) -> Golds:
-    """Those of a set of `data.eval` that asks the question in this corpus, else the answer of the
-    generated world that the corpus is; none where nobody knows."""
-    for chosen in cfg.data.eval:
-        for known in _questions(chosen.file) if chosen.corpus == corpus else ():
+    """The right answers to a question about this corpus: those of a set of `data.eval` that asks it,
+    else the answer of the generated world that the corpus is; none where nobody knows."""
+    for chosen in [chosen for chosen in cfg.data.eval if chosen.corpus == corpus]:
+        for known in _questions(chosen.file):
             if known.question.split() == question.split():
                 return known.answers
     oracle = files.oracle(corpus, natural=False)
@@ -32,13 +32,12 @@ def asked(cfg: Config, corpus: str, question: str) -> Golds:
 
 
 def recorded(cfg: Config, played: RecordedEpisode) -> Golds:
-    """Those of an attempt on record: of its evaluation set, of its data set, or its target; none of
-    a proposal."""
+    """The right answers to what an attempt on record was asked: those of its evaluation set or data
+    set, else its target; none for a proposal."""
     if played.evaluates:
-        for chosen in cfg.data.eval:
-            for known in (
-                _questions(chosen.file) if f"eval/{chosen.name}" == played.episode.game else ()
-            ):
+        game = played.episode.game
+        for chosen in [chosen for chosen in cfg.data.eval if f"eval/{chosen.name}" == game]:
+            for known in _questions(chosen.file):
                 if known.id == played.entry["item"]:
                     return known.answers
         return ()
