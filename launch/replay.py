@@ -16,7 +16,7 @@ from launch.cli import Parser, number, options, run, whole
 from launch.inspect import find
 from launch.shown import transcript
 from ssp.base.episode import ROLES
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.base.models import existing
 from ssp.capacity.memory import threads
 from ssp.record.runfolder import RunFolder
@@ -32,16 +32,11 @@ def main(argv: Sequence[str]) -> int:
     InputError."""
     summary = "Play an episode of a run again from its record, and compare."
     args = options(argv, "replay", summary, flags)
-    if args.all and len(args.episodes) != 1:
-        raise InputError(
-            "--all is for one run", f"{len(args.episodes)} names", "give the run's folder alone"
-        )
-    hold(
-        args.all or not (args.limit or args.role),
-        "--limit and --role are for --all",
-        "no --all",
-        "leave them out",
-    )
+    names = len(args.episodes)
+    step = "give the run's folder alone"
+    hold(not args.all or names == 1, "--all is for one run", f"{names} names", step)
+    rule = "--limit and --role are for --all"
+    hold(args.all or not (args.limit or args.role), rule, "no --all", "leave them out")
     from ssp.views.replay.forced import Forced
 
     console, same = Terminal(soft_wrap=True), True

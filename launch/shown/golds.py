@@ -22,7 +22,8 @@ Golds = Sequence[str]
 def asked(cfg: Config, corpus: str, question: str) -> Golds:
     """The right answers to a question about this corpus: those of a set of `data.eval` that asks it,
     else the answer of the generated world that the corpus is; none where nobody knows."""
-    for chosen in [chosen for chosen in cfg.data.eval if chosen.corpus == corpus]:
+    sets = [chosen for chosen in cfg.data.eval if chosen.corpus == corpus]
+    for chosen in sets:
         for known in _questions(chosen.file):
             if known.question.split() == question.split():
                 return known.answers
@@ -36,7 +37,8 @@ def recorded(cfg: Config, played: RecordedEpisode) -> Golds:
     set, else its target; none for a proposal."""
     if played.evaluates:
         game = played.episode.game
-        for chosen in [chosen for chosen in cfg.data.eval if f"eval/{chosen.name}" == game]:
+        sets = [chosen for chosen in cfg.data.eval if f"eval/{chosen.name}" == game]
+        for chosen in sets:
             for known in _questions(chosen.file):
                 if known.id == played.entry["item"]:
                     return known.answers

@@ -200,7 +200,7 @@ class Board:
         for row in episodes:
             of[row["game_id"]].append(row)
         for game in sorted(games, key=lambda game: (game["round"], game["id"])):
-            self._round(game["round"], game, of[game["id"]])
+            self._round(game, of[game["id"]])
             if game["question"] is not None:
                 self._ask(game, of[game["id"]])
         self._mixed += payoff.count(self._payoff, games, episodes, self.cfg.spec.answerer)
@@ -209,11 +209,12 @@ class Board:
         if games:
             self._set("league", "", parts.standing(self._payoff, self._mixed))
 
-    def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
+    def _round(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """Count a game in its round's row: [step, lowest and highest version of who asks, the same
         of who answers, games, valid ones, past versions of who asks, of who answers]. Lowest and
         highest are of those that played for a learner; who once wrote a replayed question is in
         neither."""
+        step = game["round"]
         nothing: list[Any] = [step, None, None, None, None, 0, 0, [], []]
         _, old = self._rows.get(("rounds", str(step)), (0, nothing))
         ends = list(old[1:5])

@@ -188,15 +188,15 @@ def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
         arm, start = _place(run)
         arms.setdefault(arm, {}).setdefault(start, run)
     theirs, *others = arms.values()
-    arms_paired = []
+    differences = []
     for those in others:
         both = [(ours, theirs[start]) for start, ours in those.items() if start in theirs]
         pairs = [_pair(ours, other) for ours, other in both]
         if pairs:
             known = [pair["difference"]["mean"] for pair in pairs if pair["difference"] is not None]
             over = of_numbers(known) if len(known) > 1 else None
-            arms_paired.append({"pairs": pairs, "mean": _interval(over)})
-    return arms_paired
+            differences.append({"pairs": pairs, "mean": _interval(over)})
+    return differences
 
 
 def _pair(ours: Run, theirs: Run) -> dict[str, Any]:
