@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from launch.cli import Parser, bind, end_politely, run, whole, writable
+from launch.cli import Parser, bind, end_politely, options, run, whole, writable
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.base.printable import say
@@ -17,23 +17,8 @@ HOST, PORT = "127.0.0.1", 8600
 def main(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C, or write the file. Raises InputError for what is no run, and for a taken
     port."""
-    parser = Parser(
-        "board",
-        "Show a run in the browser: curves, versions, duels, questions, who waits for whom.",
-    )
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?", default="", help="a run's folder, or its name below runs/"
-    )
-    parser.add_argument(
-        "--save", type=Path, metavar="FILE.html", help="write one file that needs nothing else"
-    )
-    parser.add_argument(
-        "--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana"
-    )
-    parser.add_argument(
-        "--port", type=whole(0, 65535), default=PORT, help=f"0 takes a free one (default {PORT})"
-    )
-    args = parser.parse_args(argv)
+    summary = "Show a run in the browser: curves, versions, duels, questions, who waits for whom."
+    args = options(argv, "board", summary, flags)
     if not args.run and args.grafana is None:
         raise InputError(
             "ssp board shows a run", "no RUN", "name a run's folder, or write --grafana FILE.json"
@@ -81,6 +66,15 @@ def serve(run: str, port: int) -> int:
         say(f"board of {board.run.name}: {url} (Ctrl-C ends it)")
         server(board).run(sockets=[listener])
     return 0
+
+
+def flags(parser: Parser) -> None:
+    """The options of `ssp board`."""
+    add = parser.add_argument
+    add("run", metavar="RUN", nargs="?", default="", help="a run's folder, or its name below runs/")
+    add("--save", type=Path, metavar="FILE.html", help="write one file that needs nothing else")
+    add("--grafana", type=Path, metavar="FILE.json", help="write a dashboard for Grafana")
+    add("--port", type=whole(0, 65535), default=PORT, help=f"0 takes a free one (default {PORT})")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from launch.cli import Parser, run
+from launch.cli import Parser, options, run
 from ssp.base.errors import InputError
 from ssp.base.models import existing
 from ssp.base.printable import say
@@ -21,16 +21,8 @@ Data = dict[str, Any]
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it has shown what was asked for. Raises InputError."""
-    parser = Parser("compare", "Show runs beside each other.")
-    parser.add_argument(
-        "runs", nargs="+", metavar="RUN", help="runs' folders, or their names below runs/"
-    )
-    usually = f"default {METRIC}, or {PLAIN} where a run has none"
-    parser.add_argument(
-        "--metric", default="", metavar="NAME", help=f"a figure that is evaluated ({usually})"
-    )
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
-    args = parser.parse_args(argv)
+    summary = "Show runs beside each other."
+    args = options(argv, "compare", summary, flags)
     # Here, because --help needs none of it.
     from ssp.views.compare.runs import Run, figures
 
@@ -120,6 +112,15 @@ def _best(run: Data) -> Text:
     said = f"best of {run['evaluations']} evaluations {best['value']:.3f} at step {best['step']}"
     said += f"; {where}"
     return Text(f"{run['name']}: ", style="bold").append(said, style="none")
+
+
+def flags(parser: Parser) -> None:
+    """The options of `ssp compare`."""
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="runs' folders, or their names below runs/")
+    usually = f"default {METRIC}, or {PLAIN} where a run has none"
+    add("--metric", default="", metavar="NAME", help=f"a figure that is evaluated ({usually})")
+    add("--json", action="store_true", help="everything as JSON")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from launch import policy
-from launch.cli import Parser, run
+from launch.cli import Parser, options, run
 from launch.shown import golds, transcript
 from ssp.base.episode import Episode
 from ssp.base.errors import hold
@@ -33,21 +33,8 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on
     record."""
-    parser = Parser("inspect", "Show an episode of a run, with its mask.")
-    parser.add_argument(
-        "episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes"
-    )
-    parser.add_argument(
-        "--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="parse and price it again, and compare with the record"
-    )
-    policy.trust_flag(parser)
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint"
-    )
-    args = parser.parse_args(argv)
+    summary = "Show an episode of a run, with its mask."
+    args = options(argv, "inspect", summary, flags)
     # Here, because --help needs none of it.
     from ssp.selfplay.workers import build
     from ssp.views.replay import priced
@@ -149,6 +136,18 @@ def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]
         line = f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5}"
         line += f" {logprob:>9} {version:>7}  {decode(tokenizer, [id])!r}"
         yield Text(line, style=transcript.COLOURS[kind])
+
+
+def flags(parser: Parser) -> None:
+    """The options of `ssp inspect`."""
+    add = parser.add_argument
+    add("episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes")
+    add("--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version")
+    add(
+        "--check", action="store_true", help="parse and price it again, and compare with the record"
+    )
+    policy.trust_flag(parser)
+    add("--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint")
 
 
 if __name__ == "__main__":
