@@ -72,14 +72,17 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = No
 def explained(error: Exception) -> InputError | None:
     """What a user can do about an error of the surroundings: a full disk, a path without rights, a
     ledger that somebody holds, a Python without the packages. None for any other."""
-    if isinstance(error, ModuleNotFoundError) and _is_missing(error.name or ""):
-        python = f"{sys.executable} (Python {platform.python_version()})"
-        return InputError(
-            "ssp runs in the environment that its packages are installed in",
-            f"no module {error.name} in {python}",
-            "activate that environment (source .venv/bin/activate), or make it: bash"
-            " launch/setup.sh",
-        )
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        ours = package in ("", "ssp", "actors", "launch")
+        if not ours and importlib.util.find_spec(package) is None:
+            python = f"{sys.executable} (Python {platform.python_version()})"
+            return InputError(
+                "ssp runs in the environment that its packages are installed in",
+                f"no module {error.name} in {python}",
+                "activate that environment (source .venv/bin/activate), or make it: bash"
+                " launch/setup.sh",
+            )
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
@@ -102,13 +105,6 @@ def explained(error: Exception) -> InputError | None:
         step = "give another path, or the rights to it"
         return InputError("a path that is typed can be used", error, step)
     return None
-
-
-def _is_missing(module: str) -> bool:
-    """Whether a module belongs to a package that this Python has not got; those of this project are
-    always there."""
-    top = module.partition(".")[0]
-    return top not in ("", "ssp", "actors", "launch") and importlib.util.find_spec(top) is None
 
 
 @contextmanager
@@ -183,26 +179,18 @@ def options(
 def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
     """The checked configuration (see `ssp.selfplay.settings.load`). What is typed goes before what
     SSP's environment variables set, which is said on stderr."""
-    from ssp.selfplay import settings
-
-    return settings.load(config, [*_below(config, overrides), *overrides], trusted)
-
-
-def _below(config: str, overrides: Sequence[str]) -> list[str]:
-    """Settings that SSP's environment variables make, each said on stderr."""
     from ssp.base import extras
     from ssp.config.load import stated
+    from ssp.selfplay import settings
 
-    if not extras.there("migration"):
-        return []
-    variables = extras.extra("migration", "SSP's environment", "variables")
-    if not any(os.environ.get(name) for name in variables.ACCEPTED):
-        return []
-    settings: list[str]
-    settings, notes = variables.environment(os.environ, stated(config, overrides))
-    for note in notes:
-        say(f"note: {note}", file=sys.stderr)
-    return settings
+    below: list[str] = []
+    if extras.there("migration"):
+        variables = extras.extra("migration", "SSP's environment", "variables")
+        if any(os.environ.get(name) for name in variables.ACCEPTED):
+            below, notes = variables.environment(os.environ, stated(config, overrides))
+            for note in notes:
+                say(f"note: {note}", file=sys.stderr)
+    return settings.load(config, [*below, *overrides], trusted)
 
 
 def end_politely() -> None:

@@ -161,10 +161,18 @@ def needs(cfg: Config) -> Iterator[Checked]:
     questions = cfg.data.targets if cfg.asks else cfg.data.questions
     evaluated = [Path(item.file) for item in cfg.data.eval]
     files = dict.fromkeys(map(str, [*corpora.named(cfg).values(), Path(questions), *evaluated]))
-    there = [partial(_there, path) for path in files if not is_world(path)]
-    own = [role for role in cfg.roles if cfg.block(role).model not in OWN]
-    yield _looked("data", [*there, partial(corpora.suit, cfg, corpora.paths(cfg))])
-    yield _looked("models", [partial(_model, cfg, role) for role in own])
+
+    def there(path: str) -> None:
+        hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
+
+    def model(role: str) -> None:
+        folder = models.folder(cfg.block(role).model, f"{role}.model")
+        build.check_model(cfg, role, folder, in_run=True)
+
+    paths = [partial(there, path) for path in files if not is_world(path)]
+    yield _looked("data", [*paths, partial(corpora.suit, cfg, corpora.paths(cfg))])
+    others = [role for role in cfg.roles if cfg.block(role).model not in OWN]
+    yield _looked("models", [partial(model, role) for role in others])
     if cfg.retriever.url or cfg.retriever.online.engine:
         yield _looked("search server", [partial(corpora.check_remote, cfg)])
     if cfg.judge.kind == "llm" or (cfg.asks and cfg.referee.verifier == "judge"):
@@ -183,12 +191,3 @@ def _looked(what: str, looks: Sequence[Callable[[], object]]) -> Checked:
         missed = "; ".join(str(error.found) for error in wrong)
         return Checked(what, FAIL, missed, wrong[0].next_step)
     return Checked(what, OK, "all there" if looks else "none needed")
-
-
-def _model(cfg: Config, role: str) -> None:
-    folder = models.folder(cfg.block(role).model, f"{role}.model")
-    build.check_model(cfg, role, folder, in_run=True)
-
-
-def _there(path: str) -> None:
-    hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
