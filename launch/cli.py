@@ -158,7 +158,8 @@ def parse(
     """Parse `argv` without the command's name. `flags` adds the command's options. Options and
     settings may stand in any order."""
     parser = Parser(command, summary)
-    said = f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's own)"
+    usual = f"default: {DEFAULT_CONFIG}, or a run's own"
+    said = f"a shipped config's name, or a path to a YAML file ({usual})"
     parser.add_argument("--config", metavar="NAME|FILE", help=said)
     said = "settings typed over the config's"
     parser.add_argument("overrides", nargs="*", metavar="key=value", help=said)
@@ -205,8 +206,8 @@ def end_politely() -> None:
 
 
 def hear(numbers: Collection[signal.Signals], then: Callable[[], object]) -> None:
-    """Call `then` at each of these signals, on a thread of its own, so also while the main thread is
-    stuck. `end_politely` takes the signals back."""
+    """Call `then` at each of these signals, on a thread of its own, so that it is called while the
+    main thread is stuck too. `end_politely` takes the signals back."""
     told, tell = socket.socketpair()
     tell.setblocking(False)
     for number in numbers:

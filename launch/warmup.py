@@ -128,8 +128,8 @@ def take(courses: Sequence[Course], run: runfolder.RunFolder, console: Console, 
 
 
 def prepare(cfg: Config, taught: str, out: Path, alone: bool = False) -> Course:
-    """Check the warm start of the role `taught`, or of `ALL`, into `out`. `alone`: on the traces for
-    that role alone. InputError for what it cannot do."""
+    """Check the warm start of the role `taught`, or of `ALL`, which is saved to `out`. `alone`: on
+    the traces for that role alone. InputError for what it cannot do."""
     role = SOLVER if taught == ALL else taught
     rule = "a warm start learns from warmup.data"
     hold(cfg.warmup.data, rule, "none is set", "type warmup.data=traces.jsonl")

@@ -1,4 +1,4 @@
-"""What the nodes of a run tell each other, in the store of Ray's head: what a node must be like, and
+"""What the nodes of a run tell each other in the store of Ray's head: what a node must be like, and
 the exit code, which Ray tells nobody. Ranks are names of Ray's nodes, so that Ray knows which are
 there; nobody reads or writes without the token."""
 

@@ -26,8 +26,8 @@ NODE_PORTS = "NODE_PORTS"
 
 
 def options(head: bool) -> list[str]:
-    """`ray start` options for all ports of a node but MASTER_PORT and the dashboard's: any free ones,
-    or those of NODE_PORTS. InputError when that is no span, or has not enough free ports."""
+    """Options of `ray start` for all ports of a node but MASTER_PORT and the dashboard's: any free
+    ones, or those of NODE_PORTS. InputError when that is no span, or has not enough free ports."""
     span = os.environ.get(NODE_PORTS, "")
     names = [*NAMED, OF_THE_HEAD] if head else [*NAMED]
     if span:

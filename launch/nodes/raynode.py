@@ -1,7 +1,7 @@
 """Ray's processes on this node, as children of ours.
 
-Promises that they end with this process, however it ends: a keeper kills them by process id. Refuses
-`ray stop`, which kills by name."""
+Promises that they end with this process, however it ends: a keeper kills them by process id.
+Refuses `ray stop`, which kills by name."""
 
 import os
 import shutil
@@ -28,8 +28,8 @@ STARTS = 3
 waiting on is in vain."""
 
 POLITE, LEAVING = 8.0, 45.0
-"""Seconds that Ray gets to end by itself, and on a node that leaves a run: there a signal drains it,
-and for 30 s its actors go on and nothing new starts."""
+"""Seconds that Ray gets to end by itself, and on a node that leaves a run: there a signal drains
+it, and for 30 s its actors go on and nothing new starts."""
 
 
 class RayNode:

@@ -39,7 +39,8 @@ def describe(cfg: Config) -> Iterator[str]:
     fits(cfg, plan)
     yield from (f"\nwarning: {line}" for line in short(cfg, plan))
     for lack in build.missing(cfg):
-        yield f"\nwarning: {lack.rule}: {lack.found} on this machine. Next, where it runs: {lack.next_step}"
+        missing = f"{lack.rule}: {lack.found} on this machine"
+        yield f"\nwarning: {missing}. Next, where it runs: {lack.next_step}"
     yield "\nNothing was started. Leave out --dry-run to train."
 
 

@@ -66,7 +66,7 @@ def _table(
 def write(
     path: Path, sets: Mapping[str, Sequence[TableLine]], averaged: Mapping[str, TableLine]
 ) -> None:
-    """Write the table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
+    """Write the table as JSON: label → rows, void, failures, and per metric mean, low, high."""
     told: dict[str, dict[str, object]] = {}
     for line in _all(sets, averaged):
         counts = {"rows": line.rows, "void": line.void, "failures": line.failures}

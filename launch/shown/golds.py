@@ -20,8 +20,8 @@ Golds = Sequence[str]
 
 
 def asked(cfg: Config, corpus: str, question: str) -> Golds:
-    """The right answers to a question about this corpus: those of a set of `data.eval` that asks it,
-    else the answer of the generated world that the corpus is; none where nobody knows."""
+    """The right answers to a question about this corpus: those of a set of `data.eval` that asks
+    it, else that of the generated world that the corpus is; none where nobody knows."""
     sets = [chosen for chosen in cfg.data.eval if chosen.corpus == corpus]
     for chosen in sets:
         for known in _questions(chosen.file):

@@ -100,8 +100,8 @@ class Board:
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
 
     def chosen(self, most: int) -> list[str]:
-        """At most `most` questions: the newest duels, then others, evenly spread over the run. Those
-        that were played come before those that were not."""
+        """At most `most` questions: the newest duels, then others, evenly spread over the run.
+        Those that were played come before those that were not."""
 
         def order(id: str) -> tuple[bool, int]:
             _, question = self._rows["questions", id]

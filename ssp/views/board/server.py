@@ -19,7 +19,9 @@ from ssp.views.board.data import Board, details
 from ssp.views.board.saved import NOTHING, PAGE, plain
 
 HEADERS = {
-    "content-security-policy": f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'",
+    "content-security-policy": (
+        f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'"
+    ),
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
