@@ -234,8 +234,8 @@ async def _play(scene: Scene, folder: RunFolder, console: Console, plan: Plan) -
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """Let the first Ctrl-C, SIGTERM or closed terminal call `game.stop` in the loop, so that the run
-    ends saved. The second one ends the process, whatever the loop is doing."""
+    """Let the first Ctrl-C, SIGTERM or closed terminal call `game.stop` in the loop: the run ends
+    saved. The second one ends the process, whatever the loop is doing."""
     seen: list[int] = []
     loop = asyncio.get_running_loop()
 

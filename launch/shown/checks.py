@@ -36,7 +36,7 @@ GET = "see Getting the data in docs/recipes.md"
 
 @dataclass(frozen=True)
 class Checked:
-    """What was looked at, its `status` (ok, warn or fail), what was `found`, and what to do then."""
+    """What was looked at, its `status` (ok, warn or fail), what was `found`, what to do then."""
 
     what: str
     status: str

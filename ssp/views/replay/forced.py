@@ -219,9 +219,10 @@ def _context(
 
 
 class Verdicts:
-    """Verdicts of one run's proposals, given again with their whole blocks, since a verifier's
-    noise is drawn a block at a time. No endpoint is asked. Only the rules are applied where an endpoint
-    decided, where the documents are elsewhere, or where it is not certain which solver verified."""
+    """Verdicts of one run's proposals, given again with their whole blocks, since a question's
+    noise is drawn from what the others found. No endpoint is asked. Only the rules are applied
+    where an endpoint decided, where the documents are elsewhere, or where it is not certain which
+    solver verified."""
 
     def __init__(self, records: Records, weights: Weights) -> None:
         self._records = records
