@@ -44,7 +44,8 @@ def machine(cfg: Config) -> int:
     from ssp.capacity.placement import beside, make, tables
     from ssp.capacity.placement.machine import nodes
 
-    rows, failed = [], set()
+    rows = []
+    failed = set()
     for check in checks.examine(cfg):
         status = Text(check.status, COLOURS[check.status])
         rows.append((check.what, status, check.found, check.next_step))

@@ -39,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
     hold(args.all or not (args.limit or args.role), rule, "no --all", "leave them out")
     from ssp.views.replay.forced import Forced
 
-    console, same = Terminal(soft_wrap=True), True
+    console = Terminal(soft_wrap=True)
+    same = True
     for records, episodes in _whole(console, args) if args.all else _typed(args):
         threads.use(threads.player(records.cfg, records.cfg.spec.answerer))
         results = Forced(records, args.bound).check(episodes)

@@ -183,7 +183,9 @@ def _parsed(
     protocol = build.protocol(cfg, episode.role)
     prompt = cfg.spec.prompts_of(episode.role)[0]
     by_the_policy = (int(Kind.MODEL), int(Kind.RECALLED))
-    final, last, at = None, 0, 0
+    final = None
+    last = 0
+    at = 0
     asked: list[str] = []
     for written, stretch in groupby(episode.log.kinds, lambda kind: kind in by_the_policy):
         end = at + len(list(stretch))
