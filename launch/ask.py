@@ -24,52 +24,49 @@ _SETTING = re.compile(rf"[\w.]+=\S*|(({_KEYS})|\w+(\.\w+)+)=.*|\w+=\{{.*", re.DO
 """A question may hold an equals sign; a setting is one word, begins with a key, or is a block."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when the episode of the question that was typed is void."""
-    parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", _flags)
-    args, typed = parsed.flags, [word for word in parsed.overrides if not _SETTING.fullmatch(word)]
-    hold(
-        len(typed) <= 1, "ssp ask takes one question", " ".join(typed), "put it in quotation marks"
-    )
+    parsed = parse(argv, "ask", "Ask a policy a question; without one, ask for questions.", flags)
+    args = parsed.flags
+    typed = [word for word in parsed.overrides if not _SETTING.fullmatch(word)]
+    settings = [word for word in parsed.overrides if _SETTING.fullmatch(word)]
+    rule = "ssp ask takes one question"
+    hold(len(typed) <= 1, rule, " ".join(typed), "put it in quotation marks")
     named = policy.parse(args)
-    cfg = named.config(args.config, [word for word in parsed.overrides if _SETTING.fullmatch(word)])
+    cfg = named.config(args.config, settings)
     threads.use(threads.alone(cfg))
     corpus = args.corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
-    folder, protocol, console = (
-        named.folder(cfg),
-        build.protocol(cfg, cfg.spec.answerer),
-        Terminal(soft_wrap=True),
-    )
+    folder = named.folder(cfg)
+    role = cfg.spec.answerer
+    console = Terminal(soft_wrap=True)
+    protocol = build.protocol(cfg, role)
     tokenizer = build.tokenizer(folder)
-    play = build.player(
-        cfg, cfg.spec.answerer, folder, corpora.search(cfg, [corpus]), args.temperature
-    )
+    search = corpora.search(cfg, [corpus])
+    play = build.player(cfg, role, folder, search, args.temperature)
 
     def ask(question: str) -> Episode:
         hold(question.split(), "a question has at least one word", "none", "type one")
-        # Of half of a surrogate pair: the terminal sent bytes that are no text.
-        with holding(
-            TypeError, "a question is valid Unicode", lambda _: repr(question), "type it in UTF-8"
-        ):
+        # half of a surrogate pair: the terminal sent bytes that are no text
+        step = "type it in UTF-8"
+        with holding(TypeError, "a question is valid Unicode", lambda _: repr(question), step):
             build.check_words(tokenizer, [question])
-        seed = derive(cfg.seed, "ask", question)
-        stage = cfg.spec.examining
         task = Task(
             id="ask",
             game="ask",
-            role=cfg.spec.answerer,
+            role=role,
             attempt=0,
-            seed=seed,
+            seed=derive(cfg.seed, "ask", question),
             fields={"question": question},
             corpus=corpus,
-            prompt=stage.prompt,
+            prompt=cfg.spec.examining.prompt,
         )
         (episode,) = play([task])
         for kind, start, end in episode.log.stretches():
             text = decode(tokenizer, episode.log.ids[start:end])
             console.print(transcript.piece(protocol, episode.role, kind, text))
-        known = golds.asked(cfg, corpus, question)
-        console.print(transcript.outcome(episode, known, golds.right(cfg, episode.final, known)))
+        answers = golds.asked(cfg, corpus, question)
+        right = golds.right(cfg, episode.final, answers)
+        console.print(transcript.outcome(episode, answers, right))
         return episode
 
     if typed:
@@ -83,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(error, file=sys.stderr)
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp ask`."""
     policy.add_flags(parser)
     parser.add_argument(
         "--corpus", help="to search in; default: that of the first evaluation set, else data.corpus"

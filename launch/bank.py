@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch import policy
-from launch.cli import Parser, number, run, whole
+from launch.cli import Parser, number, options, run, whole
 from ssp.base.errors import InputError, hold
 from ssp.base.extras import extra
 from ssp.base.models import existing
@@ -22,9 +22,10 @@ SHORTEST_ID = 4
 """Characters of an id that may stand for it."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when it has shown or written what was asked for. Raises InputError."""
-    args = _parser().parse_args(argv)
+    summary = "Search, show and export the questions of a run."
+    args = options(argv, "bank", summary, flags)
     if args.export is not None and args.export.exists():
         raise InputError("an export is a new file", args.export, "remove it or choose another")
     # Here, because --help needs none of it.
@@ -32,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from ssp.selfplay.questions import files, reader
     from ssp.selfplay.questions.records import Filter
 
-    place, console = Path(args.bank), Terminal(soft_wrap=True)
+    place = Path(args.bank)
+    console = Terminal(soft_wrap=True)
     folder = None if files.is_bank(place) else RunFolder(existing(args.bank))
     if folder is None and (args.yardstick or args.episodes):
         raise InputError("--yardstick and --episodes read a run", place, "give the run's folder")
@@ -41,41 +43,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(yardstick.command(console, folder, args.yardstick, args.trust_code))
     if folder is not None and args.episodes:
         return questions.episodes(console, reader.episodes(folder), args.limit)
-    found = reader.RunReading(files.read_bank(place)) if folder is None else reader.read(folder)
+    if folder is None:
+        reading = reader.RunReading(files.read_bank(place))
+    else:
+        reading = reader.read(folder)
     if args.show:
-        record = _named(found.records, args.show)
-        return questions.show(
-            console, record if folder is None else reader.told(folder, [record])[0]
-        )
+        record = named(reading.records, args.show)
+        if folder is not None:
+            (record,) = reader.told(folder, [record])
+        return questions.show(console, record)
     names = ("valid", "rule", "min_difficulty", "max_difficulty", "contains")
     wanted = Filter(**{name: getattr(args, name) for name in names})
-    records = [record for record in found.records if wanted(record)]
+    records = [record for record in reading.records if wanted(record)]
     if args.export is None:
-        return questions.summary(console, found, records, args.limit)
+        return questions.summary(console, reading, records, args.limit)
     return questions.export(args, records, folder)
 
 
-def _named(records: Sequence[Record], name: str) -> Record:
+def named(records: Sequence[Record], name: str) -> Record:
     """The record with this id, the one whose id begins so, or the one of this game. InputError when
     there is none."""
-    exact = [
-        record
-        for record in records
-        if record.id == name or any(play.game == name for play in record.plays)
-    ]
-    found = exact or [
-        record for record in records if len(name) >= SHORTEST_ID and record.id.startswith(name)
-    ]
+    matches = []
+    for record in records:
+        if record.id == name or any(play.game == name for play in record.plays):
+            matches.append(record)
+    if not matches and len(name) >= SHORTEST_ID:
+        matches = [record for record in records if record.id.startswith(name)]
     rule = f"a question is named by its id, its first {SHORTEST_ID} characters, or a game's id"
-    hold(len(found) == 1, rule, f"{name}, {len(found) or 'none'}", "ssp bank RUN lists them")
-    return found[0]
+    hold(len(matches) == 1, rule, f"{name}, {len(matches) or 'none'}", "ssp bank RUN lists them")
+    return matches[0]
 
 
-def _parser() -> Parser:
-    parser = Parser("bank", "Search, show and export the questions of a run.")
-    parser.add_argument(
-        "bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one"
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp bank`."""
+    add = parser.add_argument
+    add("bank", metavar="RUN|FILE.parquet", help="a run, or what was exported of one")
     only = parser.add_argument_group("which questions, in the table and the export")
     only.add_argument("--valid", action="store_true", help="only those that the referee accepted")
     only.add_argument(
@@ -117,16 +119,9 @@ def _parser() -> Parser:
     )
     tasks.add_argument("--export", type=Path, metavar="FILE", help="a parquet file")
     policy.trust_flag(parser)
-    parser.add_argument(
-        "--source", default="", metavar="NAME", help="export: their data_source, such as nq"
-    )
-    parser.add_argument(
-        "--license", default="", metavar="TEXT", help="export: the licence of the questions"
-    )
-    parser.add_argument(
-        "--transcripts", action="store_true", help="export: with the text of every episode"
-    )
-    return parser
+    add("--source", default="", metavar="NAME", help="export: their data_source, such as nq")
+    add("--license", default="", metavar="TEXT", help="export: the licence of the questions")
+    add("--transcripts", action="store_true", help="export: with the text of every episode")
 
 
 if __name__ == "__main__":

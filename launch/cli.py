@@ -32,11 +32,11 @@ DEFAULT_CONFIG = "quickstart"
 BACKLOG = 512
 INTERRUPTED = 130
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_BROKEN = (errno.EIO, errno.ESTALE)
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_BROKEN = {errno.EIO, errno.ESTALE}
 _OF_THE_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
-"""Errors of the operating system: of a disk, or a server of files, that fails; and those that only
-another path, or other rights to it, can mend."""
+"""Errors of the operating system: a disk is full; a disk, or a server of files, fails; only another
+path, or other rights to it, can mend it."""
 
 
 def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -58,74 +58,58 @@ def run(command: Callable[[Sequence[str]], int], argv: Sequence[str] | None = No
         say("ssp: interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (nobody expected it: a failure of ours)
-        known = (
-            error
-            if isinstance(error, SspError) and not isinstance(error, InvariantError)
-            else _mended(error)
-        )
-        if known is None:
-            say(
-                "ssp: a bug in ssp, or in what it runs"
-                f" on\n{''.join(traceback.format_exception(error))}",
-                sys.stderr,
-            )
+        expected = isinstance(error, SspError) and not isinstance(error, InvariantError)
+        known = error if expected else explained(error)
+        if not isinstance(known, SspError):
+            stack = "".join(traceback.format_exception(error))
+            say(f"ssp: a bug in ssp, or in what it runs on\n{stack}", sys.stderr)
             return 1
         kind = "" if isinstance(known, InputError) else f"{type(known).__name__}: "
         say(f"ssp: {kind}{known}", file=sys.stderr)
         return known.exit_code
 
 
-def _mended(error: Exception) -> InputError | None:
+def explained(error: Exception) -> InputError | None:
     """What a user can do about an error of the surroundings: a full disk, a path without rights, a
-    ledger that somebody holds, a Python without the packages."""
-    if isinstance(error, ModuleNotFoundError) and _is_missing(error.name or ""):
-        found = f"no module {error.name} in {sys.executable} (Python {platform.python_version()})"
-        step = (
-            "activate that environment (source .venv/bin/activate), or make it: bash"
-            " launch/setup.sh"
-        )
-        return InputError(
-            "ssp runs in the environment that its packages are installed in", found, step
-        )
+    ledger that somebody holds, a Python without the packages. None for any other."""
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        ours = package in ("", "ssp", "actors", "launch")
+        if not ours and importlib.util.find_spec(package) is None:
+            python = f"{sys.executable} (Python {platform.python_version()})"
+            return InputError(
+                "ssp runs in the environment that its packages are installed in",
+                f"no module {error.name} in {python}",
+                "activate that environment (source .venv/bin/activate), or make it: bash"
+                " launch/setup.sh",
+            )
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
-    if any(isinstance(one, sqlite3.OperationalError) and "is locked" in str(one) for one in chain):
-        step = "end the program that holds it (lsof ledger.db); a run goes on with resume=auto"
+    texts = "\n".join(map(str, chain))
+    numbers = {getattr(link, "errno", 0) for link in chain}
+    held = [link for link in chain if isinstance(link, sqlite3.OperationalError)]
+    if any("is locked" in str(link) for link in held):
         return InputError(
             "nobody else writes into a run's ledger",
             f"{error}, for longer than it is waited for",
-            step,
+            "end the program that holds it (lsof ledger.db); a run goes on with resume=auto",
         )
-    if any(
-        getattr(one, "errno", 0) in _FULL
-        or re.search(r"disk is full|os error (28|122)\b", str(one))
-        for one in chain
-    ):
-        return InputError(
-            "what is written needs space", error, "free some; a run goes on with resume=auto"
-        )
-    if any(getattr(one, "errno", 0) in _BROKEN or "disk I/O error" in str(one) for one in chain):
+    if numbers & _FULL or re.search(r"disk is full|os error (28|122)\b", texts):
+        step = "free some; a run goes on with resume=auto"
+        return InputError("what is written needs space", error, step)
+    if numbers & _BROKEN or "disk I/O error" in texts:
         step = "see what the system says of it (dmesg); a run goes on with resume=auto"
         return InputError("what a run lies on can be read and written", error, step)
     if isinstance(error, OSError) and error.errno in _OF_THE_PATH and error.filename:
-        return InputError(
-            "a path that is typed can be used", error, "give another path, or the rights to it"
-        )
+        step = "give another path, or the rights to it"
+        return InputError("a path that is typed can be used", error, step)
     return None
-
-
-def _is_missing(module: str) -> bool:
-    """Whether a module belongs to a package that this Python has not got; those of this project are
-    always there."""
-    top = module.partition(".")[0]
-    return top not in ("", "ssp", "actors", "launch") and importlib.util.find_spec(top) is None
 
 
 @contextmanager
 def writable(rule: str, what: object) -> Iterator[None]:
-    """Around the writing of a file that was typed: InputError with `rule` where that path will not
-    do."""
+    """Raise InputError with `rule` where the path that was typed, `what`, cannot be written."""
     try:
         yield
     except OSError as error:
@@ -145,10 +129,8 @@ class Parser(argparse.ArgumentParser):
         """Raise, where argparse would print the usage and leave."""
         from ssp.config.gone import advice
 
-        hint = (
-            advice([word.partition("=")[0] for word in message.split()])
-            or f"see {self.prog} --help"
-        )
+        keys = [word.partition("=")[0] for word in message.split()]
+        hint = advice(keys) or f"see {self.prog} --help"
         # what was typed for an option that nobody knows may be a secret
         if message.startswith("unrecognized"):
             message = re.sub(r"( --?[^\s=]+)[= ](?!-)\S+", r"\1", message)
@@ -165,58 +147,56 @@ class Parsed:
     flags: argparse.Namespace
 
     def load(self) -> Config:
-        """The checked configuration (InputError when it is wrong). What variables of SSP's set is
-        said on stderr."""
+        """The checked configuration. InputError when it is wrong. What SSP's environment variables
+        set is said on stderr."""
         return load(self.config, self.overrides)
 
 
 def parse(
-    argv: Sequence[str] | None, command: str, summary: str, flags: Callable[[Parser], None]
+    argv: Sequence[str], command: str, summary: str, flags: Callable[[Parser], None]
 ) -> Parsed:
-    """Parse `argv` without the command's name (None: the process's own). `flags` adds the command's
-    options. Options and settings may stand in any order."""
+    """Parse `argv` without the command's name. `flags` adds the command's options. Options and
+    settings may stand in any order."""
     parser = Parser(command, summary)
-    said = (
-        f"a shipped config's name, or a path to a YAML file (default: {DEFAULT_CONFIG}, or a run's"
-        " own)"
-    )
+    usual = f"default: {DEFAULT_CONFIG}, or a run's own"
+    said = f"a shipped config's name, or a path to a YAML file ({usual})"
     parser.add_argument("--config", metavar="NAME|FILE", help=said)
-    parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="settings typed over the config's"
-    )
+    said = "settings typed over the config's"
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=said)
     flags(parser)
-    found = parser.parse_intermixed_args(sys.argv[1:] if argv is None else list(argv))
-    return Parsed(found.config or DEFAULT_CONFIG, found.overrides, found)
+    typed = parser.parse_intermixed_args(argv)
+    return Parsed(typed.config or DEFAULT_CONFIG, typed.overrides, typed)
+
+
+def options(
+    argv: Sequence[str], command: str, summary: str, flags: Callable[[Parser], None]
+) -> argparse.Namespace:
+    """Parse `argv` of a command that takes no configuration. `flags` adds its options."""
+    parser = Parser(command, summary)
+    flags(parser)
+    return parser.parse_args(argv)
 
 
 def load(config: str, overrides: Sequence[str], trusted: bool = True) -> Config:
-    """As `ssp.selfplay.settings.load`; what SSP's environment variables set, below what is typed,
-    is said on stderr."""
-    from ssp.selfplay import settings
-
-    return settings.load(config, [*_below(config, overrides), *overrides], trusted)
-
-
-def _below(config: str, overrides: Sequence[str]) -> list[str]:
-    """Settings that SSP's environment variables make, each said on stderr."""
+    """The checked configuration (see `ssp.selfplay.settings.load`). What is typed goes before what
+    SSP's environment variables set, which is said on stderr."""
     from ssp.base import extras
     from ssp.config.load import stated
+    from ssp.selfplay import settings
 
-    if not extras.there("migration"):
-        return []
-    variables = extras.extra("migration", "SSP's environment", "variables")
-    if not any(os.environ.get(name) for name in variables.ACCEPTED):
-        return []
-    settings: list[str]
-    settings, notes = variables.environment(os.environ, stated(config, overrides))
-    for note in notes:
-        say(f"note: {note}", file=sys.stderr)
-    return settings
+    below: list[str] = []
+    if extras.there("migration"):
+        variables = extras.extra("migration", "SSP's environment", "variables")
+        if any(os.environ.get(name) for name in variables.ACCEPTED):
+            below, notes = variables.environment(os.environ, stated(config, overrides))
+            for note in notes:
+                say(f"note: {note}", file=sys.stderr)
+    return settings.load(config, [*below, *overrides], trusted)
 
 
 def end_politely() -> None:
-    """From here on SIGTERM, and a terminal that is closed, are Ctrl-C, which interrupts the main
-    thread."""
+    """Let SIGTERM, and a terminal that is closed, from here on interrupt the main thread as Ctrl-C
+    does."""
     if threading.current_thread() is threading.main_thread():
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -226,8 +206,8 @@ def end_politely() -> None:
 
 
 def hear(numbers: Collection[signal.Signals], then: Callable[[], object]) -> None:
-    """Call `then` at each of these signals, on a thread of its own: also while the main thread is
-    stuck somewhere. `end_politely` takes them back."""
+    """Call `then` at each of these signals, on a thread of its own, so that it is called while the
+    main thread is stuck too. `end_politely` takes the signals back."""
     told, tell = socket.socketpair()
     tell.setblocking(False)
     for number in numbers:
@@ -261,19 +241,18 @@ def on_hangup(then: Callable[[], object]) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. InputError when the address is taken or not
-    ours."""
+    """A listening socket; port 0 takes a free one. InputError when the address is taken, or
+    not this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     rule, step = "the server's port must be free", "choose another --port, or 0 for a free one"
-    with holding(
-        OSError,
-        rule,
-        lambda error: f"{host}:{port}: {getattr(error, 'strerror', None) or error}",
-        step,
-    ):
+
+    def told(error: Exception) -> str:
+        return f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
+
+    with holding(OSError, rule, told, step):
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # asyncio does not set this on sockets made elsewhere; without it a reply of two packets waits
-    # 40 ms for an ACK.
+    # asyncio sets this only on its own sockets; without it a reply of two packets waits 40 ms for
+    # an ACK
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

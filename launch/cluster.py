@@ -1,5 +1,5 @@
-"""`ssp cluster`, or `NNODES=N RANK=i MASTER_ADDR=host python -m launch.cluster`, on each node: one
-run over all of them.
+"""`ssp cluster`, or `NNODES=N RANK=i MASTER_ADDR=host python -m launch.cluster`: one run over all
+nodes where it is typed.
 
 Rank 0 starts Ray's head, waits for the others, trains as `ssp train` does and ends the cluster;
 every other rank joins and stays until then. Promises that the nodes may start in any order, that
@@ -40,8 +40,7 @@ HEALTH = {
 
 @dataclass(frozen=True)
 class NodeSeat:
-    """What the environment says: this node's rank among `nodes`, and where the head is (rank 0
-    knows its IP address)."""
+    """This node's rank among `nodes`, and where the head is (rank 0 knows its IP address)."""
 
     nodes: int
     rank: int
@@ -54,29 +53,35 @@ class NodeSeat:
         return f"{self.address}:{self.port}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """This node's part of a run. Returns its exit code: rank 0's is the run's, another's 0 when the
     run has ended."""
-    told = "Train over several nodes: NNODES, RANK and MASTER_ADDR say which."
-    parsed = parse(argv, "cluster", told, train.flags)
+    summary = "Train over several nodes: NNODES, RANK and MASTER_ADDR say which."
+    parsed = parse(argv, "cluster", summary, train.flags)
     cfg = train.configured(parsed)
     if parsed.flags.dry_run:
         return train.dry_run(cfg, parsed.config)
     seat = read_seat(os.environ)
     ports.options(seat.rank == 0)  # what is wrong with NODE_PORTS is said before anybody waits
-    _environment(seat, cfg)
+    if seat.nodes > 1:
+        _require_token(seat)
+    # What Ray reads at import and at start, in this process and in those of its node.
+    cluster.environment(cfg.ray)
+    # Ray's switch for loopback only forbids further nodes: it is set where there are none.
+    alone = seat.nodes == 1 and seat.address == LOOPBACK
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if alone else "1"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     end_politely()
-    return _head(seat, cfg, parsed) if seat.rank == 0 else _member(seat, cfg)
+    return lead(seat, cfg, parsed) if seat.rank == 0 else follow(seat, cfg)
 
 
 def read_seat(env: Mapping[str, str]) -> NodeSeat:
-    """The environment's say. InputError for what is missing or contradicts itself."""
-    hold(
-        not env.get("RAY_ADDRESS"),
-        "launch.cluster starts a cluster of its own",
-        f"RAY_ADDRESS={env.get('RAY_ADDRESS')}",
-        "unset it, or join that cluster with ssp train",
-    )
+    """The node's seat, from the environment. InputError for what is missing or contradicts
+    itself."""
+    given = env.get("RAY_ADDRESS")
+    rule = "launch.cluster starts a cluster of its own"
+    step = "unset it, or join that cluster with ssp train"
+    hold(not given, rule, f"RAY_ADDRESS={given}", step)
     nodes = _number(env, "NNODES", "", 1, 100_000)
     rank = _number(env, "RANK", "0" if nodes == 1 else "", 0, nodes - 1)
     port = _number(env, "MASTER_PORT", "6379", 1024, 65535)
@@ -84,31 +89,30 @@ def read_seat(env: Mapping[str, str]) -> NodeSeat:
     rule = "MASTER_ADDR is set where NNODES is above 1"
     hold(head, rule, "no MASTER_ADDR", "set it to rank 0's address on every node")
     if rank > 0:
-        # a name that a name server learns only in a moment is one more wait
+        # not looked up here: a name server may learn the name only in a moment
         return NodeSeat(nodes, rank, head, port)
 
-    with holding(
-        OSError,
-        "rank 0 can listen at MASTER_ADDR and MASTER_PORT",
-        lambda error: f"{head}:{port}: {getattr(error, 'strerror', error)}",
-        "correct MASTER_ADDR, or set MASTER_PORT to a free port on every node (ss -ltnp shows who"
-        " holds one)",
-    ):
-        with socket.create_server((head, port)) as listener:
-            address = listener.getsockname()[0]
+    rule = "rank 0 can listen at MASTER_ADDR and MASTER_PORT"
+    step = "correct MASTER_ADDR, or set MASTER_PORT to a free port on every node"
+    step += " (ss -ltnp shows who holds one)"
+
+    def told(error: Exception) -> str:
+        return f"{head}:{port}: {getattr(error, 'strerror', error)}"
+
+    with holding(OSError, rule, told, step), socket.create_server((head, port)) as listener:
+        address = listener.getsockname()[0]
     # Some systems give a machine's own name a loopback address, which the other nodes cannot mean.
     misled = address.startswith("127.") and head not in (address, "localhost")
-    hold(
-        nodes == 1 or not misled,
-        "MASTER_ADDR is the address at which other nodes reach rank 0",
-        f"{head} is {address} on this machine",
-        "give rank 0's IP address instead of its name",
-    )
+    rule = "MASTER_ADDR is the address at which other nodes reach rank 0"
+    step = "give rank 0's IP address instead of its name"
+    hold(nodes == 1 or not misled, rule, f"{head} is {address} on this machine", step)
     return NodeSeat(nodes, rank, address, port)
 
 
-def _head(seat: NodeSeat, cfg: Config, parsed: Parsed) -> int:
-    """Start the head, wait for the others, train, say goodbye."""
+def lead(seat: NodeSeat, cfg: Config, parsed: Parsed) -> int:
+    """Start the head, wait for the others, train, say goodbye. Returns the run's exit code."""
+    for name, value in HEALTH.items():
+        os.environ.setdefault(name, value)
     from launch.nodes import meeting  # Ray takes a second, and reads the environment
 
     runfolder.check(cfg, parsed.config)  # before anybody waits
@@ -133,8 +137,8 @@ def _head(seat: NodeSeat, cfg: Config, parsed: Parsed) -> int:
     return exit_code
 
 
-def _member(seat: NodeSeat, cfg: Config) -> int:
-    """Join the head, wait for the run's end, leave."""
+def follow(seat: NodeSeat, cfg: Config) -> int:
+    """Join the head, wait for the run's end, leave. Returns 0."""
     from launch.nodes import meeting
 
     meeting.await_head(seat.address, seat.port, cfg.ray.nodes_timeout, _say)
@@ -159,20 +163,6 @@ def _member(seat: NodeSeat, cfg: Config) -> int:
     finally:
         node.end(keep, seconds)
     return 0
-
-
-def _environment(seat: NodeSeat, cfg: Config) -> None:
-    """What Ray reads at import and at start, in this process and in those of its node."""
-    if seat.nodes > 1:
-        _require_token(seat)
-    cluster.environment(cfg.ray)
-    # Ray's switch for loopback only forbids further nodes: it is set where there are none.
-    alone = seat.nodes == 1 and seat.address == LOOPBACK
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if alone else "1"
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if seat.rank == 0:
-        for name, value in HEALTH.items():
-            os.environ.setdefault(name, value)
 
 
 def _require_token(seat: NodeSeat) -> None:
@@ -213,9 +203,10 @@ def _start(seat: NodeSeat, cfg: Config) -> RayNode:
         options += ["--head", f"--port={seat.port}", f"--node-ip-address={seat.address}"]
         options += [f"--include-dashboard={cfg.ray.dashboard >= 0}"]
         if cfg.ray.dashboard >= 0:
+            options.append(f"--dashboard-host={seat.address}")
             port = cluster.dashboard_port(cfg.ray, seat.address)
-            options += [f"--dashboard-host={seat.address}"]
-            options += [f"--dashboard-port={port}"] if port else []
+            if port:
+                options.append(f"--dashboard-port={port}")
     else:
         options += [f"--address={seat.ray}"]
     options += [f"--num-cpus={cpus}", f"--object-store-memory={object_store(cfg)}"]
@@ -224,13 +215,12 @@ def _start(seat: NodeSeat, cfg: Config) -> RayNode:
 
 
 def _number(env: Mapping[str, str], name: str, default: str, low: int, high: int) -> int:
+    """A variable's whole number. InputError unless it is one from `low` to `high`."""
     text = env.get(name) or default
-    hold(
-        text.isdecimal() and low <= int(text) <= high,
-        f"{name} is a whole number from {low} to {high}",
-        text or f"no {name}",
-        "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ...",
-    )
+    rule = f"{name} is a whole number from {low} to {high}"
+    fits = text.isdecimal() and low <= int(text) <= high
+    step = "start each node as: NNODES=2 RANK=0 MASTER_ADDR=HOST ssp cluster ..."
+    hold(fits, rule, text or f"no {name}", step)
     return int(text)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, run, whole, writable
+from launch.cli import Parser, options, run, whole, writable
 from ssp.base.errors import hold
 from ssp.base.printable import say
 from ssp.data import readers, writers
@@ -16,78 +16,80 @@ from ssp.game import protocols
 from ssp.learning.warmup import rag
 
 TRACES = "traces"
+TARGETS = "ssp"
+SEVERAL = "rows have several right answers: the first alone is the target"
+
+
+def search_r1(path: Path, rows: Sequence[Any]) -> None:
+    """Write questions as Search-R1 has them, with our prompt."""
+    writers.write_search_r1(path, rows, protocols.training_prompt())
+
+
 WRITERS: dict[str, Callable[[Path, Sequence[Any]], None]] = {
-    "search-r1": lambda path, rows: writers.write_search_r1(
-        path, rows, protocols.training_prompt()
-    ),
+    "search-r1": search_r1,
     "flashrag": writers.write_flashrag,
     "plain": writers.write_plain,
-    "ssp": writers.write_ssp,
+    TARGETS: writers.write_ssp,
     TRACES: writers.write_traces,
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the file is written. Raises InputError for a bad row, name or
     path."""
-    args = _parser().parse_args(argv)
-    hold(
-        not args.out.exists(),
-        "--out is a file that does not exist yet",
-        args.out,
-        "remove it or choose another",
-    )
+    summary = "Convert and merge question files; formats are recognised row by row."
+    args = options(argv, "data", summary, flags)
+    rule = "--out is a file that does not exist yet"
+    hold(not args.out.exists(), rule, args.out, "remove it or choose another")
+    only_traces = {bool(args.found), bool(args.protocol)} == {args.to == TRACES}
     rule = "--to traces, and it alone, takes --found and --protocol"
-    hold(
-        {bool(args.found), bool(args.protocol)} == {args.to == TRACES},
-        rule,
-        f"--to {args.to}",
-        "see ssp data --help",
-    )
+    hold(only_traces, rule, f"--to {args.to}", "see ssp data --help")
+
     parts = readers.parts(args.src, _names(args.source), _names(args.split))
     dropped: list[str] | None = [] if args.drop_empty else None
-    ssp = args.to == "ssp"
-    read: Sequence[Sequence[Any]]
     several: list[str] = []
-    read = (
-        [readers.targets(part, dropped, several) for part in parts]
-        if ssp
-        else readers.merge(parts, dropped)
-    )
+    read: Sequence[Sequence[Any]]
+    if args.to == TARGETS:
+        read = [readers.targets(part, dropped, several) for part in parts]
+    else:
+        read = readers.merge(parts, dropped)
     for part, rows in zip(parts, read, strict=True):
         split = f", split {part.split}" if part.split else ""
         missing = f" (no {', no '.join(part.missing)})" if part.missing else ""
         say(f"{part.path}: {len(rows):,} rows{split}{missing}")
+
     written: list[Any] = [row for rows in read for row in rows]
-    counts = Counter() if ssp else Counter(question.source or "(no source)" for question in written)
-    each = "".join(f", {source} {count:,}" for source, count in counts.items())
+    said = f"{args.out}: {len(written):,} rows, {args.to}"
+    if args.to != TARGETS:
+        sources = Counter(question.source or "(no source)" for question in written)
+        said += "".join(f", {source} {count:,}" for source, count in sources.items())
     with writable("the file can be written", args.out):
-        WRITERS[args.to](args.out, _traces(args, written) if args.to == TRACES else written)
+        rows = _traces(args, written) if args.to == TRACES else written
+        WRITERS[args.to](args.out, rows)
     for place in dropped or ():
         say(f"left out: {place}", file=sys.stderr)
     if several:
-        say(
-            f"{len(several):,} rows have several right answers: the first alone is the target",
-            file=sys.stderr,
-        )
-    say(f"{args.out}: {len(written):,} rows, {args.to}{each}")
+        say(f"{len(several):,} {SEVERAL}", file=sys.stderr)
+    say(said)
     return 0
 
 
 def _traces(args: Namespace, questions: list[Any]) -> list[dict[str, Any]]:
-    found = rag.read_found(args.found)
-    made = rag.traces(questions, found, protocols.get(args.protocol), args.topk)
-    if fewer := sum(len(documents) < args.topk for documents in found):
+    """Questions as traces of one search each, which found what POST /retrieve answered."""
+    answers = rag.read_found(args.found)
+    traces = rag.traces(questions, answers, protocols.get(args.protocol), args.topk)
+    fewer = sum(len(documents) < args.topk for documents in answers)
+    if fewer:
         say(f"{fewer:,} questions have fewer than {args.topk} documents")
-    return made
+    return traces
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _parser() -> Parser:
-    parser = Parser("data", "Convert and merge question files; formats are recognised row by row.")
+def flags(parser: Parser) -> None:
+    """The options of `ssp data`."""
     add = parser.add_argument
     add("action", choices=["convert"])
     add(
@@ -127,7 +129,6 @@ def _parser() -> Parser:
         help="of rows without one; of a folder the first of test, dev, train",
     )
     add("--drop-empty", action="store_true", help="leave out answers that normalise to nothing")
-    return parser
 
 
 if __name__ == "__main__":

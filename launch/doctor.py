@@ -20,84 +20,97 @@ from ssp.telemetry.terminal import Terminal, table
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print the machine's checks, or a ledger's proof. Returns the exit code."""
-    parsed = parse(argv, "doctor", "Check this machine, or a run's ledger.", _flags)
-    if parsed.flags.digest and parsed.flags.ledger is None:
-        raise InputError("--digest is of a ledger", "no --ledger", "give --ledger RUN too")
-    if parsed.flags.ledger is None:
-        return _machine(parsed.load())
-    given = Path(parsed.flags.ledger).expanduser()
-    place = given if given.is_file() else RunFolder(existing(parsed.flags.ledger)).ledger
+    parsed = parse(argv, "doctor", "Check this machine, or a run's ledger.", flags)
+    typed = parsed.flags.ledger
+    only_digest = parsed.flags.digest
+    if typed is None:
+        if only_digest:
+            raise InputError("--digest is of a ledger", "no --ledger", "give --ledger RUN too")
+        return machine(parsed.load())
+    given = Path(typed).expanduser()
+    place = given if given.is_file() else RunFolder(existing(typed)).ledger
     with closing(Ledger(place, readonly=True)) as ledger:
-        if not parsed.flags.digest:
-            return _prove(ledger)
+        if not only_digest:
+            return prove(ledger)
         say(ledger.digest())
         return 0
 
 
-def _machine(cfg: Config) -> int:
+def machine(cfg: Config) -> int:
+    """Print this machine's checks. Returns 0, or 1 where one fails."""
     from launch.shown import checks  # what --help does without
     from ssp.capacity.placement import beside, make, tables
     from ssp.capacity.placement.machine import nodes
 
-    found = list(checks.examine(cfg))
-    rows = [
-        (check.what, Text(check.status, COLOURS[check.status]), check.found, check.next_step)
-        for check in found
-    ]
+    rows = []
+    failed = set()
+    for check in checks.examine(cfg):
+        status = Text(check.status, COLOURS[check.status])
+        rows.append((check.what, status, check.found, check.next_step))
+        if check.status == checks.FAIL:
+            failed.add(check.what)
     Terminal().print(table(("check", "", "found", "next step"), rows))
-    if all(check.status != checks.FAIL for check in found if check.what == "memory"):
-        say(
-            "\nMemory of the hosts,"
-            f" estimated\n{tables.host_memory(make(cfg, nodes(cfg)), beside(cfg))}"
-        )
-    return int(any(check.status == checks.FAIL for check in found))
+    if "memory" not in failed:
+        hosts = tables.host_memory(make(cfg, nodes(cfg)), beside(cfg))
+        say(f"\nMemory of the hosts, estimated\n{hosts}")
+    return int(bool(failed))
 
 
-def _prove(ledger: Ledger) -> int:
-    """Counts by role and state, counts by cause, and the law's word as the last line."""
-    from ssp.record import episodes
-    from ssp.selfplay import checkpoint
-
-    console, issued, tally = Terminal(), ledger.issued(), ledger.tally()
+def prove(ledger: Ledger) -> int:
+    """Print counts by role and state, counts by cause, and whether the run's parts hold. Returns 0,
+    or 1 where one is broken."""
+    console = Terminal()
+    issued = ledger.issued()
+    tally = ledger.tally()
     roles = sorted(set(issued) | set(tally))
-    rows = [
-        (state.value, *(str(tally.get(role, {}).get(state.value, 0)) for role in roles))
-        for state in State
-    ]
-    rows.append(("sum", *(str(sum(tally.get(role, {}).values())) for role in roles)))
-    rows.append(("ever issued", *(str(issued.get(role, 0)) for role in roles)))
+    counts = {
+        state.value: [tally.get(role, {}).get(state.value, 0) for role in roles] for state in State
+    }
+    counts["sum"] = [sum(tally.get(role, {}).values()) for role in roles]
+    counts["ever issued"] = [issued.get(role, 0) for role in roles]
     say(ledger.path)
+    rows = [(name, *map(str, numbers)) for name, numbers in counts.items()]
     console.print(table(("state", *roles), rows))
-    if causes := ledger.outcomes():
-        console.print(
-            table(("cause", "episodes"), [(name, str(number)) for name, number in causes.items()])
-        )
+    causes = ledger.outcomes()
+    if causes:
+        by_cause = [(name, str(number)) for name, number in causes.items()]
+        console.print(table(("cause", "episodes"), by_cause))
     say(f"digest: {ledger.digest()}")
-    place, proofs = RunFolder(ledger.path.parent), dict[str, list[str]]()
-    try:  # what a resume asks
-        if (state := checkpoint.read(place)) is not None:
-            checkpoint.check_whole(place, state, ledger)
-            proofs["checkpoint"] = []
-    except InputError as error:
-        proofs["checkpoint"] = [f"{error.rule} ({error.found})"]
-    if place.config.is_file() or place.episodes.is_dir():
-        damaged = episodes.damaged(place.episodes, ledger.placed())
-        proofs["transcripts"] = [
-            f"{place.episodes / file} is {what}" for file, what in damaged.items()
-        ]
-    try:
-        ledger.check()
-        proofs["conservation"] = []
-    except InvariantError as error:
-        proofs["conservation"] = [str(error)]
+    proofs = _proofs(ledger)
     for name, broken in proofs.items():
         say(f"{name}: BROKEN: {'; '.join(broken)}" if broken else f"{name}: holds")
     return int(any(proofs.values()))
 
 
-def _flags(parser: Parser) -> None:
+def _proofs(ledger: Ledger) -> dict[str, list[str]]:
+    """Part of the run, where it is there → what is broken about it."""
+    from ssp.record import episodes
+    from ssp.selfplay import checkpoint
+
+    place = RunFolder(ledger.path.parent)
+    proofs: dict[str, list[str]] = {}
+    try:  # what a resume asks
+        state = checkpoint.read(place)
+        if state is not None:
+            checkpoint.check_whole(place, state, ledger)
+            proofs["checkpoint"] = []
+    except InputError as error:
+        proofs["checkpoint"] = [f"{error.rule} ({error.found})"]
+    if place.config.is_file() or place.episodes.is_dir():
+        damaged = episodes.damaged(place.episodes, ledger.placed()).items()
+        proofs["transcripts"] = [f"{place.episodes / file} is {what}" for file, what in damaged]
+    proofs["conservation"] = []
+    try:
+        ledger.check()
+    except InvariantError as error:
+        proofs["conservation"] = [str(error)]
+    return proofs
+
+
+def flags(parser: Parser) -> None:
+    """The options of `ssp doctor`."""
     parser.add_argument(
         "--ledger", metavar="RUN|FILE", help="prove a run's ledger, checkpoint and transcripts"
     )

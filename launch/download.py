@@ -1,13 +1,13 @@
 """`ssp download`: published data sets, indexes and models, by short name or as org/name; a GGUF
 file as a model folder."""
 
-import dataclasses
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from launch.cli import Parser, run
+from launch.cli import Parser, options, run
 from ssp.base import models
 from ssp.base.errors import hold
 from ssp.base.printable import say
@@ -15,29 +15,35 @@ from ssp.base.published import PUBLISHED, PublishedFile
 from ssp.telemetry.terminal import Terminal, table
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when every file is there and checked. InputError and Fault: see
     `ssp.data.hub.download`."""
-    args = _parser().parse_args(argv)
+    summary = "Fetch a published data set, index or model; run again, an interrupted one goes on."
+    args = options(argv, "download", summary, flags)
     if args.list:
-        sizes = {
-            name: f"{item.gigabytes:g}" if item.gigabytes else "-"
-            for name, item in PUBLISHED.items()
-        }
-        rows = [
-            (name, item.type, sizes[name], item.repo, item.about)
-            for name, item in PUBLISHED.items()
-        ]
+        rows = []
+        for name, listed in PUBLISHED.items():
+            size = f"{listed.gigabytes:g}" if listed.gigabytes else "-"
+            rows.append((name, listed.type, size, listed.repo, listed.about))
         Terminal().print(table(("name", "type", "GB", "repository", "what"), rows))
         return 0
     folder = (args.to or models.fetched(args.name or "")).expanduser()
-    if packed := _packed(args):
-        from ssp.engines.gguf import convert
-
-        done = "made" if convert(packed[0], folder, packed[1]) else "is there, checksums right"
-        say(f"{args.name}: {folder}, {done}")
-        return 0
-    item = _item(args)
+    known = PUBLISHED.get(args.name)
+    if str(args.name).endswith(".gguf") or (known is not None and known.type == "package"):
+        return make_model(args, known, folder)
+    wanted = known
+    if wanted is None:
+        rule = "ssp download takes a name of the list, or org/name"
+        name = args.name or "none"
+        hold(name.count("/") == 1, rule, name, "see ssp download --list")
+        step = "give --type dataset or --type model"
+        hold(args.type, "org/name comes with its type", args.name, step)
+        wanted = PublishedFile(args.name, args.type)
+    if args.revision:
+        wanted = replace(wanted, revision=args.revision, sha256={})
+    if args.only:
+        # some of the parts make no whole
+        wanted = replace(wanted, files=tuple(args.only), join="")
 
     from huggingface_hub import logging
     from huggingface_hub.utils import disable_progress_bars
@@ -47,78 +53,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.set_verbosity_error()  # its warnings show addresses, which may be signed
     if not sys.stderr.isatty():
         disable_progress_bars()
-    hub.download(item, folder, args.unpack, say)
+    hub.download(wanted, folder, args.unpack, say)
     say(f"{args.name}: {folder}")
     return 0
 
 
-def _packed(args: Namespace) -> tuple[Path, str] | None:
-    """The GGUF that the arguments name, a file or one in a package, and its SHA-256 where that is
-    known."""
-    name, item = args.name or "", PUBLISHED.get(args.name)
-    packed = item is not None and item.type == "package"
-    if not packed and not name.endswith(".gguf"):
-        return None
-    rule, found = (
-        "--type, --only, --revision and --unpack are for repositories of the hub",
-        f"given with {name}",
-    )
-    hold(
-        not args.type and not args.only and not args.revision and not args.unpack,
-        rule,
-        found,
-        "leave them out",
-    )
-    if item is not None:
-        return item.installed(), item.sha256[item.files[0]]
-    hold(args.to, "the model of a GGUF file gets a folder", f"none for {name}", "give --to DIR")
-    return Path(name).expanduser(), ""
+def make_model(args: Namespace, known: PublishedFile | None, folder: Path) -> int:
+    """Make a model folder of the GGUF that the arguments name: a file, or one in the `known`
+    package, whose SHA-256 is known. Returns 0."""
+    rule = "--type, --only, --revision and --unpack are for repositories of the hub"
+    of_the_hub = args.type or args.only or args.revision or args.unpack
+    hold(not of_the_hub, rule, f"given with {args.name}", "leave them out")
+    if known is not None:
+        gguf = known.installed()
+        digest = known.sha256[known.files[0]]
+    else:
+        rule = "the model of a GGUF file gets a folder"
+        hold(args.to, rule, f"none for {args.name}", "give --to DIR")
+        gguf = Path(args.name).expanduser()
+        digest = ""
+    from ssp.engines.gguf import convert
+
+    done = "made" if convert(gguf, folder, digest) else "is there, checksums right"
+    say(f"{args.name}: {folder}, {done}")
+    return 0
 
 
-def _item(args: Namespace) -> PublishedFile:
-    """The entry that the arguments name, with their changes."""
-    item = PUBLISHED.get(args.name)
-    if item is None:
-        rule, name = "ssp download takes a name of the list, or org/name", args.name or "none"
-        hold(name.count("/") == 1, rule, name, "see ssp download --list")
-        hold(
-            args.type,
-            "org/name comes with its type",
-            args.name,
-            "give --type dataset or --type model",
-        )
-        item = PublishedFile(args.name, args.type)
-    if args.revision:
-        item = dataclasses.replace(item, revision=args.revision, sha256={})
-    if args.only:
-        # some of the parts make no whole
-        item = dataclasses.replace(item, files=tuple(args.only), join="")
-    return item
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "download",
-        "Fetch a published data set, index or model; run again, an interrupted one goes on.",
-    )
-    parser.add_argument("name", nargs="?", help="a short name (--list), org/name, or a GGUF file")
-    parser.add_argument("--list", action="store_true", help="show the short names")
-    parser.add_argument("--type", choices=("dataset", "model"), help="of org/name")
-    parser.add_argument(
-        "--to", type=Path, metavar="DIR", help="folder of its own (default: hub/NAME in the cache)"
-    )
-    parser.add_argument(
-        "--only", action="append", metavar="PATTERN", help="files, e.g. 'nq/*'; may be repeated"
-    )
-    parser.add_argument(
-        "--revision", help="branch, tag or commit (default: the one known to be right, or main)"
-    )
-    parser.add_argument(
+def flags(parser: Parser) -> None:
+    """The options of `ssp download`."""
+    add = parser.add_argument
+    add("name", nargs="?", help="a short name (--list), org/name, or a GGUF file")
+    add("--list", action="store_true", help="show the short names")
+    add("--type", choices=("dataset", "model"), help="of org/name")
+    add("--to", type=Path, metavar="DIR", help="folder of its own (default: hub/NAME in the cache)")
+    add("--only", action="append", metavar="PATTERN", help="files, e.g. 'nq/*'; may be repeated")
+    add("--revision", help="branch, tag or commit (default: the one known to be right, or main)")
+    add(
         "--unpack",
         action="store_true",
         help="also join part_* files and unpack .gz files beside them",
     )
-    return parser
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ is checked."""
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launch.cli import Parser, run, whole
+from launch.cli import Parser, options, run, whole
 from ssp.base import models
 from ssp.base.errors import InputError, hold
 from ssp.base.printable import say
@@ -18,90 +18,78 @@ from ssp.search.index.builder import IndexPlan
 from ssp.search.shard import BM25, DENSE, HYBRID, KINDS
 from ssp.telemetry.terminal import bar
 
+OF_VECTORS = (
+    "encoder",
+    "faiss",
+    "faiss_file",
+    "embedding",
+    "save_embedding",
+    "pooling",
+    "max_length",
+    "parts",
+)
+"""Options that a BM25 index has no use for."""
 
-def main(argv: Sequence[str] | None = None) -> int:
+
+def main(argv: Sequence[str]) -> int:
     """Run the command; 0 when the folder is written, or right. Raises InputError for bad input of
     any kind."""
-    args = _parser().parse_args(argv)
+    summary = "Build an index folder from a corpus, or check one."
+    args = options(argv, "index", summary, flags)
     if args.check is not None:
         made = store.read_manifest(args.check)
         with _bar() as report:
-            store.verify(
-                args.check,
-                made,
-                again=True,
-                progress=lambda done, total: report("seal", done, total),
-            )
+            store.verify(args.check, made, again=True, progress=partial(report, "seal"))
         parts = [f"{args.check}: right", f"{made.rows:,} documents", made.kind]
-    elif args.corpus is None or args.out is None:
-        raise InputError(
-            "an index is made of --corpus FILE as --out DIR",
-            "not both of them",
-            "see ssp index --help",
-        )
     else:
+        rule = "an index is made of --corpus FILE as --out DIR"
+        both = args.corpus is not None and args.out is not None
+        hold(both, rule, "not both of them", "see ssp index --help")
         with _bar() as report:
             made = builder.build_index(args.corpus, args.out, _plan(args), report)
         parts = [f"{args.out}: {made.rows:,} documents"]
-        parts += [f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g})"] if made.bm25 else []
+        if made.bm25:
+            parts.append(f"bm25 (k1 {made.bm25[0]:g}, b {made.bm25[1]:g})")
         if made.dense:
-            parts.append(
-                f"{made.dense.factory} of {made.dense.dim} numbers by {made.dense.encoder.model}"
-            )
-    say(
-        ", ".join([*parts, f"{sum(entry['bytes'] for entry in made.files.values()) / 1e6:,.1f} MB"])
-    )
+            encoder = made.dense.encoder.model
+            parts.append(f"{made.dense.factory} of {made.dense.dim} numbers by {encoder}")
+    size = sum(entry["bytes"] for entry in made.files.values())
+    say(", ".join([*parts, f"{size / 1e6:,.1f} MB"]))
     return 0
 
 
 def _plan(args: Any) -> IndexPlan:
+    """What is built. InputError for options of a dense index with BM25, and a dense one without an
+    encoder."""
     kind = args.kind or (DENSE if args.encoder else BM25)
-    plan = IndexPlan(kind, args.k1, args.b)
     if kind == BM25:
-        asked = (
-            "encoder",
-            "faiss",
-            "faiss_file",
-            "embedding",
-            "save_embedding",
-            "pooling",
-            "max_length",
-            "parts",
-        )
-        if wrong := [name for name in asked if getattr(args, name)]:
-            found = f"--{wrong[0].replace('_', '-')} with --kind bm25"
-            raise InputError(
-                "a BM25 index has no vectors",
-                found,
-                f"leave it out, or set --kind {DENSE} or {HYBRID}",
-            )
-        return plan
-    hold(
-        args.encoder,
-        f"a {kind} index has an encoder",
-        "no --encoder",
-        "set --encoder to a model's name or folder",
-    )
+        for name in OF_VECTORS:
+            if getattr(args, name):
+                option = f"--{name.replace('_', '-')} with --kind bm25"
+                step = f"leave it out, or set --kind {DENSE} or {HYBRID}"
+                raise InputError("a BM25 index has no vectors", option, step)
+        return IndexPlan(kind, args.k1, args.b)
+    rule = f"a {kind} index has an encoder"
+    hold(args.encoder, rule, "no --encoder", "set --encoder to a model's name or folder")
     folder = models.folder(args.encoder, "--encoder")
-    given = {"pooling": args.pooling, "passage_length": args.max_length}
+    typed = {"pooling": args.pooling, "passage_length": args.max_length}
     # A folder is noted as an absolute path: the index is used from elsewhere.
     name = str(folder.absolute()) if Path(args.encoder).is_dir() else args.encoder
-    spec = detect(folder, name, {key: value for key, value in given.items() if value})
-    plan = replace(
-        plan,
-        encoder=spec,
+    return IndexPlan(
+        kind,
+        args.k1,
+        args.b,
+        encoder=detect(folder, name, {key: value for key, value in typed.items() if value}),
         folder=folder,
         dtype=args.dtype,
         device=args.device,
         batch=args.batch_size,
-    )
-    plan = replace(
-        plan,
         factory=args.faiss or store.FLAT,
         parts=args.parts or 1,
         save_embedding=args.save_embedding,
+        embedding=args.embedding,
+        faiss_file=args.faiss_file,
     )
-    return replace(plan, embedding=args.embedding, faiss_file=args.faiss_file)
 
 
 @contextmanager
@@ -118,7 +106,7 @@ def _bar() -> Iterator[builder.Progress]:
         yield report
 
 
-def _add_dense(add: Callable[..., Any]) -> None:
+def of_vectors(add: Callable[..., Any]) -> None:
     """The options of a dense index."""
     add("--encoder", metavar="NAME|FOLDER", help="what makes vectors of passages and queries")
     add(
@@ -159,8 +147,8 @@ def _add_dense(add: Callable[..., Any]) -> None:
     )
 
 
-def _parser() -> Parser:
-    parser = Parser("index", "Build an index folder from a corpus, or check one.")
+def flags(parser: Parser) -> None:
+    """The options of `ssp index`."""
     add = parser.add_argument
     add(
         "--corpus",
@@ -185,8 +173,7 @@ def _parser() -> Parser:
     )
     add("--k1", type=float, default=1.2, help="BM25: term saturation, at least 0 (default 1.2)")
     add("--b", type=float, default=0.25, help="BM25: length normalisation, 0 to 1 (default 0.25)")
-    _add_dense(add)
-    return parser
+    of_vectors(add)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`ssp inspect RUN:EPISODE`: an episode of a run, segment by segment, with its mask; and its reward
+"""`ssp inspect RUN:EPISODE`: shows an episode segment by segment, with its mask; and prices it
 again."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from launch import policy
-from launch.cli import Parser, run
+from launch.cli import Parser, options, run
 from launch.shown import golds, transcript
 from ssp.base.episode import Episode
 from ssp.base.errors import hold
@@ -27,59 +27,48 @@ from ssp.telemetry.terminal import Terminal
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from ssp.views.replay.record import Found
+    from ssp.views.replay.record import RecordedEpisode
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command. Returns 0, or 1 when --check finds another parse or reward than the one on
     record."""
-    parser = Parser("inspect", "Show an episode of a run, with its mask.")
-    parser.add_argument(
-        "episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes"
-    )
-    parser.add_argument(
-        "--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="parse and price it again, and compare with the record"
-    )
-    policy.trust_flag(parser)
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint"
-    )
-    args = parser.parse_args(argv)
+    summary = "Show an episode of a run, with its mask."
+    args = options(argv, "inspect", summary, flags)
     # Here, because --help needs none of it.
     from ssp.selfplay.workers import build
     from ssp.views.replay import priced
 
-    found = find(args.episode)
-    cfg, role = RunReader(found.run, args.trust_code).cfg, found.episode.role
-    saved = (found.run.read_state() or {"folders": {}})["folders"]
-    start = args.tokenizer or (
-        found.run.path / saved[role] if role in saved else build.model_dir(cfg, role, found.run)
-    )
-    tokenizer, console = build.tokenizer(start), Terminal(soft_wrap=True)
-    console.print(_header(found))
-    shown = (
-        _tokens(found.episode.log, tokenizer)
-        if args.tokens
-        else _segments(found.episode, cfg, tokenizer)
-    )
+    recorded = find(args.episode)
+    folder = recorded.run
+    episode = recorded.episode
+    cfg = RunReader(folder, args.trust_code).cfg
+    role = episode.role
+    saved = (folder.read_state() or {"folders": {}})["folders"]
+    if args.tokenizer:
+        start = args.tokenizer
+    else:
+        start = folder.path / saved[role] if role in saved else build.model_dir(cfg, role, folder)
+    tokenizer = build.tokenizer(start)
+    console = Terminal(soft_wrap=True)
+
+    console.print(_header(recorded))
+    shown = _tokens(episode.log, tokenizer) if args.tokens else _segments(episode, cfg, tokenizer)
     for line in shown:
         console.print(line)
-    right = golds.recorded(cfg, found)
-    console.print(
-        transcript.outcome(found.episode, right, golds.right(cfg, found.episode.final, right))
-    )
+    answers = golds.recorded(cfg, recorded)
+    right = golds.right(cfg, episode.final, answers)
+    console.print(transcript.outcome(episode, answers, right))
     if not args.check:
         return 0
-    results = priced.check(found.episode, cfg, tokenizer, found.entry, found.game)
+
+    results = priced.check(episode, cfg, tokenizer, recorded.entry, recorded.game)
     for result in results:
         console.print(transcript.comparison(result))
     return 0 if all(result.same for result in results) else 1
 
 
-def find(text: str) -> Found:
+def find(text: str) -> RecordedEpisode:
     """The episode that `text` names. InputError when there is none."""
     from ssp.views.replay import record
 
@@ -89,26 +78,23 @@ def find(text: str) -> Found:
     return record.named(RunFolder(existing(run)), id)
 
 
-def _header(found: Found) -> Text:
+def _header(recorded: RecordedEpisode) -> Text:
     """What is on record, a line a subject."""
-    episode, entry, game, log = found.episode, found.entry, found.game, found.episode.log
+    episode = recorded.episode
+    entry = recorded.entry
+    game = recorded.game
+    log = recorded.episode.log
+    played = f"{episode.role}, attempt {episode.attempt}, game {episode.game}"
+    tokens = f"{len(log)} tokens, {log.mask.sum()} trained"
+    known = [str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None]
+    reward = "none" if entry["reward"] is None else format(entry["reward"], "g")
     lines = {
-        "episode": (
-            f"{episode.id}  ({episode.role}, attempt {episode.attempt}, game {episode.game})"
-        ),
-        "file": found.place,
-        "stopped": (
-            f"{episode.stopped}, {len(episode.queries)} searches, {len(log)} tokens,"
-            f" {log.mask.sum()} trained"
-        ),
+        "episode": f"{episode.id}  ({played})",
+        "file": recorded.place,
+        "stopped": f"{episode.stopped}, {len(episode.queries)} searches, {tokens}",
         "versions": f"{log.version_min} to {log.version_max}",
+        "outcome": f"{' '.join(known)}, reward {reward}",
     }
-    outcome = " ".join(
-        str(entry[name]) for name in ("state", "outcome", "cause") if entry[name] is not None
-    )
-    lines["outcome"] = (
-        f"{outcome}, reward {'none' if entry['reward'] is None else format(entry['reward'], 'g')}"
-    )
     if entry["commit_step"] is not None:
         lines["trained"] = f"step {entry['commit_step']} of {entry['commit_role']}"
     if game:
@@ -128,30 +114,40 @@ def _segments(episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase)
     protocol = protocols.get(cfg.protocol).naming(episode.tools)
     for kind, start, end in episode.log.stretches():
         trained = int(episode.log.mask[start:end].sum())
-        yield Text(
-            f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained", style="dim italic"
-        )
-        yield transcript.piece(
-            protocol, episode.role, kind, decode(tokenizer, episode.log.ids[start:end])
-        )
+        heading = f"-- {kind.name.lower()}: {end - start} tokens, {trained} trained"
+        yield Text(heading, style="dim italic")
+        text = decode(tokenizer, episode.log.ids[start:end])
+        yield transcript.piece(protocol, episode.role, kind, text)
 
 
 def _tokens(log: TokenLog, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
     """One line a token."""
-    yield Text(
-        f"{'place':>6} {'id':>7} {'kind':<12} {'mask':<5} {'log-prob':>9} {'version':>7}  text",
-        style="bold",
+    heading = (
+        f"{'place':>6} {'id':>7} {'kind':<12} {'mask':<5} {'log-prob':>9} {'version':>7}  text"
     )
+    yield Text(heading, style="bold")
     for at, id in enumerate(log.ids):
-        kind, ours = Kind(log.kinds[at]), log.versions[at] >= 0
-        sampled = (
-            f"{log.logprobs[at]:>9.4f} {log.versions[at]:>7}" if ours else f"{'-':>9} {'-':>7}"
-        )
-        text = (
-            f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5} {sampled} "
-            f" {decode(tokenizer, [id])!r}"
-        )
-        yield Text(text, style=transcript.COLOURS[kind])
+        kind = Kind(log.kinds[at])
+        logprob = "-"
+        version = "-"
+        if log.versions[at] >= 0:
+            logprob = f"{log.logprobs[at]:.4f}"
+            version = str(log.versions[at])
+        line = f"{at:>6} {id:>7} {kind.name.lower():<12} {int(log.mask[at]):<5}"
+        line += f" {logprob:>9} {version:>7}  {decode(tokenizer, [id])!r}"
+        yield Text(line, style=transcript.COLOURS[kind])
+
+
+def flags(parser: Parser) -> None:
+    """The options of `ssp inspect`."""
+    add = parser.add_argument
+    add("episode", metavar="RUN:EPISODE", help="a run, and the id of one of its episodes")
+    add("--tokens", action="store_true", help="list every token: id, kind, mask, log-prob, version")
+    add(
+        "--check", action="store_true", help="parse and price it again, and compare with the record"
+    )
+    policy.trust_flag(parser)
+    add("--tokenizer", type=Path, metavar="DIR", help="default: that of the run's checkpoint")
 
 
 if __name__ == "__main__":

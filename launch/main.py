@@ -39,10 +39,12 @@ ABOUT = """ssp <command> --help lists a command's options; train, cluster, plan,
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. `argv` without the program's name (None: the
     process's own)."""
-    return run(_dispatch, argv)
+    return run(dispatch, argv)
 
 
-def _dispatch(argv: Sequence[str]) -> int:
+def dispatch(argv: Sequence[str]) -> int:
+    """Run the command that is named first, with the words after it; or print the list of commands,
+    or the version. InputError for another command."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         rows = "\n".join(f"  {name:8} {summary}" for name, summary in COMMANDS.items())
         say(f"usage: ssp <command> [options]\n\n{rows}\n\n{ABOUT}")

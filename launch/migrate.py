@@ -6,7 +6,7 @@ from launch.cli import run
 from ssp.base.extras import extra
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the command, which is the extra `migration`. InputError where that is not installed, and
     as its own."""
     return int(extra("migration", "ssp migrate", "command").main(argv))

@@ -10,11 +10,10 @@ MOST = 4096
 """GPUs of one plan."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print the plan. Returns the exit code."""
-    parsed = parse(
-        argv, "plan", "Simulate the schedule of a configuration, on any number of GPUs.", _flags
-    )
+    summary = "Simulate the schedule of a configuration, on any number of GPUs."
+    parsed = parse(argv, "plan", summary, flags)
     cfg = parsed.load()
     # Here, because --help needs none of it.
     from ssp.capacity.plan.costs import Costs
@@ -24,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _flags(parser: Parser) -> None:
+def flags(parser: Parser) -> None:
+    """The options of `ssp plan`."""
     said = "GPUs to plan for (default: what placement.* says)"
     parser.add_argument("--gpus", type=wholes(MOST), default=[], metavar="1,8,64", help=said)
     said = "an input that nobody measured; may be repeated"

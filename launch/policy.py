@@ -36,9 +36,9 @@ def trust_flag(parser: Parser) -> None:
 
 @dataclass(frozen=True)
 class NamedPolicy:
-    """What was typed: `path` of a policy or a run (None: the config's own start model), the `role`
-    of the run; of a server its `url`, the `model` there, and `path` of the tokenizer. `trusted`:
-    whether the run's own config.yaml may name code that runs, and where keys go."""
+    """What was typed: the `path` of a policy or a run (None: the config's own start model) and the
+    run's `role`; or a server's `url`, the `model` there, and the `path` of its tokenizer.
+    `trusted`: the run's own config.yaml may name code that runs, and where keys go."""
 
     path: Path | None = None
     role: str = SOLVER
@@ -54,40 +54,41 @@ class NamedPolicy:
 
     def config(self, typed: str | None, overrides: list[str]) -> Config:
         """The checked configuration: the one typed, else the run's own, else the default."""
-        own = str(self.run.config) if self.run is not None else DEFAULT_CONFIG
-        server = {"kind": "endpoint", "url": f"{self.url}#{self.model}"} if self.url else {}
-        settings = [f"{SOLVER}.engine.{key}={json.dumps(value)}" for key, value in server.items()]
-        cfg = load(
-            typed or own, [*overrides, *settings], self.trusted or bool(typed) or self.run is None
-        )
-        if self.run is not None and not typed:
-            from ssp.record.reader import check_code  # costs what --help does without
+        settings = list(overrides)
+        if self.url:
+            url = json.dumps(f"{self.url}#{self.model}")
+            settings += [f'{SOLVER}.engine.kind="endpoint"', f"{SOLVER}.engine.url={url}"]
+        if typed or self.run is None:
+            return load(typed or DEFAULT_CONFIG, settings)
+        from ssp.record.reader import check_code  # costs what --help does without
 
-            check_code(self.run, cfg, [setting.partition("=")[0].strip() for setting in overrides])
+        cfg = load(str(self.run.config), settings, self.trusted)
+        check_code(self.run, cfg, [setting.partition("=")[0].strip() for setting in overrides])
         return cfg
 
     def folder(self, cfg: Config) -> Path:
-        """The policy's folder, of a server its tokenizer's. InputError for one of another protocol
-        than the config's."""
+        """The policy's folder, or the tokenizer's folder of a server. InputError for a policy that
+        speaks another protocol than the config's."""
         if self.url and self.path is not None:
             return self.path
-        if self.run is not None and not self.run.has_state:
-            raise InputError(
-                "a run that is looked at has a checkpoint", self.run.path, "let it reach one first"
-            )
+        run = self.run
+        if run is not None and not run.has_state:
+            rule = "a run that is looked at has a checkpoint"
+            raise InputError(rule, run.path, "let it reach one first")
         from ssp.selfplay.workers import build  # costs what --help does without
 
         return build.policy_dir(cfg, self.path, self.role)
 
     def shown(self, folder: Path) -> str:
-        """What the user sees."""
+        """How the policy is called in what is printed."""
         return f"{self.model} at {self.url}" if self.url else str(folder)
 
 
 def parse(args: argparse.Namespace) -> NamedPolicy:
-    """`--policy` read. Runs are also found by name, below runs/. InputError for what names no
-    policy."""
-    text, trusted = str(args.policy), bool(args.trust_code)
+    """The policy that `--policy` names. Runs are also found by name, below runs/. InputError for
+    what names no policy."""
+    text = str(args.policy)
+    trusted = bool(args.trust_code)
     server = text.startswith(("http://", "https://"))
     rule = "a server's policy, and it alone, comes with --model and --tokenizer"
     both = {args.model != "", args.tokenizer != ""}
@@ -97,11 +98,7 @@ def parse(args: argparse.Namespace) -> NamedPolicy:
     role, at, rest = text.partition("@")
     if not at or role not in ROLES:
         return NamedPolicy(existing(text) if text else None, trusted=trusted)
-    found = existing(rest)
-    hold(
-        RunFolder(found).config.is_file(),
-        f"{role}@ goes before a run",
-        rest,
-        "give a folder that ssp train wrote",
-    )
-    return NamedPolicy(found, role, trusted=trusted)
+    path = existing(rest)
+    is_run = RunFolder(path).config.is_file()
+    hold(is_run, f"{role}@ goes before a run", rest, "give a folder that ssp train wrote")
+    return NamedPolicy(path, role, trusted=trusted)

@@ -9,7 +9,6 @@ import math
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from typing import Any
 import uvicorn
 
 from actors import cluster
-from launch.cli import Parser, address, bind, run, whole
+from launch.cli import Parser, address, bind, options, run, whole
 from ssp.base.errors import InputError
 from ssp.base.extras import extra
 from ssp.base.printable import say
@@ -42,10 +41,9 @@ FLAGS = [one.name for one in fields(RetrieverConfig) if one.name not in ("url", 
 """Settings `retriever.<name>` that are flags of the command."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. Raises InputError for a bad index, corpus or address, a taken port
     included."""
-    argv = sys.argv[1:] if argv is None else argv
     names = {word.partition("=")[0] for word in argv}
     if "--judge" in names:
         from launch import judgeserver
@@ -53,15 +51,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return judgeserver.main(argv)
     if "--policy" in names:
         return int(extra("policyserver", "ssp serve --policy", "command").main(argv))
-    args = _parser().parse_args(argv)
+    summary = (
+        "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics."
+    )
+    args = options(argv, "serve", summary, flags)
     cfg = configured(args)
     block = cfg.retriever
-    workers = args.workers or _workers(cfg)
+    over_ray = max(block.shards, block.replicas) > 1
+    workers = args.workers
+    if not workers and over_ray:
+        workers = OVER_RAY
+    elif not workers:
+        # BM25 holds Python's lock; models and faiss let it go, so that two share the cores
+        lets_go = corpora.dense(Path(cfg.data.corpus)) or block.reranker
+        workers = min(2, os.cpu_count() or 1) if lets_go else 1
     # Each worker's share of the cores; read when torch and faiss are first imported.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     with bind(args.host, args.port) as listener, ExitStack() as end:
         # joined before the server: Ray takes over the signals
-        if max(block.shards, block.replicas) > 1:
+        if over_ray:
             corpora.check(cfg, [CORPUS])
             cluster.environment(cfg.ray)  # before Ray is imported
             from actors import fleet
@@ -69,9 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.connect(cfg.ray, cfg.placement.cpus * fleet.size(cfg))
             end.callback(cluster.disconnect)
         app = SearchApi(args.topk, block.timeout, block.max_batch, block.window, workers)
-        return running(
-            app, listener, lambda: loaded(cfg, end), address(args.host, listener.getsockname()[1])
-        )
+        url = address(args.host, listener.getsockname()[1])
+        return running(app, listener, lambda: loaded(cfg, end), url)
 
 
 def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served], where: str) -> int:
@@ -89,13 +96,12 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
             trouble.append(error)
             server.should_exit = True
 
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
     ours = threading.current_thread() is threading.main_thread()
     # uvicorn ends in good order on SIGTERM and then raises it again, which is to be no death.
-    before = (
-        signal.signal(signal.SIGTERM, lambda *_: setattr(server, "should_exit", True))
-        if ours
-        else None
-    )
+    before = signal.signal(signal.SIGTERM, stop) if ours else None
     try:
         threading.Thread(target=opened, daemon=True, name="load").start()
         server.run(sockets=[listener])
@@ -111,17 +117,19 @@ def running(app: SearchApi, listener: socket.socket, load: Callable[[], Served],
 def settings(app: SearchApi) -> uvicorn.Config:
     """How the app is served. Its own limit counts requests; uvicorn's would count idle connections
     too."""
-    off: Any = dict.fromkeys(("access_log", "proxy_headers", "date_header", "server_header"), False)
-    kinds: Any = {
-        "loop": "uvloop",
-        "http": "httptools",
-        "ws": "none",
-        "lifespan": "off",
-        "log_level": "warning",
-    }
-    end = math.ceil(app.timeout) + 1
     return uvicorn.Config(
-        app, **kinds, **off, timeout_keep_alive=KEEP_ALIVE, timeout_graceful_shutdown=end
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        date_header=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(app.timeout) + 1,
     )
 
 
@@ -129,13 +137,11 @@ def configured(args: argparse.Namespace) -> Config:
     """The configuration that the flags stand for. InputError when a value is out of its range."""
     cfg = Config()
     cfg.ray.dashboard = -1
-    cfg.data.corpus, cfg.data.eval = str((args.index or args.corpus).absolute()), []
+    cfg.data.corpus = str((args.index or args.corpus).absolute())
+    cfg.data.eval = []
     if args.index and not args.index.is_dir():
-        raise InputError(
-            "an index is a folder",
-            args.index,
-            "build one: ssp index; or serve a file with --corpus",
-        )
+        step = "build one: ssp index; or serve a file with --corpus"
+        raise InputError("an index is a folder", args.index, step)
     block = cfg.retriever
     block.topk = args.topk
     for name in FLAGS:
@@ -146,7 +152,7 @@ def configured(args: argparse.Namespace) -> Config:
 def loaded(cfg: Config, end: ExitStack) -> Served:
     """What the configuration names: in this process, or over actors, which `end` stops. InputError
     for a bad corpus."""
-    if not max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
+    if max(cfg.retriever.shards, cfg.retriever.replicas) <= 1:
         search = corpora.search(cfg, [CORPUS])
         assert isinstance(search, Router)
         return _served(cfg, search, lambda: [1])
@@ -163,46 +169,28 @@ def loaded(cfg: Config, end: ExitStack) -> Served:
 
 
 def _served(cfg: Config, router: Router, up: Callable[[], Sequence[int]]) -> Served:
-    """`up`: living replicas of each shard."""
+    """What the server answers from. `up`: living replicas of each shard."""
     corpus = router.corpora[CORPUS]
     about = {"corpus": cfg.data.corpus, "documents": corpus.total, "kind": corpus.options.kind}
     about |= {"retriever": corpus.retriever, "reranker": cfg.retriever.reranker}
 
     def shards() -> list[dict[str, Any]]:
-        return [
-            {
-                "first": first,
-                "rows": last - first,
-                "state": "up" if replicas else "down",
-                "replicas": replicas,
-            }
-            for (first, last), replicas in zip(corpus.fleet.spans, up(), strict=True)
-        ]
+        states = []
+        for (first, last), replicas in zip(corpus.fleet.spans, up(), strict=True):
+            state = "up" if replicas else "down"
+            rows = last - first
+            states.append({"first": first, "rows": rows, "state": state, "replicas": replicas})
+        return states
 
     # With actors the router holds one for every model that there may be; the setting says whether
     # there is a reranker.
-    return Served(
-        router, corpus.options, corpus.reranker if cfg.retriever.reranker else None, about, shards
-    )
+    reranker = corpus.reranker if cfg.retriever.reranker else None
+    return Served(router, corpus.options, reranker, about, shards)
 
 
-def _workers(cfg: Config) -> int:
-    """Searches at once: BM25 holds Python's lock, so one; models and faiss let it go, so two share
-    the cores."""
-    if max(cfg.retriever.shards, cfg.retriever.replicas) > 1:
-        return OVER_RAY
-    return (
-        min(2, os.cpu_count() or 1)
-        if corpora.dense(Path(cfg.data.corpus)) or cfg.retriever.reranker
-        else 1
-    )
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "serve",
-        "Serve a corpus: POST /retrieve, /search, /batch_search, /rerank; GET /status, /metrics.",
-    )
+def flags(parser: Parser) -> None:
+    """The options of `ssp serve`."""
+    add = parser.add_argument
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--index", type=Path, help="index folder made by ssp index")
     source.add_argument(
@@ -216,26 +204,18 @@ def _parser() -> Parser:
     source.add_argument(
         "--policy", metavar="RUN", help="a policy instead; see ssp serve --policy RUN --help"
     )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)"
-    )
-    parser.add_argument(
-        "--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)"
-    )
-    parser.add_argument(
-        "--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)"
-    )
+    add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    add("--port", type=whole(0, 65535), default=8000, help="0 takes a free port (default 8000)")
+    add("--topk", type=whole(1, MAX_TOPK), default=3, help="documents a query by default (3)")
     defaults = RetrieverConfig(shards=1)
     for name in FLAGS:
         usual = getattr(defaults, name)
-        said = f"retriever.{name} of docs/settings.md" + (f" (default {usual})" if usual else "")
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", metavar="X", type=type(usual), default=usual, help=said
-        )
-    parser.add_argument(
-        "--workers", type=whole(1, 256), help="searches at once (default: by what is served)"
-    )
-    return parser
+        said = f"retriever.{name} of docs/settings.md"
+        if usual:
+            said += f" (default {usual})"
+        option = f"--{name.replace('_', '-')}"
+        add(option, metavar="X", type=type(usual), default=usual, help=said)
+    add("--workers", type=whole(1, 256), help="searches at once (default: by what is served)")
 
 
 if __name__ == "__main__":

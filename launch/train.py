@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from launch.cli import INTERRUPTED, Parsed, Parser, end_politely, hear, on_hangup, parse, run
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
     from ssp.telemetry.console import Console
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Train the policies that play. Returns the exit code."""
-    parsed = parse(
-        argv, "train", "Play the game and train both policies, or one on given questions.", flags
-    )
+    summary = "Play the game and train both policies, or one on given questions."
+    parsed = parse(argv, "train", summary, flags)
     cfg = configured(parsed)
     if parsed.flags.dry_run:
         return dry_run(cfg, parsed.config)
@@ -62,7 +62,7 @@ def dry_run(cfg: Config, config_name: str) -> int:
 
 
 def train(cfg: Config, config_name: str) -> int:
-    """One run of a checked config, from its folder to its final table."""
+    """Play a checked config's run, from its folder to its final table. Returns the exit code."""
     from actors import cluster
     from launch import warmup
     from ssp.selfplay.checkpoint import go_back
@@ -80,7 +80,12 @@ def train(cfg: Config, config_name: str) -> int:
 
     def gone() -> str:
         console.stop()
-        return _what_is_left(folder)
+        if folder is None or not (folder.has_state or folder.start.exists()):
+            return "Nothing was saved. Next: start again"
+        what = "A warm start"
+        if folder.has_state:
+            what = f"Step {json.loads(folder.state.read_text(encoding='utf-8'))['step']}"
+        return f"{what} is saved. Next: the same command with {_again(folder)}"
 
     dashboard = cluster.connect(cfg.ray, needed_cpus(scene.cfg), gone, object_store(scene.cfg))
     try:
@@ -88,13 +93,14 @@ def train(cfg: Config, config_name: str) -> int:
         with _explained():
             plan = placement.planned(scene.cfg)
         folder = runfolder.open_run(cfg, config_name)
-        if (step := runfolder.step_of(cfg.resume)) is not None:
+        step = runfolder.step_of(cfg.resume)
+        if step is not None:
             go_back(folder, step)
         say(f"run folder: {folder.path}")
         if dashboard:
             say(f"dashboard: http://{dashboard}\nmetrics: {metrics.endpoint()}")
         warmup.take(courses, folder, console, f"the same command with {_again(folder)}")
-        code = asyncio.run(_play(scene, folder, console, plan))
+        code = play(scene, folder, console, plan)
         end_politely()  # what heard signals in the loop was its own
         from ssp.views.board.saved import leave_page
 
@@ -109,7 +115,7 @@ def train(cfg: Config, config_name: str) -> int:
 
 def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, list[Course]] | None:
     """What a run is played with, and the warm starts that it begins with; None where nothing is
-    left to play. InputError for all that is refused, what is quickly looked at first."""
+    left to play. InputError for all that is refused; what takes no time is looked at first."""
     from actors import cluster
     from launch import warmup
     from ssp.selfplay.checkpoint import check_resumable, nothing_left
@@ -120,21 +126,19 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
     place = runfolder.check(cfg, config_name)
     wandb_log.check(cfg.telemetry.wandb)
     if nothing_left(place, cfg):
-        say(
-            f"nothing is left to play: {place.path} has its {cfg.steps} steps and its last"
-            " evaluation"
-        )
-        say(
-            f"next: ssp compare {place.path}; where the rate is constant, more"
-            f" steps={2 * cfg.steps} {_again(place)}"
-        )
+        done = f"{place.path} has its {cfg.steps} steps and its last evaluation"
+        say(f"nothing is left to play: {done}")
+        more = f"more steps={2 * cfg.steps} {_again(place)}"
+        say(f"next: ssp compare {place.path}; where the rate is constant, {more}")
         return None
     cluster.environment(cfg.ray)
     cluster.check_sockets()
-    here = None if os.environ.get("RAY_ADDRESS") else machine.here()
-    if here is not None:
-        with _explained():  # of GPUs it is known at once; models and judges take their time
-            make(cfg, [here])
+    # A cluster that is joined is asked once it is. GPUs are counted at once; models and judges take
+    # their time.
+    here = [] if os.environ.get("RAY_ADDRESS") else [machine.here()]
+    if here:
+        with _explained():
+            make(cfg, here)
     try:
         scene = read_scene(cfg)
     finally:
@@ -143,21 +147,10 @@ def _checked(cfg: Config, config_name: str, console: Console) -> tuple[Scene, li
         _warn(check_resumable(place, scene.cfg, scene.targets()))
     courses = warmup.due(scene.cfg, place)
     _warn([*warnings(cfg), *scene.warnings()])
-    if here is not None:  # a cluster that is joined is asked when it is
+    if here:
         with _explained():
-            _warn(short(scene.cfg, make(scene.cfg, [here])))
+            _warn(short(scene.cfg, make(scene.cfg, here)))
     return scene, courses
-
-
-def _what_is_left(folder: RunFolder | None) -> str:
-    """What the run has saved, and how to continue it."""
-    if folder is None or not (folder.has_state or folder.start.exists()):
-        return "Nothing was saved. Next: start again"
-    step = (
-        json.loads(folder.state.read_text(encoding="utf-8"))["step"] if folder.has_state else None
-    )
-    what = "A warm start" if step is None else f"Step {step}"
-    return f"{what} is saved. Next: the same command with {_again(folder)}"
 
 
 def _again(folder: RunFolder) -> str:
@@ -175,12 +168,21 @@ def _explained() -> Iterator[None]:
 
 
 def _warn(lines: Sequence[str]) -> None:
-    """Print the warnings, once nothing is refused any more: a refusal is one paragraph."""
+    """Print warnings, once nothing is refused any more: a refusal is one paragraph."""
     for line in lines:
         say(f"warning: {line}", file=sys.stderr)
 
 
-async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
+def play(scene: Scene, folder: RunFolder, console: Console, plan: Plan) -> int:
+    """Play the run with actors. Returns the exit code; KeyboardInterrupt where a signal came before
+    they were ready."""
+    try:
+        return asyncio.run(_play(scene, folder, console, plan))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def _play(scene: Scene, folder: RunFolder, console: Console, plan: Plan) -> int:
     """Start the actors, run the coordinator, print the table. Ctrl-C finishes what is in flight and
     saves."""
     from actors import deaths
@@ -193,6 +195,11 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
     from ssp.selfplay.rollout_queue import RolloutQueue
     from ssp.selfplay.workers import build
 
+    # A signal never becomes KeyboardInterrupt inside the loop: asyncio prints the stack of a task
+    # that ends by it.
+    task: Any = asyncio.current_task()
+    under_way = SimpleNamespace(stop=task.cancel)
+    interrupted = _stop_on_interrupt(under_way, console)
     cfg = scene.cfg
     models = {role: build.model_dir(cfg, role, folder).absolute() for role in cfg.roles}
     program = Program(cfg, folder, models, console.event, plan)
@@ -213,7 +220,7 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
         cast = watched(program.cast, display.activity, cfg)
         game = SelfPlay(cfg, cast, folder, scene.targets(), report, Evaluator(cfg, scene.sets))
         queues |= game.queues
-        interrupted = _stop_on_interrupt(game, display)
+        under_way.stop = game.stop
         async with deaths.watched(
             folder.path / deaths.FILE, cfg.placement.restarts, program, display.event
         ):
@@ -227,8 +234,8 @@ async def _play(scene: Any, folder: Any, console: Any, plan: Plan) -> int:
 
 
 def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
-    """The first Ctrl-C, SIGTERM or closed terminal stops admission: the run ends saved. The second
-    one ends the process, whatever the loop is doing."""
+    """Let the first Ctrl-C, SIGTERM or closed terminal call `game.stop` in the loop: the run ends
+    saved. The second one ends the process, whatever the loop is doing."""
     seen: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -241,7 +248,7 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
             "stopping: the run finishes and saves what is in flight; Ctrl-C again ends it at once"
         )
         if not loop.is_closed():
-            loop.call_soon_threadsafe(game.stop)
+            loop.call_soon_threadsafe(lambda: game.stop())  # as it is when the loop comes to it
 
     hear((signal.SIGINT, signal.SIGTERM), handle)
     on_hangup(handle)
@@ -250,14 +257,10 @@ def _stop_on_interrupt(game: Any, display: Any) -> list[int]:
 
 def flags(parser: Parser) -> None:
     """The options of `ssp train`."""
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print config, actors and a memory estimate, and exit",
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="the recipe in small: a tiny policy and world, 2 steps"
-    )
+    said = "print config, actors and a memory estimate, and exit"
+    parser.add_argument("--dry-run", action="store_true", help=said)
+    said = "the recipe in small: a tiny policy and world, 2 steps"
+    parser.add_argument("--tiny", action="store_true", help=said)
 
 
 if __name__ == "__main__":

@@ -1,2 +1,2 @@
-"""What `launch.cluster` needs on each node: the meeting of the nodes, Ray's processes, the token,
-the code's print."""
+"""What `launch.cluster` needs on each node: the nodes' meeting, Ray's processes and ports, and what
+must be equal."""

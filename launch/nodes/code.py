@@ -21,7 +21,7 @@ Print = dict[str, str]
 
 
 def printed(cfg: Config, nodes: int) -> Print:
-    """This node's print. Settings below `ray.` are each node's own."""
+    """What must be equal, on this node. Settings below `ray.` are each node's own."""
     print_ = {"NNODES": str(nodes)}
     print_["python"] = platform.python_version()
     print_["ray"] = metadata.version("ray")

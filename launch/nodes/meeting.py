@@ -1,6 +1,6 @@
-"""What the nodes of a run tell each other, in the store of Ray's head: what a node must be like, and
-the exit code, of which Ray tells nobody. A rank is the name of one of Ray's nodes, so Ray knows who
-is there, and only who has the token reads or writes."""
+"""What the nodes of a run tell each other in the store of Ray's head: what a node must be like, and
+the exit code, which Ray tells nobody. Ranks are names of Ray's nodes, so that Ray knows which are
+there; nobody reads or writes without the token."""
 
 import json
 import socket
@@ -59,11 +59,10 @@ def gather(store: Store, nodes: int, print_: Print, seconds: float) -> None:
         if not missing:
             return
         if time.monotonic() > deadline:
-            raise SspError(
-                f"rank {', '.join(map(str, missing))} of {nodes} did not come within twice"
-                f" placement.call_timeout, {seconds:g} s. Next: see what was printed there, and"
-                " start again"
-            )
+            ranks = f"rank {', '.join(map(str, missing))} of {nodes}"
+            late = f"did not come within twice placement.call_timeout, {seconds:g} s"
+            step = "see what was printed there, and start again"
+            raise SspError(f"{ranks} {late}. Next: {step}")
         time.sleep(BEAT / 10)
 
 
@@ -92,10 +91,9 @@ def await_head(host: str, port: int, seconds: float, say: Callable[[str], None])
             told = True
             say(f"waiting for the head at {host}:{port} ({why})")
         if time.monotonic() > deadline:
-            raise SspError(
-                f"no head at {host}:{port} within twice placement.call_timeout, {seconds:g} s:"
-                f" {why}. Next: check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
-            )
+            late = f"no head at {host}:{port} within twice placement.call_timeout, {seconds:g} s"
+            step = "check that rank 0 runs, MASTER_ADDR, MASTER_PORT and the firewall"
+            raise SspError(f"{late}: {why}. Next: {step}")
         time.sleep(BEAT)
 
 
@@ -114,9 +112,8 @@ def find_head(address: str, seconds: float) -> Store:
         step = "copy the token's file from rank 0, which prints its path"
         raise InputError(rule, f"{address} refuses this node's", step) from error
     except RpcError as error:
-        raise SspError(
-            f"the head at {address} is gone: {error}. Next: see what it printed"
-        ) from error
+        gone = f"the head at {address} is gone: {error}"
+        raise SspError(f"{gone}. Next: see what it printed") from error
     return store
 
 
@@ -138,11 +135,10 @@ def stay(store: Store, check: Callable[[], None]) -> int:
         try:
             exit_code = store.get(END)
         except RpcError as error:
-            raise SspError(
-                f"the head vanished without saying goodbye: {str(error).splitlines()[0]}. Next: see"
-                " what rank 0 printed, and start all nodes again; with resume=auto the run goes on"
-                " from its checkpoint"
-            ) from error
+            gone = f"the head vanished without saying goodbye: {str(error).splitlines()[0]}"
+            step = "see what rank 0 printed, and start all nodes again"
+            resumed = "with resume=auto the run goes on from its checkpoint"
+            raise SspError(f"{gone}. Next: {step}; {resumed}") from error
         if exit_code is None:
             check()
     return int(exit_code)

@@ -19,15 +19,15 @@ NAMED = (
 OF_THE_HEAD = "ray-client-server-port"
 
 LEAST = 24
-"""Ports of a node: these, and two or so of each worker."""
+"""Ports that a node needs: these, and two or so for each worker."""
 
 NODE_PORTS = "NODE_PORTS"
 """The environment variable that names the span of a node's ports, such as 20000-20999."""
 
 
 def options(head: bool) -> list[str]:
-    """`ray start` options for all ports of a node but MASTER_PORT and the dashboard's: any free ones,
-    or those of NODE_PORTS. InputError when that is no span, or has not enough free ports."""
+    """Options of `ray start` for all ports of a node but MASTER_PORT and the dashboard's: any free
+    ones, or those of NODE_PORTS. InputError when that is no span, or has not enough free ports."""
     span = os.environ.get(NODE_PORTS, "")
     names = [*NAMED, OF_THE_HEAD] if head else [*NAMED]
     if span:
@@ -38,13 +38,12 @@ def options(head: bool) -> list[str]:
         hold(fits, rule, span, step)
         ports = [port for port in range(int(low), int(high) + 1) if free("", port)]
         hold(len(ports) >= LEAST, rule, f"{len(ports)} in {span}", step)
-        workers = ["--worker-port-list=" + ",".join(map(str, ports[len(names) :]))]
+        left = ",".join(map(str, ports[len(names) :]))
+        workers = [f"--worker-port-list={left}"]
     else:
-        ports = [_any() for _ in names]
+        ports = []
+        for _ in names:
+            with socket.create_server(("", 0)) as probe:
+                ports.append(probe.getsockname()[1])
         workers = ["--min-worker-port=0", "--max-worker-port=0"]
     return [f"--{name}={port}" for name, port in zip(names, ports, strict=False)] + workers
-
-
-def _any() -> int:
-    with socket.create_server(("", 0)) as probe:
-        return int(probe.getsockname()[1])

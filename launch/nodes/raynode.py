@@ -1,7 +1,7 @@
 """Ray's processes on this node, as children of ours.
 
-Promises that they end with this process, however it ends: a keeper kills them by process id. Refuses
-`ray stop`, which kills by name."""
+Promises that they end with this process, however it ends: a keeper kills them by process id.
+Refuses `ray stop`, which kills by name."""
 
 import os
 import shutil
@@ -18,18 +18,18 @@ from actors.keeper import keep
 from ssp.base.errors import SspError
 
 MARK = "SSP_NODE"
-"""In the environment of each process of a node, for the keeper: its folder. Ray's agents overwrite
-theirs with their title, and are known by their session."""
+"""The variable in the environment of a node's processes that tells the keeper their folder. Ray's
+agents overwrite theirs with their title, and are known by their session."""
 
 READY = "Ray runtime started."
 
 STARTS = 3
-"""How often Ray is started: a raylet that gave up its agents, after the 15 s that Ray leaves them on
-a busy machine, is waited for in vain."""
+"""How often Ray is started, at most: on a busy machine a raylet gives up its agents after 15 s, and
+waiting on is in vain."""
 
 POLITE, LEAVING = 8.0, 45.0
-"""Seconds that Ray gets to end by itself, and on a node which leaves a run: a signal drains it, and
-for 30 s its actors go on and nothing new comes."""
+"""Seconds that Ray gets to end by itself, and on a node that leaves a run: there a signal drains
+it, and for 30 s its actors go on and nothing new starts."""
 
 
 class RayNode:

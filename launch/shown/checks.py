@@ -4,7 +4,7 @@ nothing."""
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -36,7 +36,7 @@ GET = "see Getting the data in docs/recipes.md"
 
 @dataclass(frozen=True)
 class Checked:
-    """What was looked at, `ok`, `warn` or `fail`, what was found, and what to do about it."""
+    """What was looked at, its `status` (ok, warn or fail), what was `found`, what to do then."""
 
     what: str
     status: str
@@ -55,7 +55,7 @@ def examine(cfg: Config) -> Iterator[Checked]:
 
 
 def packages() -> Iterator[Checked]:
-    """Python, and the packages that setup.cfg asks for which are not there in that version."""
+    """Python, and each package of setup.cfg that is not installed in the version asked for."""
     good = (3, 11) <= sys.version_info[:2] < (3, 14)
     next_step = "" if good else "install Python 3.11, 3.12 or 3.13"
     yield Checked("python", OK if good else FAIL, platform.python_version(), next_step)
@@ -64,32 +64,31 @@ def packages() -> Iterator[Checked]:
     except metadata.PackageNotFoundError:
         yield Checked("ssp", FAIL, "not installed", "run pip install . in this environment")
         return
-    asked = [one for one in listed if one.marker is None or one.marker.evaluate({"extra": ""})]
-    for one in asked:
+    core = {"extra": ""}
+    needed = [one for one in listed if one.marker is None or one.marker.evaluate(core)]
+    for package in needed:
+        name = package.name
+        wanted = package.specifier
         try:
-            found = metadata.version(one.name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found = ""
-        if not (found and one.specifier.contains(found, prereleases=True)):
-            yield Checked(
-                one.name,
-                FAIL,
-                found or "not installed",
-                f"run pip install '{one.name}{one.specifier}'",
-            )
-    yield Checked("packages", OK, f"looked for {len(asked)}")
+            version = ""
+        if not (version and wanted.contains(version, prereleases=True)):
+            next_step = f"run pip install '{name}{wanted}'"
+            yield Checked(name, FAIL, version or "not installed", next_step)
+    yield Checked("packages", OK, f"looked for {len(needed)}")
 
 
 def gpus(cfg: Config) -> Checked:
     """What nvidia-smi shows, against what the config asks for."""
-    found, place = machine.gpu_bytes(), cfg.placement
+    sizes = machine.gpu_bytes()
+    place = cfg.placement
     asks = bool(place.engine_gpus or place.learner_gpus or cfg.retriever.gpus)
-    listed = f"{len(found)} with {size(min(found))}" if found else "none here"
-    if asks and not found:
-        return Checked(
-            "GPUs", FAIL, listed, "check the driver, or run this on the machine with GPUs"
-        )
-    if found and not asks:
+    listed = f"{len(sizes)} with {size(min(sizes))}" if sizes else "none here"
+    if asks and not sizes:
+        next_step = "check the driver, or run this on the machine with GPUs"
+        return Checked("GPUs", FAIL, listed, next_step)
+    if sizes and not asks:
         next_step = "set placement.engine_gpus and learner_gpus, see docs/placement.md"
         return Checked("GPUs", WARN, f"{listed}, unused", next_step)
     return Checked("GPUs", OK, listed)
@@ -102,21 +101,21 @@ def memory(cfg: Config) -> Checked:
     except InputError as error:
         return Checked("memory", FAIL, f"{error.rule}: {error.found}", error.next_step)
     tables = "ssp train --dry-run has the tables"
-    if few := short(cfg, plan):
-        return Checked("memory", WARN, few[0], tables)
-    fullest = f"; the fullest GPU takes {size(max(plan.used().values()))}" if plan.placed else ""
-    return Checked(
-        "memory", OK, f"the first node takes {size(plan.host(0, cfg))}{fullest}; {tables}"
-    )
+    warnings = short(cfg, plan)
+    if warnings:
+        return Checked("memory", WARN, warnings[0], tables)
+    takes = f"the first node takes {size(plan.host(0, cfg))}"
+    if plan.placed:
+        takes += f"; the fullest GPU takes {size(max(plan.used().values()))}"
+    return Checked("memory", OK, f"{takes}; {tables}")
 
 
 def shared_memory(cfg: Config) -> Checked:
     """/dev/shm against Ray's object store."""
     needed = _sized(lambda: object_store(cfg))
     if not SHM.is_dir():
-        return Checked(
-            "/dev/shm", WARN, "there is none", "Ray keeps its store on the disk, which is slower"
-        )
+        next_step = "Ray keeps its store on the disk, which is slower"
+        return Checked("/dev/shm", WARN, "there is none", next_step)
     return _room("/dev/shm", SHM, needed, WARN, "mount it larger (docker run --shm-size)")
 
 
@@ -134,12 +133,9 @@ def run_folder(cfg: Config) -> Iterator[Checked]:
     yield _room(f"disk at {place}", place, needed, FAIL, next_step)
     kind = file_system(place)
     if shared(kind):
-        found = (
-            f"{kind}: the ledger is written in the temporary folder, and copied here at each"
-            " checkpoint"
-        )
+        copied = "written in the temporary folder, and copied here at each checkpoint"
         next_step = "one node: set run.dir to a local disk; several: see Folders in docs/cluster.md"
-        yield Checked("run folder and ledger", WARN, found, next_step)
+        yield Checked("run folder and ledger", WARN, f"{kind}: the ledger is {copied}", next_step)
 
 
 def _sized(bytes_of: Callable[[], int]) -> int:
@@ -151,10 +147,10 @@ def _sized(bytes_of: Callable[[], int]) -> int:
 
 
 def _room(what: str, place: Path, needed: int, status: str, next_step: str) -> Checked:
-    """Bytes that are free against bytes that are wanted; `status` where they do not suffice."""
+    """Bytes that are free against bytes that are needed; `status` where they do not suffice."""
     free = shutil.disk_usage(place).free
-    found = f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB wanted"
-    return Checked(what, OK, found) if free >= needed else Checked(what, status, found, next_step)
+    room = f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB wanted"
+    return Checked(what, OK, room) if free >= needed else Checked(what, status, room, next_step)
 
 
 def needs(cfg: Config) -> Iterator[Checked]:
@@ -162,43 +158,36 @@ def needs(cfg: Config) -> Iterator[Checked]:
     configuration names."""
     for lack in build.missing(cfg):
         yield Checked("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
-    asked = cfg.data.targets if cfg.asks else cfg.data.questions
-    files = [
-        *corpora.named(cfg).values(),
-        Path(asked),
-        *(Path(item.file) for item in cfg.data.eval),
-    ]
-    paths = [path for path in dict.fromkeys(map(str, files)) if path and not is_world(path)]
-    looks: dict[str, list[Callable[[], object]]] = {
-        "data": [
-            *(partial(_there, path) for path in paths),
-            partial(corpora.suit, cfg, corpora.paths(cfg)),
-        ],
-        "models": [
-            partial(_model, cfg, role) for role in cfg.roles if cfg.block(role).model not in OWN
-        ],
-    }
+    questions = cfg.data.targets if cfg.asks else cfg.data.questions
+    evaluated = [Path(item.file) for item in cfg.data.eval]
+    files = dict.fromkeys(map(str, [*corpora.named(cfg).values(), Path(questions), *evaluated]))
+
+    def there(path: str) -> None:
+        hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
+
+    def model(role: str) -> None:
+        folder = models.folder(cfg.block(role).model, f"{role}.model")
+        build.check_model(cfg, role, folder, in_run=True)
+
+    paths = [partial(there, path) for path in files if not is_world(path)]
+    yield _looked("data", [*paths, partial(corpora.suit, cfg, corpora.paths(cfg))])
+    others = [role for role in cfg.roles if cfg.block(role).model not in OWN]
+    yield _looked("models", [partial(model, role) for role in others])
     if cfg.retriever.url or cfg.retriever.online.engine:
-        looks["search server"] = [partial(corpora.check_remote, cfg)]
+        yield _looked("search server", [partial(corpora.check_remote, cfg)])
     if cfg.judge.kind == "llm" or (cfg.asks and cfg.referee.verifier == "judge"):
-        looks["judge"] = [partial(build.check_judge, cfg, SECONDS)]
-    for what, each in looks.items():
-        wrong = []
-        for look in each:
-            try:
-                look()
-            except InputError as error:
-                wrong.append(error)
-        found = "; ".join(str(error.found) for error in wrong) or (
-            "all there" if each else "none needed"
-        )
-        yield Checked(what, FAIL, found, wrong[0].next_step) if wrong else Checked(what, OK, found)
+        yield _looked("judge", [partial(build.check_judge, cfg, SECONDS)])
 
 
-def _model(cfg: Config, role: str) -> None:
-    folder = models.folder(cfg.block(role).model, f"{role}.model")
-    build.check_model(cfg, role, folder, in_run=True)
-
-
-def _there(path: str) -> None:
-    hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
+def _looked(what: str, looks: Sequence[Callable[[], object]]) -> Checked:
+    """One row for several looks. A look raises InputError for what it misses."""
+    wrong = []
+    for look in looks:
+        try:
+            look()
+        except InputError as error:
+            wrong.append(error)
+    if wrong:
+        missed = "; ".join(str(error.found) for error in wrong)
+        return Checked(what, FAIL, missed, wrong[0].next_step)
+    return Checked(what, OK, "all there" if looks else "none needed")

@@ -25,15 +25,10 @@ def describe(cfg: Config) -> Iterator[str]:
     yield f"\n# Actors\n{_actors(processes(cfg, smallest_gpu(nodes)))}"
     for role in cfg.roles:
         for server in (tool for tool in cfg.block(role).tools if tool.startswith("mcp:")):
-            one = (
-                "one program a player"
-                if server.startswith("mcp:stdio:")
-                else "one server for all players"
-            )
-            yield (
-                f"{role}.tools, {server}: {one}, and all episodes that speak to it share what it"
-                " keeps"
-            )
+            programs = server.startswith("mcp:stdio:")
+            number = "one program a player" if programs else "one server for all players"
+            shared = "and all episodes that speak to it share what it keeps"
+            yield f"{role}.tools, {server}: {number}, {shared}"
     plan = lay(cfg, nodes)
     yield f"\n# Placement\n{tables.placement(plan)}"
     if plan.placed:
@@ -44,27 +39,23 @@ def describe(cfg: Config) -> Iterator[str]:
     fits(cfg, plan)
     yield from (f"\nwarning: {line}" for line in short(cfg, plan))
     for lack in build.missing(cfg):
-        yield (
-            f"\nwarning: {lack.rule}: {lack.found} on this machine. Next, where it runs:"
-            f" {lack.next_step}"
-        )
+        missing = f"{lack.rule}: {lack.found} on this machine"
+        yield f"\nwarning: {missing}. Next, where it runs: {lack.next_step}"
     yield "\nNothing was started. Leave out --dry-run to train."
 
 
 def _actors(parts: Sequence[Process]) -> str:
-    """CPUs and GPUs are what Ray reserves; threads are torch's, on this machine."""
-    numbers = [
-        (part.cpus, part.gpus * part.spread, part.threads, round(part.on_host / MB))
-        for part in parts
-    ]
-    rows = [
-        (p.name, str(p.count), *(f"{n:.9g}" for n in each))
-        for p, each in zip(parts, numbers, strict=True)
-    ]
-    sums = [
-        sum(p.count * each[i] for p, each in zip(parts, numbers, strict=True)) for i in range(4)
-    ]
-    rows.append(("all", str(sum(p.count for p in parts)), *(f"{total:.9g}" for total in sums)))
-    return tables.table(
-        ("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each"), rows
-    )
+    """The table of actors. CPUs and GPUs are what Ray reserves; threads are torch's, on this
+    machine."""
+    rows = []
+    count = 0
+    sums = [0.0] * 4
+    for part in parts:
+        host = round(part.on_host / MB)
+        each = (part.cpus, part.gpus * part.spread, part.threads, host)
+        rows.append((part.name, str(part.count), *(f"{number:.9g}" for number in each)))
+        count += part.count
+        sums = [total + part.count * number for total, number in zip(sums, each, strict=True)]
+    rows.append(("all", str(count), *(f"{total:.9g}" for total in sums)))
+    headings = ("actor", "count", "CPUs each", "GPUs each", "threads", "host MB each")
+    return tables.table(headings, rows)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from ssp.base.files import whole
 from ssp.base.intervals import Estimate
@@ -25,66 +26,68 @@ def show(
     rows: Mapping[str, Sequence[ScoredRow]],
     topk: int,
 ) -> None:
-    """Print one line a set (after one a hop count), the macro average of those that are `averaged`,
-    where they are several, and what went wrong."""
-    shown = _all(sets, averaged)
-    counts = {"rows": [line.rows for line in shown], "void": [line.void for line in shown]}
-    if any("judge" in line.estimates or line.failures for line in shown):
-        counts["failures"] = [line.failures for line in shown]
-    kinds = ("pass@", "mean@", "maj@")
+    """Print one line a set (after one a hop count), the macro average where several sets are
+    `averaged`, and what went wrong."""
+    lines = _all(sets, averaged)
+    counts = {"rows": [line.rows for line in lines], "void": [line.void for line in lines]}
+    if any("judge" in line.estimates or line.failures for line in lines):
+        counts["failures"] = [line.failures for line in lines]
+    console.print(_table(lines, SCORES, counts))
+    work = {name: heading.format(k=topk) for name, heading in WORK.items()}
+    sampled = list(lines[-1].estimates)
     samples = [
-        {name: name for name in shown[-1].estimates if name.startswith(kind)} for kind in kinds
+        {name: name for name in sampled if name.startswith(kind)}
+        for kind in ("pass@", "mean@", "maj@")
     ]
-    for headings in (SCORES, WORK, *samples):
-        names = [name for name in headings if any(name in line.estimates for line in shown)]
-        before = counts if headings is SCORES else {}
-        columns = [
-            [line.label for line in shown],
-            *(list(map(str, numbers)) for numbers in before.values()),
-        ]
-        columns += [[_cell(name, line.estimates.get(name)) for line in shown] for name in names]
-        if names or before:
-            said = [headings[name].format(k=topk) for name in names]
-            console.print(table(("set", *before, *said), list(zip(*columns, strict=True))))
+    for headings in (work, *samples):
+        if any(name in line.estimates for line in lines for name in headings):
+            console.print(_table(lines, headings, {}))
     console.print("in brackets the 95 % interval, over questions; a void is in no estimate")
-    for name, found in rows.items():
-        _causes(console, f"{name}: episodes ended by", [row.stopped for row in found if row.scored])
-        _causes(console, f"{name}: void", [row.cause for row in found])
-        _causes(console, f"{name}: judge failures", [row.judge_failure for row in found])
+    for name, played in rows.items():
+        scored = [row.stopped for row in played if row.scored]
+        _causes(console, f"{name}: episodes ended by", scored)
+        _causes(console, f"{name}: void", [row.cause for row in played])
+        _causes(console, f"{name}: judge failures", [row.judge_failure for row in played])
+
+
+def _table(
+    lines: Sequence[TableLine], headings: Mapping[str, str], counts: Mapping[str, Sequence[int]]
+) -> Table:
+    """A row a line: its counts, then those of the metrics that any line has."""
+    names = [name for name in headings if any(name in line.estimates for line in lines)]
+    rows = []
+    for at, line in enumerate(lines):
+        numbers = [str(column[at]) for column in counts.values()]
+        cells = [_cell(name, line.estimates.get(name)) for name in names]
+        rows.append([line.label, *numbers, *cells])
+    return table(("set", *counts, *(headings[name] for name in names)), rows)
 
 
 def write(
     path: Path, sets: Mapping[str, Sequence[TableLine]], averaged: Mapping[str, TableLine]
 ) -> None:
-    """The table as JSON: label → rows, void, failures, and for each metric mean, low, high."""
-    found = dict[str, dict[str, object]]()
+    """Write the table as JSON: label → rows, void, failures, and per metric mean, low, high."""
+    told: dict[str, dict[str, object]] = {}
     for line in _all(sets, averaged):
-        metrics = {
-            name: {"mean": e.mean, "low": e.low, "high": e.high}
-            for name, e in line.estimates.items()
-        }
-        found[line.label] = {
-            "rows": line.rows,
-            "void": line.void,
-            "failures": line.failures,
-            **metrics,
-        }
+        counts = {"rows": line.rows, "void": line.void, "failures": line.failures}
+        metrics = {name: estimate._asdict() for name, estimate in line.estimates.items()}
+        told[line.label] = {**counts, **metrics}
     with whole(path) as aside:
-        aside.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        aside.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _all(
     sets: Mapping[str, Sequence[TableLine]], averaged: Mapping[str, TableLine]
 ) -> list[TableLine]:
-    shown = [line for lines in sets.values() for line in lines]
-    return [*shown, evaluation.macro(averaged)] if len(averaged) > 1 else shown
+    lines = [line for of_set in sets.values() for line in of_set]
+    return [*lines, evaluation.macro(averaged)] if len(averaged) > 1 else lines
 
 
 def _causes(console: Console, what: str, causes: Sequence[str]) -> None:
-    if counted := Counter(filter(None, causes)):
-        console.print(
-            f"{what}: " + ", ".join(f"{cause} {n}" for cause, n in sorted(counted.items()))
-        )
+    """Print how often each cause came, where any did."""
+    counts = sorted(Counter(filter(None, causes)).items())
+    if counts:
+        console.print(f"{what}: " + ", ".join(f"{cause} {number}" for cause, number in counts))
 
 
 def _cell(name: str, estimate: Estimate | None) -> str:

@@ -14,38 +14,40 @@ from ssp.game.judge import same
 from ssp.game.world import files
 
 if TYPE_CHECKING:
-    from ssp.views.replay.record import Found
+    from ssp.views.replay.record import RecordedEpisode
 
 Golds = Sequence[str]
 
 
 def asked(cfg: Config, corpus: str, question: str) -> Golds:
-    """Those of a set of `data.eval` that asks the question in this corpus, else the answer of the
-    generated world that the corpus is; none where nobody knows."""
-    for item in cfg.data.eval:
-        if item.corpus == corpus:
-            for one in _questions(item.file):
-                if one.question.split() == question.split():
-                    return one.answers
+    """The right answers to a question about this corpus: those of a set of `data.eval` that asks
+    it, else that of the generated world that the corpus is; none where nobody knows."""
+    sets = [chosen for chosen in cfg.data.eval if chosen.corpus == corpus]
+    for chosen in sets:
+        for known in _questions(chosen.file):
+            if known.question.split() == question.split():
+                return known.answers
     oracle = files.oracle(corpus, natural=False)
     answer = None if oracle is None else oracle.answer(question)
     return () if answer is None else (answer,)
 
 
-def recorded(cfg: Config, found: Found) -> Golds:
-    """Those of an attempt on record: of its evaluation set, of its data set, or its target; none of
-    a proposal."""
-    if found.evaluates:
-        sets = [item for item in cfg.data.eval if f"eval/{item.name}" == found.episode.game]
-        rows = [
-            one for item in sets for one in _questions(item.file) if one.id == found.entry["item"]
-        ]
-        return rows[0].answers if rows else ()
-    if found.entry.get("kind") == cfg.spec.asks or not found.game:
+def recorded(cfg: Config, played: RecordedEpisode) -> Golds:
+    """The right answers to what an attempt on record was asked: those of its evaluation set or data
+    set, else its target; none for a proposal."""
+    if played.evaluates:
+        game = played.episode.game
+        sets = [chosen for chosen in cfg.data.eval if f"eval/{chosen.name}" == game]
+        for chosen in sets:
+            for known in _questions(chosen.file):
+                if known.id == played.entry["item"]:
+                    return known.answers
+        return ()
+    if played.entry.get("kind") == cfg.spec.asks or not played.game:
         return ()
     from ssp.views.replay import priced  # what `ssp ask` does without
 
-    return priced.golds(cfg, found.game)
+    return priced.golds(cfg, played.game)
 
 
 def right(cfg: Config, answer: str | None, golds: Golds) -> bool | None:

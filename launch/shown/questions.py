@@ -21,66 +21,74 @@ SHOWN = 9
 """Characters of an id."""
 
 
-def summary(console: Console, found: RunReading, records: Sequence[Record], limit: int) -> int:
-    """Counts of what is meant, and its first questions, each in two lines, which a narrow terminal
-    keeps readable."""
-    rules = Counter(record.rule for record in records if record.verdict != VALID)
-    rates = [record.difficulty for record in records if record.difficulty is not None]
-    shares = Counter(min(int(rate * 5), 4) for rate in rates)
-    none = "" if found.silent is None else f"; {found.silent:,} proposals handed in none"
-    void = f", {found.void:,} more were void" if found.void else ""
+def summary(console: Console, reading: RunReading, records: Sequence[Record], limit: int) -> int:
+    """Print counts of the records, and the first of them, each in two lines, which a narrow
+    terminal keeps readable. Returns 0."""
+    everything = f"{len(records):,} of {len(reading.records):,}"
+    if reading.silent is not None:
+        everything += f"; {reading.silent:,} proposals handed in none"
+    if reading.void:
+        everything += f", {reading.void:,} more were void"
     verdicts = sorted(Counter(record.verdict for record in records).items())
+    rules = Counter(record.rule for record in records if record.verdict != VALID)
     groups = len({record.group for record in records})
-    lines = {
-        "questions": f"{len(records):,} of {len(found.records):,}{none}{void}",
-        "verdicts": ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts),
-        "broken": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
-        "difficulty": (
-            ", ".join(f"{i / 5:g}-{(i + 1) / 5:g}: {shares[i]:,}" for i in range(5))
-            if rates
-            else ""
-        ),
-        "near-duplicates": (
-            f"{len(records) - groups:,} of them, {groups:,} groups" if records else ""
-        ),
-    }
-    _lines(console, lines)
+    near = f"{len(records) - groups:,} of them, {groups:,} groups" if records else ""
+    _lines(
+        console,
+        {
+            "questions": everything,
+            "verdicts": ", ".join(f"{number:,} {verdict}" for verdict, number in verdicts),
+            "broken": ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common()),
+            "difficulty": _difficulties(records),
+            "near-duplicates": near,
+        },
+    )
     for record in records[:limit]:
-        said = [
-            record.rule or VALID,
-            "" if record.proposer_version is None else f"by v{record.proposer_version}",
-            (
-                "win rates " + " ".join(f"{rate:.2f}" for _, rate in record.history[-3:])
-                if record.history
-                else ""
-            ),
-            "" if record.difficulty is None else f"hard {record.difficulty:.2f}",
-            "" if record.group == record.id else f"like {record.group[:SHOWN]}",
-        ]
-        heading = Text(f"{record.id[:SHOWN]}  ", style="bold").append(
-            ", ".join(filter(None, said)), style="dim"
-        )
+        heading = Text(f"{record.id[:SHOWN]}  ", style="bold").append(_facts(record), style="dim")
         console.print(heading.append(f"\n  {record.question}  → {record.target}", style="none"))
     if len(records) > limit:
         console.print(f"{len(records) - limit:,} more: --limit N, or --export FILE.parquet")
     return 0
 
 
+def _difficulties(records: Sequence[Record]) -> str:
+    """How many questions are in each fifth of the difficulties; "" where none has one."""
+    known = [record.difficulty for record in records if record.difficulty is not None]
+    fifths = Counter(min(int(difficulty * 5), 4) for difficulty in known)
+    shares = [f"{i / 5:g}-{(i + 1) / 5:g}: {fifths[i]:,}" for i in range(5)]
+    return ", ".join(shares) if known else ""
+
+
+def _facts(record: Record) -> str:
+    """What is known of a question, in few words."""
+    facts = [record.rule or VALID]
+    if record.proposer_version is not None:
+        facts.append(f"by v{record.proposer_version}")
+    if record.history:
+        rates = [f"{rate:.2f}" for _, rate in record.history[-3:]]
+        facts.append(f"win rates {' '.join(rates)}")
+    if record.difficulty is not None:
+        facts.append(f"hard {record.difficulty:.2f}")
+    if record.group != record.id:
+        facts.append(f"like {record.group[:SHOWN]}")
+    return ", ".join(facts)
+
+
 def _lines(console: Console, lines: dict[str, str]) -> None:
+    """Print a line a subject, without those that have nothing to say."""
     for name, said in lines.items():
         if said:
             console.print(Text(f"{name:>15}  ", style="dim").append(said, style="none"))
 
 
 def episodes(console: Console, rows: Sequence[Any], limit: int) -> int:
-    """An episode a line: its id, role, what came of it, the question."""
+    """Print an episode a line: its id, role, outcome, and the question. Returns 0."""
     width = max((len(row["id"]) for row in rows[:limit]), default=0)
     for row in rows[:limit]:
         reward = "" if row["reward"] is None else f" {row['reward']:g}"
-        said = f"{row['cause'] or row['outcome'] or row['state']}{reward}"
-        line = Text(f"{row['id']:<{width}}  ", style="bold").append(
-            f"{row['role']:<8}  {said:<18}  ", style="dim"
-        )
+        end = f"{row['cause'] or row['outcome'] or row['state']}{reward}"
+        line = Text(f"{row['id']:<{width}}  ", style="bold")
+        line.append(f"{row['role']:<8}  {end:<18}  ", style="dim")
         console.print(line.append(row["question"] or "", style="none"))
     if len(rows) > limit:
         console.print(f"{len(rows) - limit:,} more: --limit N")
@@ -88,7 +96,8 @@ def episodes(console: Console, rows: Sequence[Any], limit: int) -> int:
 
 
 def show(console: Console, record: Record) -> int:
-    """One question with everything that is on record of it."""
+    """Print one question with everything that is on record of it. Returns 0."""
+    origin = f"{record.data_source} ({record.license}), corpus {record.corpus}, run {record.run}"
     lines = {
         "question": f"{record.question}  → {' | '.join(record.answers)}",
         "id": f"{record.id}, group {record.group}",
@@ -96,13 +105,12 @@ def show(console: Console, record: Record) -> int:
         "difficulty": "unknown" if record.difficulty is None else f"{record.difficulty:.2f}",
         "queries": " | ".join(record.queries) or "none",
         "evidence": ", ".join(record.evidence) or "none",
-        "source": (
-            f"{record.data_source} ({record.license}), corpus {record.corpus}, run {record.run}"
-        ),
+        "source": origin,
     }
     _lines(console, lines)
     for play in record.plays:
-        tried = [(_tried(one), one.transcript) for one in record.attempts if one.game == play.game]
+        attempts = [attempt for attempt in record.attempts if attempt.game == play.game]
+        tried = [(_tried(attempt), attempt.transcript) for attempt in attempts]
         for heading, transcript in [(_heading(play), play.transcript), *tried]:
             console.print(heading)
             if transcript is not None:
@@ -113,54 +121,38 @@ def show(console: Console, record: Record) -> int:
 def _heading(play: PlayedGame) -> Text:
     said = f"-- {play.kind} in game {play.game}: {play.verdict} {play.rule or ''}"
     if play.proposal is not None:
-        said += (
-            f"; proposal {play.proposal} by version {play.proposer_version}, {play.file}:{play.row}"
-        )
+        said += f"; proposal {play.proposal} by version {play.proposer_version}"
+        said += f", {play.file}:{play.row}"
     if play.win_rate is not None:
         said += f"; win rate {play.win_rate:.2f} of {play.scored} by version {play.solver_version}"
     return Text(said, style="bold")
 
 
 def _tried(attempt: Attempt) -> Text:
-    word, style = {True: ("right", "green"), False: ("wrong", "red"), None: ("undecided", "dim")}[
-        attempt.right
-    ]
-    word = (
-        f"void: {attempt.cause}"
-        if attempt.outcome == "void"
-        else word + (", greedy" if attempt.greedy else "")
-    )
+    words = {True: ("right", "green"), False: ("wrong", "red"), None: ("undecided", "dim")}
+    word, style = words[attempt.right]
+    if attempt.outcome == "void":
+        word = f"void: {attempt.cause}"
+    elif attempt.greedy:
+        word += ", greedy"
     reward = "" if attempt.reward is None else f", reward {attempt.reward:g}"
     trained = "" if attempt.step is None else f" at step {attempt.step}"
-    said = (
-        f"-- attempt {attempt.episode}: {attempt.answer or 'no answer'} ({word}{reward}),"
-        f" {attempt.state}{trained}, "
-    )
-    return Text(f"{said}version {attempt.version_max}, {attempt.file}:{attempt.row}", style=style)
+    said = f"-- attempt {attempt.episode}: {attempt.answer or 'no answer'} ({word}{reward})"
+    said += f", {attempt.state}{trained}, version {attempt.version_max}"
+    return Text(f"{said}, {attempt.file}:{attempt.row}", style=style)
 
 
 def export(args: Namespace, records: Sequence[Record], run: RunFolder | None) -> int:
     """Write the export, and say what it has. InputError for what it cannot hold, and where."""
-    hold(
-        records,
-        "an export holds at least one question",
-        f"{args.bank}: none is left",
-        "ask for less",
-    )
-    hold(
-        args.export.suffix == ".parquet",
-        "a bank is exported to a .parquet file",
-        args.export,
-        "give it such a name",
-    )
+    rule = "an export holds at least one question"
+    hold(records, rule, f"{args.bank}: none is left", "ask for less")
+    rule = "a bank is exported to a .parquet file"
+    hold(args.export.suffix == ".parquet", rule, args.export, "give it such a name")
     if args.transcripts and run is not None:
         records = reader.told(run, records)
-    changed = {"license": args.license, "data_source": args.source}
-    kept = [
-        replace(record, **{name: text for name, text in changed.items() if text})
-        for record in records
-    ]
+    typed = {"license": args.license, "data_source": args.source}
+    changes = {name: text for name, text in typed.items() if text}
     with writable("an export can be written", args.export):
-        files.write_bank(args.export, kept)
-    say(f"{args.export}: {len(kept):,} questions")
+        files.write_bank(args.export, [replace(record, **changes) for record in records])
+    say(f"{args.export}: {len(records):,} questions")
     return 0

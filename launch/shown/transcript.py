@@ -25,24 +25,23 @@ def piece(protocol: Protocol, role: str, kind: Kind, text: str) -> Text:
     lines = []
     for segment in protocol.parse(text):
         style = tags.get(segment.kind, "") if kind is Kind.MODEL else COLOURS[kind]
-        lines.append(
-            _line(segment.kind, segment.text + ("" if segment.closed else "  (not closed)"), style)
-        )
+        end = "" if segment.closed else "  (not closed)"
+        lines.append(_line(segment.kind, segment.text + end, style))
     return Text("\n").join(lines)
 
 
 def _line(label: str, text: str, style: str) -> Text:
     """A label, and the text with its further lines set in below it."""
-    return Text(f"{label:>11}  ", style="dim").append(
-        text.replace("\n", "\n" + 13 * " "), style=style
-    )
+    indented = text.replace("\n", "\n" + 13 * " ")
+    return Text(f"{label:>11}  ", style="dim").append(indented, style=style)
 
 
 def comparison(result: Result) -> Text:
-    """One comparison of an episode with its record: what could not be made is neither green nor
-    red."""
-    style = "yellow" if result.untold else "green" if result.same else "bold red"
-    return Text(str(result), style=style)
+    """One comparison of an episode with its record: green, red, or yellow where it could not be
+    made."""
+    if result.untold:
+        return Text(str(result), style="yellow")
+    return Text(str(result), style="green" if result.same else "bold red")
 
 
 def outcome(episode: Episode, golds: Sequence[str] = (), right: bool | None = None) -> Text:
@@ -50,9 +49,8 @@ def outcome(episode: Episode, golds: Sequence[str] = (), right: bool | None = No
     its answer is one of them (None: nobody knows, and it has no colour)."""
     searches = "1 search" if len(episode.queries) == 1 else f"{len(episode.queries)} searches"
     if episode.outcome is Outcome.VOID:
-        return Text(
-            ": ".join(filter(None, ("void", episode.cause, episode.detail))), style="bold red"
-        )
+        why = ": ".join(filter(None, ("void", episode.cause, episode.detail)))
+        return Text(why, style="bold red")
     if episode.final is None:
         return Text(f"no answer ({episode.stopped}), {searches}", style="bold red")
     what = "question" if episode.role == PROPOSER else "answer"

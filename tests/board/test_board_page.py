@@ -22,7 +22,7 @@ from launch import board as command
 from launch.cli import bind
 from launch.main import COMMANDS, run
 from ssp.views.board.saved import NOTHING, PAGE, leave_page, save
-from ssp.views.board.server import App
+from ssp.views.board.server import application
 from tests.board.boarded import HOSTILE, by_hand, looked
 from tests.selfplay import fakes
 
@@ -214,7 +214,7 @@ def test_only_this_machines_names_are_answered(address: str) -> None:
 
 def test_a_broken_file_is_told_to_the_page(tmp_path: Path) -> None:
     folder = by_hand(tmp_path / "run", ["why ?"])
-    client = TestClient(App(looked(folder)), base_url="http://localhost")
+    client = TestClient(application(looked(folder)), base_url="http://localhost")
     folder.metrics.write_text("nonsense\n")
     reply = client.get("/data.json")
     assert reply.status_code == 400 and "metrics" in reply.json()["error"]

@@ -1,4 +1,4 @@
-"""A terminal that is closed: what is under way is saved, and nobody writes to it any more."""
+"""Signals to a run: a closed terminal saves what is under way; Ctrl-C twice ends actors that start."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from actors import cluster
 
@@ -69,3 +71,51 @@ def test_what_ray_starts_does_not_hear_it() -> None:
         blocked = subprocess.run(["grep", "SigBlk", "/proc/self/status"], capture_output=True, text=True).stdout
     assert int(blocked.split()[1], 16) & 1 << (signal.SIGHUP - 1)
     assert signal.SIGHUP not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+STARTING = """
+import asyncio, time
+from types import SimpleNamespace
+from actors import metrics, program
+from launch import train
+from launch.cli import end_politely, run
+from ssp.telemetry import display
+
+class Program:
+    actors = []
+    def __init__(self, *_): pass
+    async def ready(self):
+        print("starting", flush=True)
+        await asyncio.Event().wait()
+    def end(self):
+        print("ending", flush=True)
+        time.sleep(SECONDS)
+
+async def watch(*_): pass
+
+program.Program, metrics.RayMetrics, metrics.watch = Program, lambda name: SimpleNamespace(write=None), watch
+shown = SimpleNamespace(event=lambda text: None, stop=lambda: None, close=lambda: None, activity=None)
+display.Display = lambda *_: shown
+
+def command(_):
+    end_politely()
+    return train.play(SimpleNamespace(cfg=SimpleNamespace(roles=())), SimpleNamespace(name="run"), shown, None)
+
+raise SystemExit(run(command, []))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("times", [1, 2])
+def test_signals_while_the_actors_start_end_the_run_without_a_stack(number: signal.Signals, times: int) -> None:
+    program = STARTING.replace("SECONDS", "60" if times == 2 else "0")
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and b"starting" in process.stdout.readline()
+        process.send_signal(number)
+        assert b"ending" in process.stdout.readline()
+        if times == 2:
+            process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == (b"" if times == 2 else b"ssp: interrupted\n")

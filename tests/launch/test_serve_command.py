@@ -19,6 +19,7 @@ from searchserver import DOCUMENTS, get, post, tiny
 from trainruns import PATIENCE, REPO, until
 
 from launch import serve
+from launch.cli import options
 from ssp.base.errors import InputError
 from ssp.search.source import HttpSearch
 
@@ -163,8 +164,8 @@ def test_bad_arguments_are_refused(arguments: list[str], corpus_file: Path) -> N
 
 
 def test_flags_are_the_settings_of_the_retriever(corpus_file: Path) -> None:
-    flags = ["--corpus", str(corpus_file), "--effort", "80"]
-    block = serve.configured(serve._parser().parse_args([*flags, "--topk", "4"])).retriever
+    typed = ["--corpus", str(corpus_file), "--effort", "80", "--topk", "4"]
+    block = serve.configured(options(typed, "serve", "", serve.flags)).retriever
     assert (block.effort, block.topk) == (80, 4)
     assert (block.shards, block.replicas) == (1, 1)
 

@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def all_same(folder: Path) -> tuple[Counter[str], float]:
     """Every episode of a run, none of which may differ: how often each thing was compared, the largest difference."""
     records = Records(RunFolder(folder))
-    found = records.found(records.played())
+    found = records.episodes(records.played())
     seen: Counter[str] = Counter()
     largest = 0.0
     for one, results in zip(found, Forced(records).check(found), strict=True):
@@ -78,7 +78,7 @@ def test_the_referee_is_told_what_the_rows_asked_for(tmp_path: Path, whole: Path
     told = [{**row, "ground_truth": name, "search_turns": str(n)} for name, n in asked.items()]
     file.write_text("".join(json.dumps(row) + "\n" for row in told))
     records = Records(RunFolder(play(tmp_path / "run", "steps=1", "proposer.batch=8", f"data.targets={file}")))
-    proposals = records.found([row for row in records.played() if row["role"] == PROPOSER])
+    proposals = records.episodes([row for row in records.played() if row["role"] == PROPOSER])
     assert len(proposals) == 8
     for found in proposals:
         target = found.game["target"]

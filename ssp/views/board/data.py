@@ -1,6 +1,5 @@
-"""What the board shows, as rows with a key and a number that says when each last changed. A look at
-a run that goes on reads what is new and little else; however often one looked, the rows in the end
-are the same."""
+"""What the board shows, as rows with a key and a number that says when each last changed. A look
+reads little beside what is new; the rows in the end do not depend on how often one looked."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -39,10 +38,10 @@ MOST = 500
 DUELS = 40
 _VERDICTS = (VALID, REJECTED, VOID)
 GAMES = 3
-"""Of a question that was played more often, the newest games are shown."""
+"""Games that are shown of one question: the newest ones."""
 
 UNUSED = frozenset({"transcript", "queries", "evidence", "file", "row", "version_min"})
-"""Of a game and an attempt: what is shown in another form, or not at all."""
+"""Fields of a game and an attempt that are shown in another form, or not at all."""
 
 Piece = list[Any]
 """[class, label, text]; the class is prompt, think, search, evidence, final or text."""
@@ -52,7 +51,8 @@ class Board:
     """One run, looked at. `look`, then `since`. InputError for a folder that is no run."""
 
     def __init__(self, run: RunFolder) -> None:
-        self.run, self.reader = run, RunReader(run)
+        self.run = run
+        self.reader = RunReader(run)
         self.cfg = self.reader.cfg
         self._rows: dict[tuple[str, str], tuple[int, Any]] = {}
         self._seq = 0
@@ -82,8 +82,8 @@ class Board:
             self._set("timeline", "", self._timeline.shown())
 
     def since(self, number: int, most: int | None = MOST) -> Row:
-        """At most `most` rows that changed after `number`, oldest first; with `more` there are
-        others, after `seq`."""
+        """At most `most` rows that changed after `number`, oldest first. `more`: there are others,
+        after `seq`."""
         new = []
         for (kind, key), (seq, value) in reversed(self._rows.items()):
             if seq <= number:
@@ -91,82 +91,85 @@ class Board:
             new.append((seq, [kind, key, value]))
         new.reverse()
         sent = new[:most]
-        last, shown = sent[-1][0] if sent else self._seq, [row for _, row in sent]
+        last = sent[-1][0] if sent else self._seq
+        shown = [row for _, row in sent]
         return {"form": FORM, "seq": last, "more": len(sent) < len(new), "rows": shown}
 
     def games(self, questions: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
-        """The ledger's rows of all games about these questions (by id), and of their episodes; of
-        unknown ones none."""
+        """The ledger's rows of all games about these questions, given by id, and of their episodes.
+        An unknown question has none."""
         names = [game for question in questions for game in self._questions.get(question, ())]
         return self._ledger.of_games(names) if self._ledger is not None and names else ([], [])
 
     def chosen(self, most: int) -> list[str]:
-        """At most so many questions: the newest duels, then others evenly over the run, those that
-        were played first."""
-        rows = self._rows
-        others = sorted(
-            self._questions, key=lambda id: (id not in self._scores, rows["questions", id][1][5])
-        )
+        """At most `most` questions: the newest duels, then others, evenly spread over the run.
+        Those that were played come before those that were not."""
+
+        def order(id: str) -> tuple[bool, int]:
+            _, question = self._rows["questions", id]
+            return id not in self._scores, question[5]
+
+        others = sorted(self._questions, key=order)
         spread = others[:: max(1, len(others) // most)]
         return list(dict.fromkeys([*reversed(self._duels), *spread]))[:most]
 
     def _set(self, kind: str, key: str, value: Any) -> None:
+        """Note a row's value; one that changed moves to the end."""
         known = self._rows.get((kind, key))
         if known is None or known[1] != value:
             self._seq += 1
-            self._rows.pop((kind, key), None)  # the order of the rows is that of their changes
+            self._rows.pop((kind, key), None)
             self._rows[kind, key] = (self._seq, value)
 
     def _about(self) -> Row:
+        """What the run was started with, and whether it still plays."""
         cfg = self.cfg
-        blocks = {role: getattr(cfg, role) for role in cfg.roles}
         evaluation: Row | None = None
         if cfg.data.eval:
-            first, nowhere = cfg.data.eval[0], cfg.data.eval[0].corpus == NO_CORPUS
-            # training never searches there
-            elsewhere = not nowhere and first.corpus != cfg.data.corpus
-            place = None if nowhere else origin(first.corpus)
+            first = cfg.data.eval[0]
+            nowhere = first.corpus == NO_CORPUS
             evaluation = {
                 "name": first.name,
-                "corpus": place,
-                "elsewhere": elsewhere,
+                "corpus": None if nowhere else origin(first.corpus),
+                # training never searches there
+                "elsewhere": not nowhere and first.corpus != cfg.data.corpus,
                 "held": held_out(cfg),
             }
         settings = {"seed": cfg.seed, "protocol": cfg.protocol, "questions": cfg.game.questions}
         settings |= {"verifier": cfg.referee.verifier, "judge": cfg.judge.kind}
-        settings |= {
-            f"{role}: {key}": getattr(b, key)
-            for role, b in blocks.items()
-            for key in ("algorithm", "loss")
-        }
-        settings |= {f"{role}: policy": block.policy for role, block in blocks.items()}
-        about = {
+        for role in cfg.roles:
+            block = cfg.block(role)
+            settings |= {f"{role}: algorithm": block.algorithm, f"{role}: loss": block.loss}
+        settings |= {f"{role}: policy": cfg.block(role).policy for role in cfg.roles}
+        return {
             "name": self.run.name,
             "called": called(self.run.path),
             "live": self.run.held,
             "steps": cfg.steps,
+            "attempts": cfg.game.attempts,
+            "roles": list(cfg.roles),
+            "bounds": {role: crews.bound(cfg, role) for role in cfg.roles},
+            "evaluation": evaluation,
+            "settings": settings,
         }
-        bounds = {role: crews.bound(cfg, role) for role in cfg.roles}
-        about |= {"attempts": cfg.game.attempts, "roles": list(cfg.roles), "bounds": bounds}
-        return {**about, "evaluation": evaluation, "settings": settings}
 
     def _figures(self) -> None:
+        """Take in the new lines of metrics.jsonl."""
         for text in self._metrics.lines():
             line = line_of(self.run.metrics, text)
-            step, role, time = line.pop("step"), line.pop("role"), float(line.pop("time", 0.0))
+            step = line.pop("step")
+            role = line.pop("role")
+            time = float(line.pop("time", 0.0))
             for name in ("not_finite", BACK):
                 line.pop(name, None)
             names = self._names[role]
             names += [name for name in line if name not in names]
             self._set("names", role, list(names))
-            self._set(
-                "figures",
-                f"{role}:{step}",
-                [step, time, *(parts.short(line.get(name)) for name in names)],
-            )
+            values = [parts.short(line.get(name)) for name in names]
+            self._set("figures", f"{role}:{step}", [step, time, *values])
 
     def _accounts(self) -> None:
-        """The ledger, where it was written since the last look."""
+        """Take in the ledger, where it was written since the last look."""
         if not self.run.ledger.is_file():
             return
         status = self.run.ledger.stat()
@@ -178,27 +181,28 @@ class Board:
         if self._ledger is None or self._stamp[:1] != (status.st_ino,):
             self.close()  # the copy of a ledger that lies elsewhere is exchanged as a whole
             self._ledger = Ledger(self.run.ledger, readonly=True)
-        games, episodes = self._ledger.of_games(
-            [id for id in self._ledger.judged() if id not in self._known]
-        )
-        self._settle(games, episodes)
-        tally = {role: states for role, states in self._ledger.tally().items() if role != EVAL}
-        counts = self._ledger.outcomes(self.cfg.spec.asks)
-        known = {
-            name[5:]: list(causes.find(name[5:])) for name in counts if name.startswith("void/")
+        ledger = self._ledger
+        new = [game for game in ledger.judged() if game not in self._known]
+        self._settle(*ledger.of_games(new))
+
+        outcomes = ledger.outcomes(self.cfg.spec.asks)
+        voids = [name.removeprefix("void/") for name in outcomes if name.startswith("void/")]
+        accounts = {
+            "issued": {role: count for role, count in ledger.issued().items() if role != EVAL},
+            "states": {role: states for role, states in ledger.tally().items() if role != EVAL},
+            "outcomes": outcomes,
+            "causes": {cause: list(causes.find(cause)) for cause in voids},
         }
-        issued = {role: number for role, number in self._ledger.issued().items() if role != EVAL}
-        self._set(
-            "accounts", "", {"issued": issued, "states": tally, "outcomes": counts, "causes": known}
-        )
+        self._set("accounts", "", accounts)
         self._stamp = stamp  # only now: after an error all this is asked again
 
     def _settle(self, games: Sequence[GameRow], episodes: Sequence[EpisodeRow]) -> None:
+        """Take in games that have a verdict, with their episodes."""
         of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
         for row in episodes:
             of[row["game_id"]].append(row)
         for game in sorted(games, key=lambda game: (game["round"], game["id"])):
-            self._round(game["round"], game, of[game["id"]])
+            self._round(game, of[game["id"]])
             if game["question"] is not None:
                 self._ask(game, of[game["id"]])
         self._known.update(game["id"] for game in games)
@@ -209,54 +213,54 @@ class Board:
             self._standing.add(games, episodes)
             self._set("league", "", self._standing.shown())
 
-    def _round(self, step: int, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
-        """[step, lowest and highest version of who asks, the same of who answers, games, valid
-        ones, past ones of either]: of who played it for a learner, then whom these met. Who once
-        wrote a replayed question is neither."""
-        _, old = self._rows.get(
-            ("rounds", str(step)), (0, [step, None, None, None, None, 0, 0, [], []])
-        )
-        ends, past = list(old[1:5]), list(old[7:])
+    def _round(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
+        """Count a game in its round's row: [step, lowest and highest version of who asks, the same
+        of who answers, games, valid ones, past versions of who asks, of who answers]. Lowest and
+        highest are of those that played for a learner; who once wrote a replayed question is in
+        neither."""
+        step = game["round"]
+        nothing: list[Any] = [step, None, None, None, None, 0, 0, [], []]
+        _, old = self._rows.get(("rounds", str(step)), (0, nothing))
+        ends = list(old[1:5])
+        past = list(old[7:])
         for at, role in enumerate((self.cfg.spec.asker, self.cfg.spec.answerer)):
-            seen = {False: {*ends[2 * at : 2 * at + 2]}, True: {*past[at]}}
-            for row in (row for row in episodes if row["role"] == role and row["file"]):
-                seen[bool(row["past"])].update(
-                    (row["policy_version_min"], row["policy_version_max"])
-                )
-            # -1: it wrote nothing
-            own, past[at] = (sorted(each - {None, -1}) for each in (seen[False], seen[True]))
-            ends[2 * at : 2 * at + 2] = [own[0], own[-1]] if own else [None, None]
-        self._set(
-            "rounds",
-            str(step),
-            [step, *ends, old[5] + 1, old[6] + (game["verdict"] == VALID), *past],
-        )
+            place = slice(2 * at, 2 * at + 2)
+            own = {*ends[place]}
+            earlier = {*past[at]}
+            for row in episodes:
+                if row["role"] == role and row["file"]:
+                    versions = earlier if row["past"] else own
+                    versions |= {row["policy_version_min"], row["policy_version_max"]}
+            nobody = {None, -1}  # -1: it wrote nothing
+            past[at] = sorted(earlier - nobody)
+            live = sorted(own - nobody)
+            ends[place] = [live[0], live[-1]] if live else [None, None]
+        games = old[5] + 1
+        valid = old[6] + (game["verdict"] == VALID)
+        self._set("rounds", str(step), [step, *ends, games, valid, *past])
 
     def _ask(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
-        """[question, target, verdict, rule, proposer version, newest step, games, attempts scored,
-        solve rate]."""
+        """Count a game in its question's row: [question, target, verdict, rule, proposer version,
+        newest step, games, attempts scored, solve rate]."""
         id = identify(game["question"] or "", game["target"])
         self._questions.setdefault(id, []).append(game["id"])
-        fresh = [
-            game["question"],
-            game["target"],
-            game["verdict"],
-            game["rule"],
-            game["proposer_version"],
-        ]
-        fresh += [0, 0, 0, None]
+        fresh: list[Any] = [game["question"], game["target"], game["verdict"], game["rule"]]
+        fresh += [game["proposer_version"], 0, 0, 0, None]
         _, old = self._rows.get(("questions", id), (0, fresh))
-        told = old if _VERDICTS.index(old[2]) <= _VERDICTS.index(game["verdict"]) else fresh
-        if game["win_rate"] is not None:
-            tried = [e for e in episodes if e["kind"] == ATTEMPT and e["outcome"] != VOID]
-            scored, right = self._scores.get(id, (0, 0.0))
-            self._scores[id] = scored + len(tried), right + game["win_rate"] * len(tried)
-            self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
+        better = _VERDICTS.index(game["verdict"]) < _VERDICTS.index(old[2])
+        told = fresh if better else old
+
         scored, right = self._scores.get(id, (0, 0.0))
+        if game["win_rate"] is not None:
+            tried = sum(row["kind"] == ATTEMPT and row["outcome"] != VOID for row in episodes)
+            scored += tried
+            right += game["win_rate"] * tried
+            self._scores[id] = scored, right
+            self._duels = [*(name for name in self._duels if name != id), id][-DUELS:]
         rate = round(right / scored, 6) if scored else None
-        self._set(
-            "questions", id, [*told[:5], max(old[5], game["round"]), old[6] + 1, scored, rate]
-        )
+        newest = max(old[5], game["round"])
+        games = old[6] + 1
+        self._set("questions", id, [*told[:5], newest, games, scored, rate])
 
     def close(self) -> None:
         """Let the ledger go."""
@@ -269,60 +273,60 @@ def details(
 ) -> dict[str, dict[str, Any]]:
     """Question → its record, the newest `games` about it with their attempts and transcripts (see
     `Piece`). Unknown questions are left out. InputError when an episodes file is missing."""
-    protocol, spec = protocols.get(board.cfg.protocol), board.cfg.spec
-    records = gathered(board.cfg, board.run, *board.games(questions))
+    spec = board.cfg.spec
+    transcripts = Transcripts(board)
     asks = spec.plays[spec.asks].prompt if spec.asks else ""
-    newest = {record.id: {play.game for play in _kept(record, games)} for record in records}
-    files: dict[str, list[dict[str, Any]]] = {}
-
-    def shown(role: str, episode: PlayedGame | Attempt) -> dict[str, Any]:
-        told, text = (
-            {name: value for name, value in vars(episode).items() if name not in UNUSED},
-            None,
-        )
-        if episode.file:
-            if episode.file not in files:
-                files[episode.file] = board.reader.columns(
-                    episode.file, ["text", "response_at", "tools"]
-                )
-            row = files[episode.file][episode.row or 0]
-            text = pieces(
-                protocol.naming(row["tools"] or []), role, row["text"], row["response_at"]
-            )
-        if isinstance(episode, PlayedGame):
-            told |= {"searches": len(episode.queries)}
-        return {**told, "text": text}
-
-    return {
-        record.id: {
-            **{
-                name: getattr(record, name)
-                for name in ("id", "question", "target", "difficulty", "history")
-            },
+    shown = {}
+    for record in gathered(board.cfg, board.run, *board.games(questions)):
+        newest = {play.game for play in _kept(record, games)}
+        plays = []
+        for number, play in enumerate(record.plays, 1):
+            if play.game in newest:
+                facts = transcripts.of(asks, play)
+                plays.append({**facts, "searches": len(play.queries), "number": number})
+        attempts = [attempt for attempt in record.attempts if attempt.game in newest]
+        shown[record.id] = {
+            "id": record.id,
+            "question": record.question,
+            "target": record.target,
+            "difficulty": record.difficulty,
+            "history": record.history,
             "games": len(record.plays),
-            "plays": [
-                {**shown(asks, one), "number": number}
-                for number, one in enumerate(record.plays, 1)
-                if one.game in newest[record.id]
-            ],
-            "attempts": [
-                shown(spec.answering.prompt, one)
-                for one in record.attempts
-                if one.game in newest[record.id]
-            ],
+            "plays": plays,
+            "attempts": [transcripts.of(spec.answering.prompt, attempt) for attempt in attempts],
         }
-        for record in records
-    }
+    return shown
+
+
+class Transcripts:
+    """Games and attempts of one run with their transcripts; every file is read once."""
+
+    def __init__(self, board: Board) -> None:
+        self._reader = board.reader
+        self._protocol = protocols.get(board.cfg.protocol)
+        self._files: dict[str, list[dict[str, Any]]] = {}
+
+    def of(self, role: str, episode: PlayedGame | Attempt) -> dict[str, Any]:
+        """What is shown of it. `role`: the prompt's. `text`: its pieces, None without a
+        transcript."""
+        shown = {name: value for name, value in vars(episode).items() if name not in UNUSED}
+        if not episode.file:
+            return {**shown, "text": None}
+        if episode.file not in self._files:
+            names = ["text", "response_at", "tools"]
+            self._files[episode.file] = self._reader.columns(episode.file, names)
+        row = self._files[episode.file][episode.row or 0]
+        protocol = self._protocol.naming(row["tools"] or [])
+        return {**shown, "text": pieces(protocol, role, row["text"], row["response_at"])}
 
 
 def _kept(record: Record, games: int) -> list[PlayedGame]:
     """The newest games, and, where none of these has one, the newest with a proposal and the newest
     that was played."""
     kept = record.plays[-games:]
-    for others in (
-        [p for p in record.plays if p.proposal],
-        [p for p in record.plays if p.win_rate is not None],
-    ):
+    proposed = [play for play in record.plays if play.proposal]
+    answered = [play for play in record.plays if play.win_rate is not None]
+    for others in (proposed, answered):
         if not any(play in kept for play in others):
             kept = [*others[-1:], *kept]
     return kept
@@ -332,15 +336,9 @@ def pieces(protocol: Protocol, role: str, text: str, response_at: int) -> list[P
     """A transcript in order: its prompt, then a piece a segment."""
     classes = {protocol.role(role).final: "final", protocol.search.tag: "search"}
     classes |= {protocol.observation_form.tag: "evidence", "think": "think"}
-    prompt = (
-        [["prompt", "prompt", text[:response_at].strip()]] if text[:response_at].strip() else []
-    )
-    found = [
-        [
-            classes.get(part.kind, "text"),
-            part.kind,
-            part.text + ("" if part.closed else " (not closed)"),
-        ]
-        for part in protocol.parse(text[response_at:])
-    ]
-    return [*prompt, *found]
+    prompt = text[:response_at].strip()
+    shown = [["prompt", "prompt", prompt]] if prompt else []
+    for part in protocol.parse(text[response_at:]):
+        end = "" if part.closed else " (not closed)"
+        shown.append([classes.get(part.kind, "text"), part.kind, part.text + end])
+    return shown

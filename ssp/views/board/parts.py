@@ -9,11 +9,11 @@ from typing import Any
 from ssp.base.errors import holding
 
 SPANS = 1500
-"""Of the timeline: the newest ones."""
+"""Spans of the timeline that are kept: the newest ones."""
 
 
 def short(value: float | None) -> float | None:
-    """Five digits: what a picture shows, in half the bytes."""
+    """The value in five digits: what a picture shows, in half the bytes."""
     return None if value is None else float(f"{value:.5g}")
 
 
@@ -21,7 +21,9 @@ class Tail:
     """Reads what is appended to `path`."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._file, self._at = path, -1, 0
+        self._path = path
+        self._file = -1
+        self._at = 0
 
     def lines(self) -> list[str]:
         """The lines since the last call; none when there is no file yet."""
@@ -34,7 +36,8 @@ class Tail:
             file.seek(self._at)
             data = file.read()
         data = data[: data.rfind(b"\n") + 1]
-        self._file, self._at = status.st_ino, self._at + len(data)
+        self._file = status.st_ino
+        self._at = self._at + len(data)
         return data.decode("utf-8", "replace").split("\n")[:-1]
 
 
@@ -64,10 +67,11 @@ class Spans:
         """{from: seconds since the epoch; spans: [track, what, start, seconds], start counted from
         there}."""
         first = min((start for _, _, start, _ in self._spans), default=0)
-        spans = [
-            [self._tracks[track], name, round((start - first) / 1e6, 4), round(length / 1e6, 4)]
-            for track, name, start, length in self._spans
-        ]
+        spans = []
+        for track, name, start, length in self._spans:
+            began = round((start - first) / 1e6, 4)
+            seconds = round(length / 1e6, 4)
+            spans.append([self._tracks[track], name, began, seconds])
         return {"from": round(first / 1e6, 2), "spans": spans}
 
 

@@ -18,15 +18,15 @@ from ssp.views.board.data import Board, details
 
 PAGE = Path(__file__).parent / "page"
 NOTHING = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
-"""Of what the page may load: nothing, but for what is added to it here."""
+"""The policy of what the page may load: nothing, but for what is added to it here."""
 INLINED = re.compile(r'<(?:link rel="stylesheet" href|script src)="(\w+)\.(css|js)">(?:</script>)?')
 KEPT, BYTES = 400, 3_000_000
-"""Of a saved page: questions with transcripts, and their characters, at most."""
+"""Questions with transcripts in a saved page, and their characters, at most."""
 
 
 def save(board: Board, path: Path) -> int:
-    """Write the board, as it is after `look`, as one HTML file; returns in how many questions'
-    transcripts it has."""
+    """Write the board, as it is after `look`, as one HTML file; returns how many questions have
+    their transcripts in it."""
     blocks = []
     part = board.since(0)
     while part["rows"]:

@@ -13,14 +13,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
 
 from ssp.base.errors import InputError
 from ssp.views.board.data import Board, details
 from ssp.views.board.saved import NOTHING, PAGE, plain
 
 HEADERS = {
-    "content-security-policy": f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'",
+    "content-security-policy": (
+        f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'"
+    ),
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
@@ -28,46 +29,50 @@ SPARE = 10
 """Times as long as the last look took passes before the next one."""
 
 
-class App:
+def application(board: Board) -> Starlette:
     """One board as an ASGI app; requests are answered one after the other."""
+    next_look = 0.0
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
-        self._next = 0.0
-        self._app = Starlette(
-            routes=[
-                Route("/data.json", self._data),
-                Route("/question.json", self._question),
-                Mount("/", StaticFiles(directory=PAGE, html=True)),
-            ],
-            middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guarded)],
-            exception_handlers={404: _missing, InputError: _refused},
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        await self._app(scope, receive, send)
-
-    async def _data(self, request: Request) -> Response:
+    async def data(request: Request) -> Response:
+        nonlocal next_look
         since = request.query_params.get("since", "0")
         if not since.isdecimal() or len(since) > 18:
             rule = "since is the number of an earlier answer"
             raise InputError(rule, since, "leave it out for all")
         began = time.monotonic()
-        if began >= self._next:  # what plays there needs the machine
-            self.board.look()
-            self._next = time.monotonic() + SPARE * (time.monotonic() - began)
-        return _json(self.board.since(int(since)))
+        if began >= next_look:  # what plays there needs the machine
+            board.look()
+            ended = time.monotonic()
+            next_look = ended + SPARE * (ended - began)
+        return _json(board.since(int(since)))
 
-    async def _question(self, request: Request) -> Response:
-        questions = details(self.board, request.query_params.getlist("id"))
+    async def question(request: Request) -> Response:
+        questions = details(board, request.query_params.getlist("id"))
         return _json(questions, 200 if questions else 404)
 
+    async def missing(request: Request, error: Exception) -> Response:
+        return PlainTextResponse("not found", 404)
 
-async def _guarded(request: Request, answer: RequestResponseEndpoint) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, 400)
+
+    return Starlette(
+        routes=[
+            Route("/data.json", data),
+            Route("/question.json", question),
+            Mount("/", StaticFiles(directory=PAGE, html=True)),
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guarded)],
+        exception_handlers={404: missing, InputError: refused},
+    )
+
+
+async def guarded(request: Request, answer: RequestResponseEndpoint) -> Response:
     """The answer, where somebody on this machine asks for something."""
-    if not re.fullmatch(r"(?i)(localhost|127\.0\.0\.1)(:\d*)?", request.headers.get("host", "")):
-        response: Response = PlainTextResponse("ask for localhost or 127.0.0.1", 403)
+    host = request.headers.get("host", "")
+    response: Response
+    if not re.fullmatch(r"(?i)(localhost|127\.0\.0\.1)(:\d*)?", host):
+        response = PlainTextResponse("ask for localhost or 127.0.0.1", 403)
     elif request.method != "GET":
         response = PlainTextResponse("GET only", 405)
     else:
@@ -76,20 +81,13 @@ async def _guarded(request: Request, answer: RequestResponseEndpoint) -> Respons
     return response
 
 
-async def _missing(request: Request, error: Exception) -> Response:
-    return PlainTextResponse("not found", 404)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, 400)
-
-
 def _json(data: Any, status: int = 200) -> Response:
     return Response(plain(data), status, media_type="application/json; charset=utf-8")
 
 
 def server(board: Board) -> uvicorn.Server:
     """The board's server: `run(sockets=[...])` until a signal, or until `should_exit`."""
+    app = application(board)
     return uvicorn.Server(
-        uvicorn.Config(App(board), log_level="warning", ws="none", lifespan="off", access_log=False)
+        uvicorn.Config(app, log_level="warning", ws="none", lifespan="off", access_log=False)
     )

@@ -1,6 +1,8 @@
-"""Runs as `ssp compare` reads them, alone and in pairs. The means are those of metrics.jsonl, the
-solver's and not its anchor's; a void is in none; a pair's difference is taken on the questions that
-both answered at the last step after which both were evaluated; no seed counts twice."""
+"""Runs as `ssp compare` reads them, alone and in pairs.
+
+The means are those of metrics.jsonl: the solver's and not its anchor's. No void counts, and no seed
+counts twice. A pair's difference is taken over the questions that both answered, at the last step
+after which both were evaluated."""
 
 import re
 from collections import defaultdict
@@ -29,15 +31,16 @@ Answers = dict[str, tuple[int, float]]
 _ACCURACY = re.compile(r"eval/(?:([^/]+)/)?accuracy(?:_(?:(\d+)hop|mean123))?$")
 
 ANYWAY = tuple(key for key in MAY_CHANGE if key != "steps")
-"""What else they may differ in: a longer run is another arm."""
+"""Settings in which runs of one arm may differ: a longer run is another arm."""
+NO_METRIC = "none yet: let it evaluate first"
 HIDDEN = ("run", "resume", "ray", "telemetry")
-"""Settings of where a run is and who watches it."""
+"""Settings that say where a run is and who watches it."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """The metric after `step`, with the interval of its questions where it is an accuracy that can
-    be counted again."""
+    """The metric after `step`, with the interval over its questions where it is an accuracy that
+    can be counted again."""
 
     step: int
     value: float
@@ -49,7 +52,9 @@ class Run:
     that it never logged."""
 
     def __init__(self, folder: RunFolder, metric: str = METRIC) -> None:
-        self.folder, self.metric, self.name = folder, metric, folder.name
+        self.folder = folder
+        self.metric = metric
+        self.name = folder.name
         self.records = Records(folder)
         self.settings = dotted(self.records.cfg)  # a world's name and its file's path are the same
         lines = read_metrics(folder.metrics)
@@ -57,38 +62,28 @@ class Run:
         self.seconds = max(times) - min(times)  # pauses of a run that was gone on with included
         self.steps = max((int(line["step"]) for line in lines), default=0)
         # of what learners log the highest is not the best
-        told = [line for line in lines if line["role"] == EVAL]
-        known = sorted(
-            {
-                name
-                for line in told
-                for name in line
-                if "accuracy" in name and line[name] is not None
-            }
-        )
+        evaluations = [line for line in lines if line["role"] == EVAL]
+        known = set()
+        for line in evaluations:
+            known |= {name for name in line if "accuracy" in name and line[name] is not None}
         if metric not in known:
-            rule = (
+            raise InputError(
                 f"{folder.path} has logged the metric that runs are compared by, an accuracy of its"
-                " evaluations"
+                " evaluations",
+                metric,
+                f"--metric is one of {', '.join(sorted(known)) or NO_METRIC}",
             )
-            next_step = (
-                f"--metric is one of {', '.join(known) or 'none yet: let it evaluate first'}"
-            )
-            raise InputError(rule, metric, next_step)
-        self.values = {
-            int(line["step"]): float(line[metric]) for line in told if line.get(metric) is not None
-        }
-        self.start, self.end = self._point(min(self.values)), self._point(max(self.values))
+        logged = [line for line in evaluations if line.get(metric) is not None]
+        self.values = {int(line["step"]): float(line[metric]) for line in logged}
+        self.start = self._point(min(self.values))
+        self.end = self._point(max(self.values))
         # of equal ones the first
         self.best = self._point(max(sorted(self.values), key=self.values.__getitem__))
         asked = self.records.cfg.steps
-        self.ended = (
-            "done"
-            if self.steps >= asked
-            else "running"
-            if folder.held
-            else f"stopped, {asked} asked"
-        )
+        if self.steps >= asked:
+            self.ended = "done"
+        else:
+            self.ended = "running" if folder.held else f"stopped, {asked} asked"
         with self.records.reader.ledger() as ledger:
             counts = sorted(ledger.outcomes(self.records.cfg.spec.asks).items())
         self.voids = {name[5:]: n for name, n in counts if name.startswith("void/") and n}
@@ -97,46 +92,50 @@ class Run:
         return Point(step, self.values[step], _over(self.metric, self.answers(step), of_shares))
 
     def answers(self, step: int) -> Answers:
-        """As the last evaluation at `step` answered the questions that the metric is about; {}
-        without one."""
-        records, named = self.records, _ACCURACY.match(self.metric)
+        """What the last evaluation at `step` answered to the questions of the metric; {} without
+        one."""
+        records = self.records
+        named = _ACCURACY.match(self.metric)
         if named is None or not records.cfg.data.eval:
             return {}
-        name, hops = (
-            named[1] or records.cfg.data.eval[0].name,
-            {int(named[2])} if named[2] else set(),
-        )
+        name = named[1] or records.cfg.data.eval[0].name
+        hops = {int(named[2])} if named[2] else set()
         if self.metric.endswith("mean123"):
             hops = {1, 2, 3}
-        files = defaultdict[str, list[EpisodeRow]](list)
-        found = self._evaluations.get((f"eval/{name}", step), {})
-        solver = [
-            at
-            for at, rows in found.items()
-            if all((row["policy_version_max"] or 0) < ANCHORS for row in rows)
-        ]
-        # the EMA anchor is evaluated beside it, and later
-        for row in found[max(solver)] if solver else []:
+
+        evaluations = []
+        for at, rows in self._evaluations.get((f"eval/{name}", step), {}).items():
+            # the EMA anchor is evaluated beside the solver, and later
+            if all((row["policy_version_max"] or 0) < ANCHORS for row in rows):
+                evaluations.append((at, rows))
+        if not evaluations:
+            return {}
+        _, last = max(evaluations, key=lambda evaluation: evaluation[0])
+        files: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
+        for row in last:
             if row["outcome"] != "void":
                 files[row["file"] or ""].append(row)
+
         answers = {}
         for file, rows in files.items():
             said = records.reader.columns(file, ["final", "text"])
             for row in rows:
-                id, one = row["item"] or "", said[row["row"] or 0]
-                asked = records.question(name, id, one["text"])
+                id = row["item"] or ""
+                transcript = said[row["row"] or 0]
+                asked = records.question(name, id, transcript["text"])
                 if not hops or asked.hops in hops:
-                    answers[id] = asked.hops, float(same(one["final"] or "", asked.answers))
+                    right = same(transcript["final"] or "", asked.answers)
+                    answers[id] = asked.hops, float(right)
         return answers
 
     @cached_property
     def _evaluations(self) -> dict[tuple[str, int], dict[tuple[int, int], list[EpisodeRow]]]:
         """Set and step → start of the run and number of the evaluation → its episodes."""
-        found: dict[tuple[str, int], dict[tuple[int, int], list[EpisodeRow]]] = {}
+        evaluations: dict[tuple[str, int], dict[tuple[int, int], list[EpisodeRow]]] = {}
         for row in self.records.played(EVAL):
-            at = found.setdefault((row["game_id"], row["round"]), {})
-            at.setdefault((row["incarnation"], row["attempt"]), []).append(row)
-        return found
+            of_the_step = evaluations.setdefault((row["game_id"], row["round"]), {})
+            of_the_step.setdefault((row["incarnation"], row["attempt"]), []).append(row)
+        return evaluations
 
     @property
     def checkpoint(self) -> Path | None:
@@ -157,89 +156,91 @@ def difference(metric: str, ours: Answers, theirs: Answers) -> tuple[Estimate | 
 def _over(
     metric: str, values: Answers, mean: Callable[[Sequence[float]], Estimate]
 ) -> Estimate | None:
-    """The `mean` of all values, of `mean123` that of each hop count's; None without any."""
+    """The `mean` of all values; for mean123, the mean of the three hop counts' means. None without
+    any."""
     if not values or not metric.endswith("mean123"):
         return mean([value for _, value in values.values()]) if values else None
-    by_hops = {
-        hops: [value for other, value in values.values() if other == hops] for hops in (1, 2, 3)
-    }
-    if not all(by_hops.values()):
-        return None
-    return together([mean(part) for part in by_hops.values()])
+    parts = []
+    for hops in (1, 2, 3):
+        part = [value for other, value in values.values() if other == hops]
+        if not part:
+            return None
+        parts.append(mean(part))
+    return together(parts)
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[object]]:
     """Settings in which the runs differ → each run's value, without those of `HIDDEN`."""
-    keys = sorted({key for run in runs for key in run.settings})
-    found = {
-        key: [run.settings.get(key) for run in runs]
-        for key in keys
-        if key.split(".")[0] not in HIDDEN
-    }
-    return {
-        key: values for key, values in found.items() if any(value != values[0] for value in values)
-    }
+    different = {}
+    for key in sorted({key for run in runs for key in run.settings}):
+        values = [run.settings.get(key) for run in runs]
+        shown = key.split(".")[0] not in HIDDEN
+        if shown and any(value != values[0] for value in values):
+            different[key] = values
+    return different
 
 
 def paired(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Every other arm against the first run's, where any of their runs pair: the `pairs`, with the
-    difference of ours and theirs at the last `step` after which both were evaluated (None when no
-    question is in both, or when that is the start), and where there are several its `mean`, over
-    pairs. `ends`: at which step each was evaluated last."""
+    """Every other arm against the first run's, where any of their runs pair: the `pairs` (see
+    `_pair`), and where several have a difference its `mean`, over pairs."""
     arms: dict[str, dict[str, Run]] = {}
     for run in runs:
         arm, start = _place(run)
         arms.setdefault(arm, {}).setdefault(start, run)
     theirs, *others = arms.values()
-    found = []
+    differences = []
     for those in others:
-        pairs, known = list[dict[str, Any]](), list[float]()
-        for start, ours in those.items():
-            if other := theirs.get(start):
-                step = max(ours.values.keys() & other.values.keys(), default=0)
-                made, questions = None, 0
-                if step > 0:
-                    made, questions = difference(
-                        ours.metric, ours.answers(step), other.answers(step)
-                    )
-                known += [] if made is None else [made.mean]
-                told = {"step": step, "questions": questions, "difference": _interval(made)}
-                ends = [ours.end.step, other.end.step]
-                pairs.append({"ours": ours.name, "theirs": other.name, "ends": ends, **told})
+        both = [(ours, theirs[start]) for start, ours in those.items() if start in theirs]
+        pairs = [_pair(ours, other) for ours, other in both]
         if pairs:
+            known = [pair["difference"]["mean"] for pair in pairs if pair["difference"] is not None]
             over = of_numbers(known) if len(known) > 1 else None
-            found.append({"pairs": pairs, "mean": _interval(over)})
-    return found
+            differences.append({"pairs": pairs, "mean": _interval(over)})
+    return differences
+
+
+def _pair(ours: Run, theirs: Run) -> dict[str, Any]:
+    """The `difference` of ours and theirs at the last `step` after which both were evaluated; None
+    when no question is in both, or when that is the start. `ends`: the step of each's last
+    evaluation."""
+    step = max(ours.values.keys() & theirs.values.keys(), default=0)
+    estimate, questions = None, 0
+    if step > 0:
+        estimate, questions = difference(ours.metric, ours.answers(step), theirs.answers(step))
+    return {
+        "ours": ours.name,
+        "theirs": theirs.name,
+        "ends": [ours.end.step, theirs.end.step],
+        "step": step,
+        "questions": questions,
+        "difference": _interval(estimate),
+    }
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
     """Everything that is known of runs, their settings and their pairs, as numbers, texts and
     lists."""
-    told = {
+    return {
         "metric": runs[0].metric,
-        "runs": [_run(one) for one in runs],
+        "runs": [_alone(run) for run in runs],
         "settings": differing(runs),
+        "differences": paired(runs),
     }
-    return {**told, "differences": paired(runs)}
 
 
-def _run(run: Run) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        name: getattr(run, name) for name in ("name", "steps", "ended", "seconds", "voids")
-    }
+def _alone(run: Run) -> dict[str, Any]:
+    """What is known of one run."""
+    names = ("name", "steps", "ended", "seconds", "voids")
+    told: dict[str, Any] = {name: getattr(run, name) for name in names}
     kept = run.checkpoint
-    found["checkpoint"] = (
-        None if kept is None else {"version": int(kept.name[1:]), "folder": str(kept)}
-    )
-    found |= {"folder": str(run.folder.path), "evaluations": len(run.values)}
-    for name in ("start", "end", "best"):
-        point: Point = getattr(run, name)
-        found[name] = {
-            "step": point.step,
-            "value": point.value,
-            "interval": _interval(point.estimate),
-        }
-    return found
+    told["checkpoint"] = None
+    if kept is not None:
+        told["checkpoint"] = {"version": int(kept.name[1:]), "folder": str(kept)}
+    told |= {"folder": str(run.folder.path), "evaluations": len(run.values)}
+    for name, point in (("start", run.start), ("end", run.end), ("best", run.best)):
+        interval = _interval(point.estimate)
+        told[name] = {"step": point.step, "value": point.value, "interval": interval}
+    return told
 
 
 def _interval(estimate: Estimate | None) -> dict[str, Any] | None:
@@ -247,8 +248,9 @@ def _interval(estimate: Estimate | None) -> dict[str, Any] | None:
 
 
 def _place(run: Run) -> tuple[str, str]:
-    """What a run is, but for its seed and start, and for where it runs; and these two."""
-    arm, start = list[object](), list[object]()
+    """A run's arm, which is all its settings but seed, start and place; and its seed and start."""
+    arm: list[object] = []
+    start: list[object] = []
     for key, value in sorted(run.settings.items()):
         starts = key == "seed" or (key.endswith(".model") and key != "judge.model")
         if key.split(".")[0] not in ANYWAY:

@@ -14,9 +14,9 @@ SHOWN = 100
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one comparison. `at`: the token's place in the log where it first differs, where
-    it has one. `untold`: it could not be compared, which is no difference. Of log-probs: how many,
-    and the `largest` difference."""
+    """What came of one comparison. `at`: the place in the log of the first token that differs.
+    `untold`: it could not be compared, which is no difference. Log-probs have their `count`, and
+    the `largest` difference."""
 
     what: str
     same: bool
@@ -35,9 +35,8 @@ def compared(what: str, recorded: object, now: object, at: int | None = None) ->
     if recorded == now:
         return Result(what, True, f"same, {_short(recorded)}")
     place = "" if at is None else f" at token {at}"
-    return Result(
-        what, False, f"DIFFERS{place}, recorded {_short(recorded)}, now {_short(now)}", at
-    )
+    values = f"recorded {_short(recorded)}, now {_short(now)}"
+    return Result(what, False, f"DIFFERS{place}, {values}", at)
 
 
 def untold(what: str, why: str) -> Result:

@@ -1,6 +1,7 @@
-"""An episode on record, parsed and priced again, and its row of the ledger beside it. No judge is
-asked: where its word is needed and no exact match gives it, both words are tried, and the record
-must agree with one."""
+"""An episode on record, parsed and priced again, and its row of the ledger beside it.
+
+No judge is asked. Where the reward needs a judge's word that no exact match gives, both words are
+tried, and the record must agree with one."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ def check(
     entry: dict[str, Any],
     game: dict[str, Any],
 ) -> list[Result]:
-    """The comparisons that the record allows; of a void its text and its row. Without a row in the
-    ledger there is no outcome and no reward to compare."""
+    """The comparisons that the record allows: of a void its text and its row. `entry` and `game`:
+    rows of the ledger; without one there is no outcome and no reward to compare."""
     results = [_text(episode, tokenizer)]
     if episode.outcome is not Outcome.VOID and not cfg.block(episode.role).agent:
         final, queries = _parsed(episode, cfg, tokenizer)
@@ -53,53 +54,58 @@ def _row(
     episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]
 ) -> list[Result]:
     """What the ledger says of the episode beside what follows from its file and its state."""
-    state, log = State(entry["state"]), episode.log
+    state = State(entry["state"])
+    log = episode.log
     settled = state.final or state is State.QUEUED
     if not settled or not (game or entry["role"] == EVAL):
         why = "its game is not in the ledger" if settled else f"it is {state.value} still"
         return [untold(what, why) for what in ("outcome", "versions", "reward")]
-    good = (
-        game.get("verdict") == "valid"
-        if episode.role == cfg.spec.asker
-        else episode.final is not None
-    )
+
+    good = episode.final is not None
+    if episode.role == cfg.spec.asker:
+        good = game.get("verdict") == "valid"
     outcome = Outcome.SCORED if good else Outcome.REJECTED
     if episode.outcome is Outcome.VOID or state is State.VOIDED:
         outcome = Outcome.VOID
+
     recorded = entry["policy_version_min"], entry["policy_version_max"]
     versions = compared("versions", recorded, (log.version_min, log.version_max))
     if state is State.VOIDED and recorded == (None, None):
         versions = untold("versions", f"it was void before they were noted: {entry['cause']}")
-    reward, kind = (
-        entry["reward"],
-        cfg.block(episode.role).reward,
-    )
-    if not _due(state, cfg, entry, game):
-        priced = compared("reward", reward, None)
-    elif own.sealed(kind):
-        why = f"{kind.removeprefix(own.SEALED)} is the run's own code (--trust-code runs it)"
-        priced = untold("reward", why)
-    elif why := _unrecorded(episode, cfg, game):
-        priced = untold("reward", f"it depends on {why}, which is not on record")
-    else:
-        now = rewards(episode, cfg, game)
-        priced = compared("reward", reward, reward if reward in now else next(iter(now), None))
-    return [compared("outcome", entry["outcome"], outcome.value), versions, priced]
+    return [
+        compared("outcome", entry["outcome"], outcome.value),
+        versions,
+        _reward(episode, cfg, entry, game),
+    ]
+
+
+def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> Result:
+    """The reward on record beside the one now. `entry` and `game`: rows of a settled episode."""
+    recorded = entry["reward"]
+    kind = cfg.block(episode.role).reward
+    if not _due(State(entry["state"]), cfg, entry, game):
+        return compared("reward", recorded, None)
+    if own.sealed(kind):
+        code = kind.removeprefix(own.SEALED)
+        return untold("reward", f"{code} is the run's own code (--trust-code runs it)")
+    missing = _unrecorded(episode, cfg, game)
+    if missing:
+        return untold("reward", f"it depends on {missing}, which is not on record")
+    now = rewards(episode, cfg, game)
+    return compared("reward", recorded, recorded if recorded in now else next(iter(now), None))
 
 
 def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
-    """What the reward was made of that no record has; "" for nothing."""
+    """What the reward depends on and no record has; "" for nothing."""
     if episode.role == cfg.spec.asker:
         return "the guide's score" if cfg.asking.guide and game["verdict"] == "valid" else ""
-    function, scored = (
-        known.get(cfg.answering.reward),
-        cfg.judge.kind != "exact" and cfg.judge.scores,
-    )
-    if takes(function, "turns"):
+    reward = known.get(cfg.answering.reward)
+    if takes(reward, "turns"):
         return "the documents' texts"
     if cfg.game.questions == "dataset" and (game["question"], game["target"]) not in _known(cfg):
         return "the question's other answers"
-    return "the judge's score" if scored and takes(function, "score") else ""
+    scored = cfg.judge.kind != "exact" and cfg.judge.scores
+    return "the judge's score" if scored and takes(reward, "score") else ""
 
 
 def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any]) -> bool:
@@ -117,10 +123,10 @@ def _due(state: State, cfg: Config, entry: dict[str, Any], game: dict[str, Any])
 
 
 def _text(episode: Episode, tokenizer: PreTrainedTokenizerBase) -> Result:
-    """The transcript beside what the ids say; where they differ, the first token that says
-    something else."""
+    """The transcript beside what the ids say. Where they differ, the place is that of the first
+    token that says something else."""
     ids = episode.log.ids
-    now = decode(tokenizer, ids)
+    now = decode(tokenizer, episode.log.ids)
     if now == episode.text:
         return compared("text", episode.text, now)
     begin = first(episode.text, now)
@@ -139,50 +145,54 @@ def _known(cfg: Config) -> dict[tuple[str, str], Question]:
 
 
 def golds(cfg: Config, game: dict[str, Any]) -> Sequence[str]:
-    """The right answers of a game's question: those of its row of the data set, else its target."""
+    """The right answers to a game's question: those in its row of the data set, else its target."""
     row = _known(cfg).get((game["question"], game["target"]))
     return (game["target"],) if row is None else row.answers
 
 
 def rewards(episode: Episode, cfg: Config, game: dict[str, Any]) -> list[float]:
-    """What the episode earns now; two values when that depends on a judge's word that is not on
-    record."""
+    """What the episode earns now: one value, or two when it depends on a judge's word that is not
+    on record; none where no reward follows from what is there."""
     if episode.role == cfg.spec.asker:
         if game["verdict"] == "rejected":
             return [cfg.asking.invalid_reward]
-        if game["win_rate"] is None:  # no reward follows from what is on record
+        if game["win_rate"] is None:
             return []
-        facts = {
-            "question": game["question"],
-            "target": game["target"],
-            "searches": len(episode.queries),
-        }
+        facts = {"question": game["question"], "target": game["target"]}
+        facts["searches"] = len(episode.queries)
         return [proposer_rewards.reward(cfg.asking.reward, game["win_rate"], cfg.asking, facts)]
     if episode.final is None:
         return [cfg.answering.invalid_reward]
-    right = same(episode.final, golds(cfg, game))
+    block = cfg.answering
+    answers = golds(cfg, game)
+    right = same(episode.final, answers)
     words = [right] if right or cfg.judge.kind == "exact" else [False, True]
-    asked = cfg.answering.reward, cfg.answering.reward_options, episode, golds(cfg, game)
     observed = (protocols.get(cfg.protocol).observation_form.tag,)
-    return [score(*asked, Grade(word), observed)[0] for word in words]
+    return [
+        score(block.reward, block.reward_options, episode, answers, Grade(word), observed)[0]
+        for word in words
+    ]
 
 
 def _parsed(
     episode: Episode, cfg: Config, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[str | None, list[str]]:
-    """The last turn's result, and what the turns asked for, from their own ids; less what nobody
-    was to search: what a policy asks itself, and the last turn's queries where an episode ends with
-    them."""
+    """The last turn's result, and the queries that the turns asked for, read from their ids. Left
+    out is what nobody was to search: what a policy asks itself, and the last turn's queries where
+    the episode ends with them."""
     protocol = build.protocol(cfg, episode.role)
     prompt = cfg.spec.prompts_of(episode.role)[0]
-    written = (int(Kind.MODEL), int(Kind.RECALLED))
-    final, last, at = None, 0, 0
+    by_the_policy = (int(Kind.MODEL), int(Kind.RECALLED))
+    final = None
+    last = 0
+    at = 0
     asked: list[str] = []
-    for ours, stretch in groupby(episode.log.kinds, lambda kind: kind in written):
+    for written, stretch in groupby(episode.log.kinds, lambda kind: kind in by_the_policy):
         end = at + len(list(stretch))
-        if ours:
+        if written:
             action = protocol.action(prompt, decode(tokenizer, episode.log.ids[at:end]))
-            final, last = action.final, len(action.queries)
+            final = action.final
+            last = len(action.queries)
             asked += action.queries
         at = end
     if cfg.block(episode.role).search.kind != "retriever":

@@ -30,9 +30,9 @@ KEEP = "of the next run keep more: save.keep=1000 save.every=1"
 
 
 @dataclass(frozen=True)
-class Found:
-    """An episode, where it lies, and what the ledger says of it and of its game (empty:
-    nothing)."""
+class RecordedEpisode:
+    """An episode, the place of its transcript, and the ledger's rows of it and of its game (empty
+    where the ledger has none)."""
 
     episode: Episode
     place: str
@@ -47,7 +47,7 @@ class Found:
 
     @property
     def file(self) -> str:
-        """The file that it lies in, which is the block that it was played in."""
+        """The file of its transcript, which holds the block that it was played in."""
         return self.place.rpartition(":")[0]
 
     @property
@@ -61,15 +61,14 @@ class Found:
         return list(dict.fromkeys(version for version in self.episode.log.versions if version >= 0))
 
     def temperature(self, cfg: Config) -> float:
-        """At which it was sampled."""
+        """The temperature that it was sampled at."""
         if self.evaluates:
             return cfg.eval.temperature
-        return (
-            0.0 if self.entry.get("kind") == GREEDY else cfg.block(self.policy).sampling.temperature
-        )
+        greedy = self.entry.get("kind") == GREEDY
+        return 0.0 if greedy else cfg.block(self.policy).sampling.temperature
 
 
-def named(run: RunFolder, id: str) -> Found:
+def named(run: RunFolder, id: str) -> RecordedEpisode:
     """The episode `id` of the run's ledger. InputError when there is none, or none with a
     transcript."""
     reader = RunReader(run)
@@ -77,13 +76,13 @@ def named(run: RunFolder, id: str) -> Found:
     if entry is None:
         next_step = f"`ssp bank {called(run.path)} --episodes` lists them"
         raise InputError("an episode's id stands in the run's ledger", id, next_step)
-    if entry["file"] is None:
-        found = f"{id}, which is {entry['state']} ({entry['cause'] or 'no cause'})"
-        raise InputError(
-            "an episode that was played to its end has a transcript", found, "look at another one"
-        )
-    place = f"{run.episodes / entry['file']}:{entry['row']}"
-    return Found(reader.episode(entry), place, run, {**entry}, {**(game or {})})
+    file = entry["file"]
+    cause = entry["cause"] or "no cause"
+    if file is None:
+        rule = "an episode that was played to its end has a transcript"
+        raise InputError(rule, f"{id}, which is {entry['state']} ({cause})", "look at another one")
+    place = f"{run.episodes / file}:{entry['row']}"
+    return RecordedEpisode(reader.episode(entry), place, run, {**entry}, {**(game or {})})
 
 
 class Records:
@@ -91,65 +90,71 @@ class Records:
     what is no played run."""
 
     def __init__(self, run: RunFolder, trusted: bool = False) -> None:
-        self.run, self.reader = run, RunReader(run, trusted)
+        self.run = run
+        self.reader = RunReader(run, trusted)
         self.cfg = concrete(self.reader.cfg)
         with self.reader.ledger() as ledger:
-            self._played = {
-                row["id"]: row for row in ledger.played([*self.cfg.spec.role_blocks, EVAL])
-            }
+            rows = ledger.played([*self.cfg.spec.role_blocks, EVAL])
+            self._rows = {row["id"]: row for row in rows}
             self.versions = ledger.versions()
-            games = sorted(
-                {row["game_id"] for row in self._played.values() if row["kind"] != EVALUATION}
-            )
-            self._games = dict(zip(games, ledger.get(games, "games"), strict=True))
+            games = {row["game_id"] for row in rows if row["kind"] != EVALUATION}
+            self._games = {game["id"]: game for game in ledger.get(sorted(games), "games")}
 
     def played(self, role: str = "") -> list[EpisodeRow]:
         """The ledger's rows of all finished episodes that have a transcript, or of those of one
         role, by file and row."""
-        rows = (row for row in self._played.values() if row["finished"] is not None)
+        rows = (row for row in self._rows.values() if row["finished"] is not None)
         return [row for row in rows if not role or row["role"] == role]
 
-    def found(self, rows: Iterable[EpisodeRow]) -> list[Found]:
+    def episodes(self, rows: Iterable[EpisodeRow]) -> list[RecordedEpisode]:
         """The episodes of these rows, in the rows' order. InputError for a file that is missing or
         not the ledger's."""
         folder = self.run.episodes
         return [
-            self._found(self.reader.episode(row), f"{folder}/{row['file']}:{row['row']}")
+            self._recorded(self.reader.episode(row), f"{folder}/{row['file']}:{row['row']}")
             for row in rows
         ]
 
-    def _found(self, episode: Episode, place: str) -> Found:
-        entry = self._played.get(episode.id)
-        return Found(episode, place, self.run, {**(entry or {})}, self._games.get(episode.game, {}))
-
-    def block(self, file: str) -> list[Found]:
+    def block(self, file: str) -> list[RecordedEpisode]:
         """All episodes that were played together with those of `file`."""
-        return [
-            self._found(episode, f"{file}:{row}")
-            for row, episode in enumerate(self.reader.block(file))
-        ]
+        episodes = enumerate(self.reader.block(file))
+        return [self._recorded(episode, f"{file}:{row}") for row, episode in episodes]
 
-    def task(self, found: Found) -> Task:
-        """What the coordinator issued. InputError for an evaluation's question that its file does
-        not have any more."""
-        e, corpus = found.episode, corpora.TRAIN
-        if found.evaluates:
-            chosen = next(item for item in self.cfg.data.eval if f"eval/{item.name}" == e.game)
-            asked = self.question(chosen.name, found.entry["item"] or "", e.text)
-            fields, corpus = {"question": asked.question}, chosen.corpus
-        elif found.entry.get("kind") != self.cfg.spec.asks:
-            fields = {"question": str(found.game["question"])}
+    def _recorded(self, episode: Episode, place: str) -> RecordedEpisode:
+        entry = self._rows.get(episode.id)
+        game = self._games.get(episode.game, {})
+        return RecordedEpisode(episode, place, self.run, {**(entry or {})}, game)
+
+    def task(self, played: RecordedEpisode) -> Task:
+        """The task that the coordinator issued. InputError for an evaluation's question that its
+        file does not have any more."""
+        episode = played.episode
+        game = played.game
+        corpus = corpora.TRAIN
+        if played.evaluates:
+            chosen = next(s for s in self.cfg.data.eval if f"eval/{s.name}" == episode.game)
+            question = self.question(chosen.name, played.entry["item"] or "", episode.text)
+            fields = {"question": question.question}
+            corpus = chosen.corpus
+        elif played.entry.get("kind") != self.cfg.spec.asks:
+            fields = {"question": str(game["question"])}
         else:
-            fields = {
-                "target": str(found.game["target"]),
-                **self._targets.item(found.game["number"]).hints,
-            }
-        return Task(e.id, e.game, found.policy, e.attempt, e.seed, fields, corpus)
+            hints = self._targets.item(game["number"]).hints
+            fields = {"target": str(game["target"]), **hints}
+        return Task(
+            episode.id,
+            episode.game,
+            played.policy,
+            episode.attempt,
+            episode.seed,
+            fields,
+            corpus,
+        )
 
-    def asked(self, found: Found) -> tuple[str, int]:
+    def asked(self, played: RecordedEpisode) -> tuple[str, int]:
         """What the referee knew of a proposal: its target, and the searches that its row asks
         for."""
-        fields = self.task(found).fields if found.game else {}
+        fields = self.task(played).fields if played.game else {}
         return fields.get("target", ""), int(fields.get("searches") or 0)
 
     @cached_property
@@ -158,22 +163,22 @@ class Records:
         return Targets(read_items(cfg), cfg.asking.batch, cfg.seed, each=cfg.game.proposals)
 
     @cached_property
-    def _asked(self) -> dict[str, dict[str, Question]]:
-        return {
-            item.name: {asked.id: asked for asked in read_questions(item.file)}
-            for item in self.cfg.data.eval
-        }
+    def _questions(self) -> dict[str, dict[str, Question]]:
+        """Evaluation set → id → question."""
+        sets = {chosen.name: read_questions(chosen.file) for chosen in self.cfg.data.eval}
+        return {name: {asked.id: asked for asked in set_} for name, set_ in sets.items()}
 
     def question(self, name: str, id: str, text: str) -> Question:
         """The question of the set `name` that the transcript `text` begins with; an agent's need
         not. InputError where the set's file has none of that id any more, or another one."""
         rule = f"the questions that a run was evaluated with stand in the file of its set {name!r}"
         step = "restore it; a world may be another one in another version of ssp"
-        asked = self._asked.get(name, {}).get(id)
+        asked = self._questions.get(name, {}).get(id)
         if asked is None:
             raise InputError(rule, f"no {id} there", step)
         # as prompts have it
-        shown = normalise(plain(protocols.get(self.cfg.protocol).uncontrolled(asked.question)))
+        protocol = protocols.get(self.cfg.protocol)
+        shown = normalise(plain(protocol.uncontrolled(asked.question)))
         there = not text or self.cfg.answering.agent or shown in normalise(plain(text))
         hold(there, rule, f"{id} asks something else there: {asked.question}", step)
         return asked
@@ -187,25 +192,28 @@ def chosen(rows: Sequence[EpisodeRow], limit: int | None) -> list[EpisodeRow]:
 
 
 class Weights:
-    """Folders of a run's versions, by `Ledger.versions`. A publication at a start has the weights
-    of what was loaded, which lie under the number they were first published by; a shared policy's
-    lie under its learner's."""
+    """Folders of a run's versions. `versions`: what `Ledger.versions` returns.
+
+    What is published when a run starts are the weights that were loaded; they lie under the number
+    that they were first published by. A shared policy's lie under its learner's name."""
 
     def __init__(
         self, run: RunFolder, cfg: Config, versions: Mapping[str, Mapping[int, tuple[int, int]]]
     ) -> None:
-        self._run, self._cfg, self._versions = run, cfg, versions
+        self._run = run
+        self._cfg = cfg
+        self._versions = versions
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
 
     def folder(self, role: str, version: int) -> Path | None:
         """Where the weights of the role's `version` are; None: gone (`save.keep`), or never on disk
         (an anchor's)."""
-        at: tuple[int, int] | None = self._versions.get(role, {}).get(version)
         if version >= ANCHORS:
             return None
         learner = self._learner[role]
-        given = {published: number for number, published in self._versions.get(learner, {}).items()}
-        own = {published: number for number, published in self._versions.get(role, {}).items()}
+        own = self._published(role)
+        given = self._published(learner)
+        at = self._versions.get(role, {}).get(version)
         while at is not None and at in given:
             for path in (
                 self._run.checkpoint(learner, given[at]),
@@ -219,30 +227,42 @@ class Weights:
                 return None
             if step == 0:
                 return build.model_dir(self._cfg, learner, self._run)
-            before = [
-                (other, life) for life, other in given if life < incarnation and other <= step
-            ]
-            at = max(before)[::-1] if before else None
+            at = _loaded(given, incarnation, step)
         return None
 
+    def _published(self, role: str) -> dict[tuple[int, int], int]:
+        """(incarnation, step) → the version that those weights of `role` were published by."""
+        return {published: version for version, published in self._versions.get(role, {}).items()}
+
     def kept(self, role: str) -> dict[int, Path]:
-        """Of the role's versions those whose weights are still there, in order."""
-        found = {
-            version: self.folder(role, version) for version in sorted(self._versions.get(role, {}))
-        }
-        return {version: path for version, path in found.items() if path is not None}
+        """The role's versions whose weights are still there, in order."""
+        kept = {}
+        for version in sorted(self._versions.get(role, {})):
+            folder = self.folder(role, version)
+            if folder is not None:
+                kept[version] = folder
+        return kept
 
     def there(self, rows: Sequence[EpisodeRow]) -> list[EpisodeRow]:
-        """Of these rows of the ledger those of whose versions, from the oldest to the newest, all
-        weights are there."""
+        """The rows of the ledger for whose versions, from the oldest to the newest, all weights are
+        there."""
         kept = {role: self.kept(role) for role in self._learner}
-        answerer = self._cfg.spec.answerer
+        kept[EVAL] = kept[self._cfg.spec.answerer]
 
         def there(row: EpisodeRow) -> bool:
             versions = range(row["policy_version_min"] or 0, (row["policy_version_max"] or 0) + 1)
-            return all(
-                version in kept[answerer if row["role"] == EVAL else row["role"]]
-                for version in versions
-            )
+            return all(version in kept[row["role"]] for version in versions)
 
         return [row for row in rows if there(row)]
+
+
+def _loaded(
+    given: Mapping[tuple[int, int], int], incarnation: int, step: int
+) -> tuple[int, int] | None:
+    """Incarnation and step of the weights that an incarnation loaded at `step`; None: none are
+    known."""
+    earlier = [(other, life) for life, other in given if life < incarnation and other <= step]
+    if not earlier:
+        return None
+    loaded, life = max(earlier)
+    return life, loaded

@@ -24,7 +24,9 @@ def along(record: Episode, task: Task, renderer: Renderer, settings: Settings) -
         tape, _Framed(renderer, tape), tape, [task], replace(settings, tools=tape)
     )
     if episode.cause == MISSING and record.stopped == "tokens":
-        episode.outcome, episode.cause, episode.stopped = None, "", "tokens"
+        episode.outcome = None
+        episode.cause = ""
+        episode.stopped = "tokens"
     return episode
 
 
@@ -34,7 +36,8 @@ class _Tape:
 
     def __init__(self, record: Episode) -> None:
         self.version = record.log.version_max
-        self.log, self._record = record.log, record
+        self.log = record.log
+        self._record = record
         self.at = self._asked = self._answered = 0
 
     def load(self, weights: object, version: int, keep: bool = False) -> None:
@@ -51,53 +54,54 @@ class _Tape:
         self, slots: list[int], pending: list[list[int]], samplings: Sampling
     ) -> list[Generation]:
         """The next turn of the log, up to what ends a turn."""
-        log, words = self.log, samplings.stop_words
-        self.at, self._asked = self.unread, self._answered
-        start, stopped = self.at, False
-        while (
-            self.at < len(log)
-            and log.versions[self.at] >= 0
-            and self.at - start < samplings.max_tokens
-        ):
+        log = self.log
+        words = samplings.stop_words
+        start = self.at = self.unread
+        self._asked = self._answered
+        end = min(len(log), start + samplings.max_tokens)
+        stopped = False
+        while not stopped and self.at < end and log.versions[self.at] >= 0:
+            last = log.ids[self.at]
             self.at += 1
-            last = log.ids[self.at - 1]
-            recent = slice(start if words is None else max(start, self.at - words.window), self.at)
-            said = words is not None and words.may_end(last) and words.hit(log.ids[recent])
-            if last in samplings.stop_ids or said:
-                stopped = True
-                break
+            stopped = last in samplings.stop_ids
+            if words is not None and words.may_end(last):
+                begin = max(start, self.at - words.window)
+                stopped = stopped or words.hit(log.ids[begin : self.at])
         drawn = slice(start, self.at)
-        return [
-            Generation(
-                log.ids[drawn], log.logprobs[drawn], self.version, stopped, log.versions[drawn]
-            )
-        ]
+        logprobs = log.logprobs[drawn]
+        versions = log.versions[drawn]
+        return [Generation(log.ids[drawn], logprobs, self.version, stopped, versions)]
 
     @property
     def unread(self) -> int:
         """Where the policy's next token stands, or the log's end."""
-        return next(
-            (at for at in range(self.at, len(self.log)) if self.log.versions[at] >= 0),
-            len(self.log),
-        )
+        at = self.at
+        while at < len(self.log) and self.log.versions[at] < 0:
+            at += 1
+        return at
 
     def search(self, queries: list[str], k: int, corpus: str) -> list[list[Document]]:
         """The documents that were shown, by id. Fault `not_recorded` past the record's end."""
-        found = [next(self._places(Call(TOOL, query)), None) for query in queries]
-        if None in found:
-            raise Fault(MISSING, f"the search for {queries[found.index(None)]!r}")
-        return [self._documents(place) for place in found if place is not None]
+        places = []
+        for query in queries:
+            place = next(self._places(Call(TOOL, query)), None)
+            if place is None:
+                raise Fault(MISSING, f"the search for {query!r}")
+            places.append(place)
+        return [self._documents(place) for place in places]
 
     def run(self, asked: Sequence[ToolRequest]) -> list[list[Document] | Fault]:
-        """The documents that a call of a tool gave, by id; of what a tool said of a mistake
-        none."""
-        # of the same call twice, one after the other
+        """The documents that each call of a tool gave, by id: none where the tool complained. A
+        Fault stands for a call that is not on record."""
+        # the same call twice takes its places one after the other
         places = {one.call: self._places(one.call) for one in asked}
-        found = [next(places[one.call], None) for one in asked]
-        return [Fault(MISSING) if place is None else self._documents(place) for place in found]
+        answers: list[list[Document] | Fault] = []
+        for place in [next(places[one.call], None) for one in asked]:
+            answers.append(Fault(MISSING) if place is None else self._documents(place))
+        return answers
 
     def _places(self, call: Call) -> Iterator[int]:
-        """Where the calls like this one stand on record, from the turn's beginning on."""
+        """Where calls equal to this one stand on record, from the turn's beginning on."""
         calls = self._record.calls
         return (place for place in range(self._asked, len(calls)) if calls[place] == call)
 
@@ -109,8 +113,8 @@ class _Tape:
 
 
 class _Framed(Renderer):
-    """`renderer`, whose observations say what stands in the log; of their documents nothing but the
-    ids is known."""
+    """A renderer whose observations are the log's own text: only the ids of their documents are
+    known."""
 
     def __init__(self, renderer: Renderer, tape: _Tape) -> None:
         self.__dict__ |= renderer.__dict__
