@@ -16,7 +16,7 @@ from ssp.base import cache
 from ssp.base.errors import InputError, hold, holding
 from ssp.base.files import digest
 from ssp.base.shape import FAMILIES
-from ssp.engines.decoder import Architecture
+from ssp.engines.architecture import Architecture
 from ssp.record.manifest import read_record, seal, sound
 
 _OTHER = (
