@@ -118,7 +118,6 @@ class Turns:
         rows = self._rows
         self._squeeze()
         first, n = len(self._turns), len(turns)
-        here = slice(first, first + n)
         order = rows.gather([turn.slot for turn in turns], first, self._longest())
         turns = [turns[i] for i in order.tolist()]
         budgets = [turn.budget for turn in turns]
@@ -126,14 +125,15 @@ class Turns:
         # a row that has finished writes beyond its last token
         width = max(budgets) + 1
         temperatures = [float(turn.sampling.temperature) for turn in turns]
+        books = rows.books[first : first + n]
         new = _Columns(
             count=torch.zeros(n, dtype=torch.int64),
             limit=torch.tensor(budgets),
-            place=torch.from_numpy(rows.length[here].copy()),
+            place=torch.from_numpy(books["length"].copy()),
             fed=torch.tensor(fed),
             stop=torch.tensor([self._stop_row(turn.sampling.stop_ids) for turn in turns]),
             temperature=torch.tensor(temperatures),
-            numbers=uniforms(rows.seed[here], rows.drawn[here], width).t(),
+            numbers=uniforms(books["seed"], books["drawn"], width).t(),
             ids=torch.zeros(n, width, dtype=torch.int64),
             logprobs=torch.zeros(n, width),
             hidden=hidden,
