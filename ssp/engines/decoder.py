@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -243,21 +244,21 @@ class Decoder:
         """Feed pieces, packed without padding; returns the hidden state of the last token of each
         piece that is `last`. A piece follows what its row holds, and earlier pieces of the same row
         in the same call."""
-        ids, rows, places, ends = (list[int]() for _ in range(4))
+        numbers = [list[int]() for _ in range(4)]
+        all_ids, all_rows, all_places, all_ends = numbers
         for piece in pieces:
-            ids += piece.ids
-            rows += [piece.row] * len(piece.ids)
-            places += range(piece.start, piece.end)
+            all_ids += piece.ids
+            all_rows += [piece.row] * len(piece.ids)
+            all_places += range(piece.start, piece.end)
             if piece.last:
-                ends.append(len(ids) - 1)
-        # one transfer of all numbers
-        numbers = torch.tensor([*ids, *rows, *places, *ends], device=self.device)
-        n = len(ids)
-        tensors = numbers.split([n, n, n, len(ends)])
+                all_ends.append(len(all_ids) - 1)
+        # one transfer
+        whole = torch.tensor([*chain(*numbers)], device=self.device)
+        ids, rows, positions, ends = whole.split([len(part) for part in numbers])
         groups = self.shape.heads // self.shape.kv_heads
         together = one_by_one if self.device.type == "cpu" else side_by_side
-        attend = together(pieces, tensors[1], tensors[2], groups, self.dtype)
-        return self._forward(cache, *tensors[:3], attend, tensors[3])
+        attend = together(pieces, rows, positions, groups, self.dtype)
+        return self._forward(cache, ids, rows, positions, attend, ends)
 
     def logits(self, x: Tensor) -> Tensor:
         """float32 [n, vocab] from hidden states [n, hidden]."""

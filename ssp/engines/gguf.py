@@ -94,7 +94,7 @@ def _check(path: Path) -> Any:
     experts = facts.get(f"{family}.expert_count")
     hold(not experts, "a GGUF holds a model without experts", path, _OTHER)
 
-    kind = "gpt-2"
+    kind: Any = "gpt-2"
     if facts.get("tokenizer.ggml.model") == "gpt2":
         kind = facts.get("tokenizer.ggml.pre")
     if kind == "smollm":

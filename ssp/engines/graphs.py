@@ -72,7 +72,8 @@ class Graphs:
         if (rows, length) not in self._sizes:
             inputs = ids.new_zeros(3, rows)
             inputs[2] = spare
-            compute = partial(self._model.decode, cache, *inputs[:2], length, inputs[2])
+            own_ids, places, own_rows = inputs
+            compute = partial(self._model.decode, cache, own_ids, places, length, own_rows)
             compute()  # what is set up once, and is no part of a graph
             self._sizes[rows, length] = _Size(inputs, *self._record(compute))
         size = self._sizes[rows, length]
