@@ -73,19 +73,16 @@ class LearnerCrew(RayCrew[Learners]):
         async with starting(self.name, self._patience.start):
             await self.pids()
             if self._actor is RankActor:
-                await self._meet()
+                from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
+
+                ranks, seconds = self.handles, self._patience.call
+                places = await asyncio.gather(*[rank.node.remote() for rank in ranks])
+                nodes = {node for node, _ in places}
+                # Rank 0 opens a port, on this machine's own network where one node has all ranks.
+                host = LOOPBACK if len(nodes) == 1 else places[0][1]
+                address = await ranks[0].open.remote(host)
+                await asyncio.gather(*[rank.form.remote(address, seconds) for rank in ranks])
             self._formed = True
-
-    async def _meet(self) -> None:
-        """Have all ranks form a group."""
-        from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
-
-        places = await asyncio.gather(*[handle.node.remote() for handle in self.handles])
-        nodes = {node for node, _ in places}
-        # Rank 0 opens a port, on this machine's own network where one node has all of them.
-        host = LOOPBACK if len(nodes) == 1 else places[0][1]
-        address, seconds = await self.handles[0].open.remote(host), self._patience.call
-        await asyncio.gather(*[handle.form.remote(address, seconds) for handle in self.handles])
 
     async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
         """Make one call to all ranks, which rank 0 answers. Calls come one after the other, each
@@ -93,26 +90,24 @@ class LearnerCrew(RayCrew[Learners]):
         async with self._turn:
             if not self._formed:
                 await self._again()
-            return await self._ask(call, *args)
-
-    async def _ask(self, call: CrewCall, *args: Any) -> Any:
-        asked = LastCall(call.name)
-        self.last = {member.name: asked for member in self.members}
-        payloads, waits = [], []
-        for handle in self.handles:
-            method = getattr(handle, call.name)
-            if call.payload:
-                payload, report = method.options(num_returns=2).remote(*args)
-                payloads.append(payload)
-            else:
-                report = method.remote(*args)
-            waits.append(asyncio.ensure_future(report))
-        await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
-        asked.until = time.time()
-        if not all(wait.done() and wait.exception() is None for wait in waits):
-            await self._failed(asked, waits, payloads)
-        answer = waits[0].result()
-        return (payloads[0], answer) if payloads else answer
+            asked = LastCall(call.name)
+            self.last = {member.name: asked for member in self.members}
+            payloads, waits = [], []
+            for handle in self.handles:
+                method = getattr(handle, call.name)
+                if call.payload:
+                    payload, report = method.options(num_returns=2).remote(*args)
+                    payloads.append(payload)
+                else:
+                    report = method.remote(*args)
+                waits.append(asyncio.ensure_future(report))
+            seconds, first = self._patience.call, asyncio.FIRST_EXCEPTION
+            await asyncio.wait(waits, timeout=seconds, return_when=first)
+            asked.until = time.time()
+            if not all(wait.done() and wait.exception() is None for wait in waits):
+                await self._failed(asked, waits, payloads)
+            answer = waits[0].result()
+            return (payloads[0], answer) if payloads else answer
 
     async def _failed(
         self, asked: LastCall, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]

@@ -140,14 +140,16 @@ class Decoder:
             rotated = torch.stack([-second, first], 1).view_as(qk)
             qkv = torch.cat([qk, rotated, v])
         qkv = qkv.to(self.dtype)
+        out = take(prefix + "self_attn.o_proj.weight")
         gate, up = take(prefix + "mlp.gate_proj.weight"), take(prefix + "mlp.up_proj.weight")
+        down = take(prefix + "mlp.down_proj.weight")
         return _Layer(
-            qkv=qkv[:, :-1].t().contiguous(),
+            qkv=packed(qkv[:, :-1]),
             qkv_bias=qkv[:, -1].contiguous(),
             qk_norm=qk_norm,
-            out=packed(take(prefix + "self_attn.o_proj.weight")),
+            out=packed(out),
             gate_up=packed(torch.cat([gate, up]) * after),
-            down=packed(take(prefix + "mlp.down_proj.weight")),
+            down=packed(down),
         )
 
     @torch.inference_mode()

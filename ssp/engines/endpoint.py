@@ -80,17 +80,13 @@ class EndpointEngine(Slots, FreeEngine):
     def _turn(self, slot: Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words = sampling.stop_words
-        generation = self._complete(
-            {
-                "prompt": slot.ids,
-                "max_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "stop": list(words.strings) if words else None,
-                "include_stop_str_in_output": True,
-                "stop_token_ids": list(sampling.stop_ids),
-                "seed": (slot.seed + slot.turns) % 2**31,
-            }
-        )
+        body: dict[str, Any] = {"prompt": slot.ids, "max_tokens": sampling.max_tokens}
+        body["temperature"] = sampling.temperature
+        body["seed"] = (slot.seed + slot.turns) % 2**31
+        body["stop_token_ids"] = list(sampling.stop_ids)
+        body["stop"] = list(words.strings) if words else None
+        body["include_stop_str_in_output"] = True
+        generation = self._complete(body)
         if words:
             # a server that joins tokens to another text than ours goes on behind a stop string
             for end in range(1, len(generation.ids) + 1):

@@ -95,10 +95,12 @@ class ModelFolder:
 
     @contextmanager
     def plain(self) -> Iterator[Path]:
-        """A folder in which vLLM and transformers find this model too, while the context lives.
+        """A folder in which vLLM and transformers read this model too, while the context lives.
 
         It is `path` itself where nothing in it misleads them, else a temporary one, with links to
         the files that count."""
+        from safetensors.torch import save_file
+
         lying = {file.name for file in self.path.glob("*.safetensors")}
         renamed = {place.file for name, place in self.places.items() if place.name != name}
         if self._as_declared and not renamed and lying == {file.name for file in self.files}:
@@ -109,7 +111,9 @@ class ModelFolder:
             (folder / CONFIG).write_text(json.dumps(self.config), encoding="utf-8")
             for file in self.files:
                 if file in renamed:
-                    self._rewrite(file, folder / file.name)
+                    mine = {name: at for name, at in self.places.items() if at.file == file}
+                    tensors = {name: _tensor(place) for name, place in mine.items()}
+                    save_file(tensors, folder / file.name, {"format": "pt"})
                 else:
                     (folder / file.name).symlink_to(file.resolve())
             if self.files[0].name != WEIGHTS:
@@ -178,13 +182,6 @@ class ModelFolder:
         unknown = sorted(self.places.keys() - table.keys())
         rule = f"weights are parameters of the model that {CONFIG} describes"
         hold(not unknown, rule, f"{self.path} holds {unknown[:1]}", _AGAIN)
-
-    def _rewrite(self, file: Path, to: Path) -> None:
-        """Write a copy of one file in which each tensor has its parameter's name."""
-        from safetensors.torch import save_file
-
-        mine = {name: place for name, place in self.places.items() if place.file == file}
-        save_file({name: _tensor(place) for name, place in mine.items()}, to, {"format": "pt"})
 
 
 def _tensor(place: StoredTensor) -> Any:

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ssp.engines.base import Generation, Sampling, drawn_by
+from ssp.engines.base import Generation, Sampling, StopWords, drawn_by
 from ssp.engines.rows import Rows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -54,7 +54,11 @@ class _Columns:
         """These rows, and those of `below` behind them."""
         columns = {}
         for name, column in vars(self).items():
-            columns[name] = _stack(column, vars(below)[name].to(column.device))
+            both = [column, vars(below)[name].to(column.device)]
+            if column.dim() == 2:
+                width = max(part.shape[1] for part in both)
+                both = [F.pad(part, (0, width - part.shape[1])) for part in both]
+            columns[name] = torch.cat(both)
         return _Columns(**columns)
 
     def take(self, rows: list[int]) -> _Columns:
@@ -97,11 +101,10 @@ class Turns:
         self._set_going([True] * len(turns))
         temperatures = {turn.sampling.temperature for turn in turns}
         self._alike: float | None = temperatures.pop() if len(temperatures) == 1 else None
-        self._words = {
-            row: turn.sampling.stop_words
-            for row, turn in enumerate(turns)
-            if turn.sampling.stop_words is not None
-        }
+        self._words: dict[int, StopWords] = {}
+        for row, turn in enumerate(turns):
+            if turn.sampling.stop_words is not None:
+                self._words[row] = turn.sampling.stop_words
 
     def _set_going(self, going: list[bool]) -> None:
         """Note which rows go on, for the host and, as numbers to add, for the device."""
@@ -124,18 +127,22 @@ class Turns:
         hidden, fed = rows.feed(first, [turn.pending for turn in turns], max(budgets))
         # a row that has finished writes beyond its last token
         width = max(budgets) + 1
-        temperatures = [float(turn.sampling.temperature) for turn in turns]
         books = rows.books[first : first + n]
+        places = torch.from_numpy(books["length"].copy())
+        numbers = uniforms(books["seed"], books["drawn"], width).t()
+        stops = [self._stop_row(turn.sampling.stop_ids) for turn in turns]
+        temperatures = [float(turn.sampling.temperature) for turn in turns]
+        logprobs = torch.zeros(n, width)
         new = _Columns(
             count=torch.zeros(n, dtype=torch.int64),
             limit=torch.tensor(budgets),
-            place=torch.from_numpy(books["length"].copy()),
+            place=places,
             fed=torch.tensor(fed),
-            stop=torch.tensor([self._stop_row(turn.sampling.stop_ids) for turn in turns]),
+            stop=torch.tensor(stops),
             temperature=torch.tensor(temperatures),
-            numbers=uniforms(books["seed"], books["drawn"], width).t(),
-            ids=torch.zeros(n, width, dtype=torch.int64),
-            logprobs=torch.zeros(n, width),
+            numbers=numbers,
+            ids=logprobs.long(),
+            logprobs=logprobs,
             hidden=hidden,
         )
         self._columns = self._columns.joined(new)
@@ -162,9 +169,11 @@ class Turns:
         columns, n, model = self._columns, len(self._turns), self._rows.model
         assert model is not None
         logits = model.logits(columns.hidden)
-        at = torch.arange(n, device=self._device) * columns.ids.shape[1] + columns.count
+        starts = torch.arange(n, device=self._device) * columns.ids.shape[1]
+        at = starts + columns.count
         temperature = columns.temperature[:, None] if self._alike is None else self._alike
-        drawn, logprobs = draw(logits, temperature, columns.numbers.view(-1).index_select(0, at))
+        numbers = columns.numbers.view(-1).index_select(0, at)
+        drawn, logprobs = draw(logits, temperature, numbers)
         columns.ids.view(-1).index_copy_(0, at, drawn)
         columns.logprobs.view(-1).index_copy_(0, at, logprobs)
         columns.fed = drawn
@@ -178,10 +187,8 @@ class Turns:
         self._mark_words(ids, counts, stopped)
 
         done: list[tuple[Turn, Generation]] = []
-        going = [
-            goes and not (stop or end)
-            for goes, stop, end in zip(self._going, stopped, full, strict=True)
-        ]
+        states = zip(self._going, stopped, full, strict=True)
+        going = [goes and not (stop or spent) for goes, stop, spent in states]
         if going != self._going:
             done = self._finish(going, counts, stopped)
             self._set_going(going)
@@ -267,14 +274,6 @@ class Turns:
             turn.switches.append((count, version))
 
 
-def _stack(above: Tensor, below: Tensor) -> Tensor:
-    """Both, one above the other, matrices as wide as the wider one."""
-    if above.dim() == 1:
-        return torch.cat([above, below])
-    width = max(above.shape[1], below.shape[1])
-    return torch.cat([F.pad(x, (0, width - x.shape[1])) for x in (above, below)])
-
-
 def _mix(z: np.ndarray) -> np.ndarray:
     """splitmix64's finaliser (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
     2014)."""
@@ -287,7 +286,8 @@ def uniforms(seeds: np.ndarray, starts: np.ndarray, count: int) -> Tensor:
     """Numbers `starts[i] .. starts[i]+count-1` of each seed's stream, in [0, 1): float32 [count,
     n], of 24 random bits. `seeds` uint64 [n], `starts` int64 [n]."""
     base = _mix(seeds + _GOLDEN)
-    index = starts.astype(np.uint64)[None, :] + np.arange(1, count + 1, dtype=np.uint64)[:, None]
+    steps = np.arange(1, count + 1, dtype=np.uint64)[:, None]
+    index = starts.astype(np.uint64)[None, :] + steps
     bits = _mix(base[None, :] + index * _GOLDEN) >> np.uint64(40)
     return torch.from_numpy(bits.astype(np.float32) * np.float32(2.0**-24))
 
