@@ -63,7 +63,8 @@ def check_sockets() -> None:
 def check_socket_room(folder: str | os.PathLike[str]) -> None:
     """InputError where Ray's sockets would have longer paths than Linux allows. `folder`: that of
     its sessions."""
-    length, most = len(os.fsencode(folder)), SOCKET_PATH - SOCKET_NAME
+    length = len(os.fsencode(folder))
+    most = SOCKET_PATH - SOCKET_NAME
     rule = f"the folder of Ray's sockets has a path of at most {most} bytes"
     step = "set RAY_TMPDIR to a shorter one, such as /tmp"
     hold(length <= most, rule, f"{os.fspath(folder)}, {length} bytes", step)
@@ -108,9 +109,11 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
     import ray
 
     if address:
-        late, step = f"no Ray cluster answers at RAY_ADDRESS={address}", "Next: correct RAY_ADDRESS"
+        late = f"no Ray cluster answers at RAY_ADDRESS={address}"
+        step = "Next: correct RAY_ADDRESS"
     else:
-        late, step = "Ray did not start", "Next: see its logs, or try again"
+        late = "Ray did not start"
+        step = "Next: see its logs, or try again"
     limit = f"within placement.call_timeout={cfg.start_timeout:g} s"
     look = servers.starting(cfg.start_timeout, f"{late} {limit}.")
     watch = servers.ServerWatch(look, lambda: step)

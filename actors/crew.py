@@ -77,7 +77,8 @@ class RayCrew(Crew[W]):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(kind, name)
-        self._patience, self._say = patience, say
+        self._patience = patience
+        self._say = say
         self.members = [Member(f"{name}-{i}", handle) for i, handle in enumerate(handles)]
         self.last: dict[str, LastCall] = {}
 
@@ -155,7 +156,8 @@ class RayCrew(Crew[W]):
         return [await handle.ping.remote() for handle in self.handles]
 
     def _fault(self, member: Member, asked: LastCall, kind: str, detail: str) -> Fault:
-        member.down, asked.lost = True, detail
+        member.down = True
+        asked.lost = detail
         self._say(f"{member.name} {kind}: {detail}")
         return Fault(f"{self.name}_{kind}", detail)
 

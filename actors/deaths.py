@@ -32,7 +32,10 @@ class Deaths:
     def __init__(
         self, file: Path, restarts: int, program: Program, say: Callable[[str], None]
     ) -> None:
-        self._file, self._restarts, self._program, self._say = file, restarts, program, say
+        self._file = file
+        self._restarts = restarts
+        self._program = program
+        self._say = say
         self._actors: dict[Any, tuple[str, LastCall | None]] = {}
         self._seen: dict[Any, About] = {}
         self._asked: dict[Any, asyncio.Future[About]] = {}

@@ -32,7 +32,9 @@ class RayFleet:
     """`ssp.search.router.Fleet`: one corpus over shard actors."""
 
     def __init__(self, members: Members, corpus: str, spans: Sequence[tuple[int, int]]) -> None:
-        self._members, self._corpus, self.spans = members, corpus, list(spans)
+        self._members = members
+        self._corpus = corpus
+        self.spans = list(spans)
 
     @property
     def up(self) -> dict[int, int]:
@@ -62,7 +64,8 @@ class RayModels:
     """`ssp.search.shard.Encoder` of one corpus, and `Reranker`, over encoder actors."""
 
     def __init__(self, members: Members, corpus: str) -> None:
-        self._members, self._corpus = members, corpus
+        self._members = members
+        self._corpus = corpus
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
         """Vectors, float32 [n, d], and the actor's seconds by stage. Fault `retriever_down` when
@@ -96,7 +99,8 @@ class FleetPart:
 
 def parts(cfg: Config) -> list[FleetPart]:
     """The shards and encoders of a run."""
-    shards, replicas = cfg.retriever.shards, cfg.retriever.replicas
+    shards = cfg.retriever.shards
+    replicas = cfg.retriever.replicas
     fleet = []
     for shard in range(shards):
         seats = [("retriever", replica * shards + shard) for replica in range(replicas)]
@@ -153,7 +157,8 @@ def connect_search(cfg: Config, run: str) -> Search:
 
 def connect_router(cfg: Config, run: str) -> Router:
     """As `connect_search`, without what is searched elsewhere."""
-    block, named = cfg.retriever, corpora.named(cfg)
+    block = cfg.retriever
+    named = corpora.named(cfg)
     shards = Members(run, SHARD, block.shards, block.timeout)
     descriptions = _first(shards, "describe", block.shards if named else 0, cfg.ray.start_timeout)
     encoders = None

@@ -46,12 +46,15 @@ class LearnerCrew(RayCrew[Learners]):
         super().__init__(Learners, name, (), patience, say)
         learner = cfg.block(role).learner
         kinds: dict[str, Any] = {"deepspeed": RankActor, "simulated": SimulatedLearnerActor}
-        self._cfg, self._actor = cfg, kinds.get(learner.kind, LearnerActor)
+        self._cfg = cfg
+        self._actor = kinds.get(learner.kind, LearnerActor)
         self._args: list[tuple[Any, ...]] = [(cfg, role, model)]
         if self._actor is RankActor:
             self._args = [(cfg, role, model, rank) for rank in range(learner.ranks)]
-        self._options, self._restarts = options, cfg.placement.restarts
-        self._formed, self._turn = False, asyncio.Lock()
+        self._options = options
+        self._restarts = cfg.placement.restarts
+        self._formed = False
+        self._turn = asyncio.Lock()
         self._start()
 
     @property
@@ -75,7 +78,8 @@ class LearnerCrew(RayCrew[Learners]):
             if self._actor is RankActor:
                 from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
 
-                ranks, seconds = self.handles, self._patience.call
+                ranks = self.handles
+                seconds = self._patience.call
                 places = await asyncio.gather(*[rank.node.remote() for rank in ranks])
                 nodes = {node for node, _ in places}
                 # Rank 0 opens a port, on this machine's own network where one node has all ranks.
@@ -92,7 +96,8 @@ class LearnerCrew(RayCrew[Learners]):
                 await self._again()
             asked = LastCall(call.name)
             self.last = {member.name: asked for member in self.members}
-            payloads, waits = [], []
+            payloads = []
+            waits = []
             for handle in self.handles:
                 method = getattr(handle, call.name)
                 if call.payload:
@@ -101,7 +106,8 @@ class LearnerCrew(RayCrew[Learners]):
                 else:
                     report = method.remote(*args)
                 waits.append(asyncio.ensure_future(report))
-            seconds, first = self._patience.call, asyncio.FIRST_EXCEPTION
+            seconds = self._patience.call
+            first = asyncio.FIRST_EXCEPTION
             await asyncio.wait(waits, timeout=seconds, return_when=first)
             asked.until = time.time()
             if not all(wait.done() and wait.exception() is None for wait in waits):

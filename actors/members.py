@@ -81,10 +81,14 @@ class Members:
     one that leaves a probe unanswered for as long is killed."""
 
     def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
-        self.kind, self._run, self._parts, self._patience = kind, run, range(parts), patience
+        self.kind = kind
+        self._run = run
+        self._parts = range(parts)
+        self._patience = patience
         self._replicas: dict[str, _Replica] = {}
         self._listed = -math.inf
-        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
 
     def ask(
         self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float
@@ -209,7 +213,8 @@ class Members:
         """Start a probe when it is time for one, or hear how the last one ended."""
         if replica.probe is None:
             if now - replica.asked >= (REFRESH if replica.up else PROBE):
-                replica.probe, replica.asked = replica.handle.ping.remote(), now
+                replica.probe = replica.handle.ping.remote()
+                replica.asked = now
             return
         try:
             ray.get(replica.probe, timeout=0)
@@ -226,4 +231,5 @@ class Members:
         else:
             replica.started = True
         with self._lock:
-            replica.probe, replica.up = None, replica.started
+            replica.probe = None
+            replica.up = replica.started

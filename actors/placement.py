@@ -59,9 +59,11 @@ def _gpu_bytes(node: Node) -> int:
     task: Any = ray.remote(machine.gpu_bytes)
     probe = task.options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
     try:
-        sizes, why = ray.get(probe.remote(), timeout=PROBE_SECONDS), "no nvidia-smi"
+        sizes = ray.get(probe.remote(), timeout=PROBE_SECONDS)
+        why = "no nvidia-smi"
     except RayError as error:
-        sizes, why = [], type(error).__name__
+        sizes = []
+        why = type(error).__name__
     rule = f"how much the {node.gpus} GPUs of Ray node {node.name[:8]} hold is known"
     hold(sizes, rule, why, f"say it: placement.nodes=1x{node.gpus}x80")
     return int(min(sizes))
@@ -83,7 +85,8 @@ class Groups:
     def __init__(self, plan: Plan, cfg: Config, run: str) -> None:
         """Make them and wait; a plan without GPUs has none. InputError naming what is missing after
         placement.call_timeout seconds."""
-        self._plan, self._cpus = plan, cfg.placement.cpus
+        self._plan = plan
+        self._cpus = cfg.placement.cpus
         self._parts: dict[str, list[_Part]] = {}
         self._groups: list[tuple[str, PlacementGroup]] = []
         try:

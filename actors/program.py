@@ -56,7 +56,10 @@ class Program:
     ) -> None:
         """`models`: the start model's folder of each role that plays; `plan`: where actors that
         need GPUs go. InputError when the cluster does not give what the plan asks for."""
-        self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
+        self._cfg = cfg
+        self._run = folder.name
+        self._models = models
+        self._say = say
         self._groups = Groups(plan, cfg, folder.name)
         self._crews: list[RayCrew[Any]] = []
         self._patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
@@ -121,7 +124,8 @@ class Program:
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
         crews: dict[str, Crew[Players]] = {}
         for role in cfg.roles:
-            args, number = (cfg, role, self._models[role], *rest), players(cfg, role)
+            args = (cfg, role, self._models[role], *rest)
+            number = players(cfg, role)
             threads = at_once(cfg, role)
             crews[role] = self._crew(
                 Players, role, PlayerActor, number, args, max_concurrency=threads
@@ -148,7 +152,8 @@ class Program:
 
     def _learner_options(self, learner: str, rank: int) -> dict[str, Any]:
         """Ray's options of one rank: name, CPUs, place."""
-        name, cpus = f"{self._run}-{learner}-{rank}", self._cfg.placement.cpus
+        name = f"{self._run}-{learner}-{rank}"
+        cpus = self._cfg.placement.cpus
         return {"name": name, "num_cpus": cpus, **self._groups.where(learner, rank)}
 
     def _crew(

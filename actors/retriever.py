@@ -101,7 +101,8 @@ class ShardActor(_Served):
 
     def __init__(self, cfg: Config, index: int) -> None:
         super().__init__()
-        block, self._index = cfg.retriever, index
+        block = cfg.retriever
+        self._index = index
         self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
         self._batcher: Batcher[Any, Any, None] = Batcher(self._work, block.max_batch, block.window)
 

@@ -29,7 +29,9 @@ class ServerWatch:
     that, and adds what to do."""
 
     def __init__(self, look: Callable[[], str], last: Callable[[], str]) -> None:
-        self._look, self._last, self._over = look, last, threading.Event()
+        self._look = look
+        self._last = last
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="ray-servers")
         self._thread.start()
 
@@ -69,7 +71,8 @@ def playing(addresses: Mapping[str, Any]) -> Callable[[], str]:
     own names."""
     there: dict[psutil.Process, str] = {}
     for process in psutil.process_iter(["name", "cmdline"]):
-        name, words = process.info["name"], process.info["cmdline"] or ()
+        name = process.info["name"]
+        words = process.info["cmdline"] or ()
         if name in MARKS:
             # The whole address: that of a second node on this machine may begin with the first
             # one's.

@@ -76,7 +76,8 @@ class RoleCrew(Crew[Players]):
 
     def __init__(self, pairs: Crew[Any], role: str) -> None:
         super().__init__(Players, role)
-        self._pairs, self._role = pairs, role
+        self._pairs = pairs
+        self._role = role
 
     @property
     def size(self) -> int:
@@ -121,7 +122,10 @@ class _Waiting(Learner):
     """A learner whose group has not met yet."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, rank: int) -> None:
-        self._cfg, self._role, self._model_dir, self._rank = cfg, role, model_dir, rank
+        self._cfg = cfg
+        self._role = role
+        self._model_dir = model_dir
+        self._rank = rank
         self._opened: socket.socket | None = None
 
 

@@ -80,7 +80,8 @@ def one_by_one(
         q = q.transpose(0, 1).reshape(kv, n * groups, d)
         mixed = torch.empty_like(q)
         for piece, queries, mask in blocks:
-            k, v = keys[piece.row, :, : piece.end], values[piece.row, :, : piece.end]
+            k = keys[piece.row, :, : piece.end]
+            v = values[piece.row, :, : piece.end]
             if dtype == torch.float32:
                 scores = torch.baddbmm(mask, q[:, queries], k.transpose(1, 2))
                 mixed[:, queries] = torch.bmm(torch.softmax(scores, -1), v)

@@ -49,7 +49,9 @@ class Cache:
     weights. It only grows, `grown` times so far; unused places are finite."""
 
     def __init__(self, shape: Architecture, dtype: torch.dtype, device: torch.device) -> None:
-        self.shape, self.dtype, self.device = shape, dtype, device
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
         self.rows = self.length = self.grown = 0
         empty = torch.zeros(0, shape.kv_heads, 0, shape.head_dim, dtype=dtype, device=device)
         self.keys = [empty] * shape.layers
@@ -62,7 +64,8 @@ class Cache:
         if length > self.length:
             # a fourth more, so that a cache which grows token by token is seldom copied
             length = even(max(length, min(self.length * 5 // 4, self.shape.context)))
-        rows, length = max(rows, self.rows), max(length, self.length)
+        rows = max(rows, self.rows)
+        length = max(length, self.length)
         size = (rows, self.shape.kv_heads, length, self.shape.head_dim)
         for tensors in (self.keys, self.values):
             # one layer after the other, so that there are never two caches at a time
@@ -70,11 +73,14 @@ class Cache:
                 larger = torch.zeros(size, dtype=self.dtype, device=self.device)
                 larger[: self.rows, :, : self.length] = tensors[layer]
                 tensors[layer] = larger
-        self.rows, self.length, self.grown = rows, length, self.grown + 1
+        self.rows = rows
+        self.length = length
+        self.grown = self.grown + 1
 
     def copy(self, here: Tensor, there: Tensor, length: int) -> None:
         """Make rows `there[i]` what `here[i]` (int64) were before, positions below `length`."""
-        here, there = here.to(self.device), there.to(self.device)
+        here = here.to(self.device)
+        there = there.to(self.device)
         for tensor in (*self.keys, *self.values):
             used = tensor[:, :, :length]
             used[there] = used[here]
@@ -90,7 +96,9 @@ class Decoder:
         dtype: torch.dtype = torch.float32,
         device: torch.device = CPU,
     ) -> None:
-        self.shape, self.dtype, self.device = shape, dtype, device
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
         if device.type == "cuda":
             # cuDNN plans each new shape anew, and the keys grow with every token
             torch.backends.cuda.enable_cudnn_sdp(False)
@@ -110,7 +118,8 @@ class Decoder:
         self._cos = self._sin = torch.zeros(0, shape.head_dim, device=device)
 
     def _pack(self, take: Callable[[str], Tensor], index: int) -> _Layer:
-        shape, prefix = self.shape, f"model.layers.{index}."
+        shape = self.shape
+        prefix = f"model.layers.{index}."
         before = take(prefix + "input_layernorm.weight")
         after = take(prefix + "post_attention_layernorm.weight")
         scale = shape.head_dim**-0.5
@@ -141,7 +150,8 @@ class Decoder:
             qkv = torch.cat([qk, rotated, v])
         qkv = qkv.to(self.dtype)
         out = take(prefix + "self_attn.o_proj.weight")
-        gate, up = take(prefix + "mlp.gate_proj.weight"), take(prefix + "mlp.up_proj.weight")
+        gate = take(prefix + "mlp.gate_proj.weight")
+        up = take(prefix + "mlp.up_proj.weight")
         down = take(prefix + "mlp.down_proj.weight")
         return _Layer(
             qkv=packed(qkv[:, :-1]),
@@ -178,11 +188,13 @@ class Decoder:
         cache. `ids`, `rows`, `positions`: int64 [n]. `attend` mixes the values of one layer for all
         n queries. With `ends`, int64 [m], the last layer gives these of the n only, [m, hidden]:
         nobody reads what it makes of the others."""
-        shape, n, d = self.shape, len(ids), self.shape.head_dim
+        shape = self.shape
+        n, d = len(ids), shape.head_dim
         if len(self._cos) < cache.length:
             every = torch.arange(cache.length, dtype=torch.float32, device=CPU)[:, None]
             angles = (every * shape.rope.frequencies(d)).repeat(1, 2)
-            self._cos, self._sin = angles.cos().to(self.device), angles.sin().to(self.device)
+            self._cos = angles.cos().to(self.device)
+            self._sin = angles.sin().to(self.device)
         cos = self._cos.index_select(0, positions)[:, None]
         sin = self._sin.index_select(0, positions)[:, None]
         heads = rows[:, None] * shape.kv_heads + torch.arange(shape.kv_heads, device=self.device)
@@ -196,7 +208,8 @@ class Decoder:
             values.view(-1, d).index_copy_(0, places, v.to(self.dtype).reshape(-1, d))
             mixed = attend(q.view(n, shape.kv_heads, -1, d), keys, values).reshape(n, -1)
             if ends is not None and layer is self.layers[-1]:
-                x, mixed = x.index_select(0, ends), mixed.index_select(0, ends)
+                x = x.index_select(0, ends)
+                mixed = mixed.index_select(0, ends)
             x = torch.addmm(x, mixed, layer.out)
             gate, up = (self._unit(x) @ layer.gate_up).chunk(2, 1)
             x = torch.addmm(x, F.silu(gate).mul_(up), layer.down)
@@ -205,7 +218,8 @@ class Decoder:
     def _project(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys with their rotary positions, float32 [n, heads + kv_heads, head_dim],
         and values."""
-        shape, both = self.shape, self.shape.heads + self.shape.kv_heads
+        shape = self.shape
+        both = shape.heads + shape.kv_heads
         qkv = torch.addmm(layer.qkv_bias, self._unit(x), layer.qkv).float()
         qkv = qkv.view(len(x), -1, shape.head_dim)
         if layer.qk_norm is None:

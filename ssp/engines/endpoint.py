@@ -55,7 +55,8 @@ class EndpointEngine(Slots, FreeEngine):
 
         super().__init__()
         self.version = 0
-        self._url, self._model = url.rstrip("/"), model
+        self._url = url.rstrip("/")
+        self._model = model
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONCURRENCY)
         self._service = Service(
@@ -110,7 +111,9 @@ class EndpointEngine(Slots, FreeEngine):
             place = error.errors()[0]["loc"]
             whats = [what for name, what in _REFUSALS.items() if name in place]
             raise Fault(REFUSED, whats[0] if whats else "the answer is not JSON") from error
-        ids, logprobs, most = choice.token_ids, choice.logprobs.token_logprobs, body["max_tokens"]
+        ids = choice.token_ids
+        logprobs = choice.logprobs.token_logprobs
+        most = body["max_tokens"]
         if len(ids) > most:
             what = f"the server returns {len(ids)} tokens where {most} were asked for"
             raise Fault(REFUSED, what)

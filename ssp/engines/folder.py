@@ -149,7 +149,8 @@ class ModelFolder:
     def _tie(self, declared: bool | None) -> bool:
         """Whether one matrix is embeddings and head. It then lies under the name of the
         embeddings."""
-        head, embeddings = self.places.get(HEAD), self.places.get(EMBEDDINGS)
+        head = self.places.get(HEAD)
+        embeddings = self.places.get(EMBEDDINGS)
         known = str(self.config.get("model_type")) in FAMILIES
         if declared is None and not known:
             return head is None  # the default of such a family is not known here

@@ -133,7 +133,9 @@ def _write(path: Path, folder: Path, sha: str, split: Any) -> None:
             )
             tokenizer: Any = AutoTokenizer.from_pretrained(alone, **given)
     config = {key: value for key, value in model.config.to_dict().items() if key not in _LEFT}
-    shape, weights, kept = Architecture.of(config), model.state_dict(), dict[str, Any]()
+    shape = Architecture.of(config)
+    weights = model.state_dict()
+    kept = dict[str, Any]()
     for name, size in shape.tensors().items():
         tensor = weights.get(name, torch.empty(0))
         there = name not in info["missing_keys"] and tuple(tensor.shape) == size

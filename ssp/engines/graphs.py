@@ -55,7 +55,8 @@ class Graphs:
     `records` makes the recorder for one cache's memory."""
 
     def __init__(self, model: Decoder, records: Callable[[], Record] = recorder) -> None:
-        self._model, self._records = model, records
+        self._model = model
+        self._records = records
         self._sizes: dict[tuple[int, int], _Size] = {}
         self._memory = -1
 
@@ -66,7 +67,8 @@ class Graphs:
         cache.reserve(rows, cache.length)
         if self._memory != cache.grown:
             self._sizes.clear()
-            self._memory, self._record = cache.grown, self._records()
+            self._memory = cache.grown
+            self._record = self._records()
         length = min(-(-length // _LENGTH) * _LENGTH, cache.length)
         spare = cache.rows - 1
         if (rows, length) not in self._sizes:

@@ -32,7 +32,9 @@ class OrderThread:
         round: Callable[[], None],
         end: Callable[[Fault], None],
     ) -> None:
-        self._busy, self._round, self._end = busy, round, end
+        self._busy = busy
+        self._round = round
+        self._end = end
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._over: Fault | None = None

@@ -40,7 +40,8 @@ class Rows:
     ) -> None:
         self.shape = Architecture.of(config)
         self.dtype: torch.dtype = getattr(torch, dtype)
-        self.prefix, self.device = prefix, device
+        self.prefix = prefix
+        self.device = device
         self._call, self._piece = _PREFILL.get(device.type, _PREFILL["cuda"])
         self.cache = Cache(self.shape, self.dtype, device)
         self.model: Decoder | None = None
@@ -128,7 +129,8 @@ class Rows:
         """Exchange rows, cache (positions below `length`) and books."""
         if not len(here):
             return
-        both, other = np.concatenate([here, there]), np.concatenate([there, here])
+        both = np.concatenate([here, there])
+        other = np.concatenate([there, here])
         if length:
             self._reserve(length)
             self.cache.copy(torch.from_numpy(other), torch.from_numpy(both), length)
@@ -171,13 +173,15 @@ class Rows:
         """For each row the row that reads its feed, itself or an earlier one with the same prompt.
         What an open slot of an earlier call holds is copied at once, and only the last id is left
         to feed."""
-        sources, reader = list[int](), dict[tuple[int, ...], int]()
+        sources = list[int]()
+        reader = dict[tuple[int, ...], int]()
         for row, ids in enumerate(feeds, first):
             book = self.books[row]
             if book["length"]:
                 sources.append(row)
                 continue
-            prompt, slot = tuple(ids), int(book["slot"])
+            prompt = tuple(ids)
+            slot = int(book["slot"])
             source = reader.setdefault(prompt, row)
             sources.append(source)
             holder = self._holder.setdefault(prompt, slot)

@@ -20,7 +20,8 @@ KEYS = {
 @each_block
 def keys_belong_to_the_kind(cfg: Config, role: str) -> None:
     """InputError for a key of another kind that is set: it would do nothing."""
-    engine, standard = cfg.block(role).engine, EngineConfig()
+    engine = cfg.block(role).engine
+    standard = EngineConfig()
     for name, kinds in KEYS.items():
         value = getattr(engine, name)
         if engine.kind not in kinds and value != getattr(standard, name):
@@ -34,8 +35,10 @@ def keys_belong_to_the_kind(cfg: Config, role: str) -> None:
 def scripts_are_not_learned_from(cfg: Config, role: str) -> None:
     """InputError where a learner is made for a script, whose words have no probability: who learns
     from it only pretends to. A script recalls nothing either."""
-    block, scripts = cfg.block(role), " or ".join(ACTED)
-    engine, learner = block.engine.kind, block.learner.kind
+    block = cfg.block(role)
+    scripts = " or ".join(ACTED)
+    engine = block.engine.kind
+    learner = block.learner.kind
     acted = engine in ACTED
     rule = f"{role}.learner.kind is simulated where {role}.engine.kind is {scripts}, and only there"
     fitting = "simulated" if acted else "torch"
@@ -60,8 +63,9 @@ def scripts_are_not_verified(cfg: Config) -> None:
 @each_block
 def engines_have_an_address(cfg: Config, role: str) -> None:
     """InputError for an engine behind HTTP without an address."""
-    engine, key = cfg.block(role).engine, f"{role}.engine.url"
+    engine = cfg.block(role).engine
     if engine.kind == "endpoint":
+        key = f"{role}.engine.url"
         step = f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"
         check_address(f"{key} (--policy)", engine.url, step)
 

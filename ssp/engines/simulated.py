@@ -29,7 +29,8 @@ class ScriptedEngine(Slots):
 
     def __init__(self, script: Script, version: int = 0) -> None:
         super().__init__()
-        self.version, self._script = version, script
+        self.version = version
+        self._script = script
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Take the version and forget every slot; the weights are not looked at."""
@@ -48,7 +49,9 @@ class ScriptedEngine(Slots):
 
     def _say(self, slot: Slot, pending: list[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
-        words, ids, stopped = sampling.stop_words, list[int](), False
+        words = sampling.stop_words
+        ids = list[int]()
+        stopped = False
         for id in self._script(list(slot.ids), slot.seed, slot.turns)[: sampling.max_tokens]:
             ids.append(id)
             completes = words is not None and words.may_end(id) and words.hit(ids)
@@ -140,7 +143,8 @@ class Decoding(Generic[Item]):
 
     def _pass(self, now: float) -> None:
         """Let time go by in which nothing starts or ends."""
-        passed, running = now - self._now, len(self._running)
+        passed = now - self._now
+        running = len(self._running)
         if passed <= 0:
             return
         self._now = now

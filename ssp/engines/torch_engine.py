@@ -117,7 +117,8 @@ class TorchEngine:
         if slot not in self.rows.row:
             fault = Fault("aborted", "its slot was closed, or forgotten by load()")
             return self._fail(slot, fault)
-        shape, filled = self.rows.shape, self.rows.filled(slot)
+        shape = self.rows.shape
+        filled = self.rows.filled(slot)
         if self.rows.model is None or not (pending or filled):
             needs = "weights before its first step, and a new slot a prompt of at least one token"
             step = "call load(weights, version), and give a prompt"
@@ -138,7 +139,8 @@ class TorchEngine:
     def advance(self) -> None:
         """Start the turns that came, and advance all by one token."""
         if self._new:
-            new, self._new = self._new, []
+            new = self._new
+            self._new = []
             self._turns.add(new)
         for turn, generation in self._turns.advance():
             if all(map(math.isfinite, generation.logprobs)):

@@ -120,7 +120,8 @@ class Turns:
         """Read what is pending, and sample from the next `advance` on."""
         rows = self._rows
         self._squeeze()
-        first, n = len(self._turns), len(turns)
+        first = len(self._turns)
+        n = len(turns)
         order = rows.gather([turn.slot for turn in turns], first, self._longest())
         turns = [turns[i] for i in order.tolist()]
         budgets = [turn.budget for turn in turns]
@@ -166,7 +167,9 @@ class Turns:
     def advance(self) -> list[tuple[Turn, Generation]]:
         """Sample one token for each turn; returns those that it ended, with log-probs that may not
         be numbers."""
-        columns, n, model = self._columns, len(self._turns), self._rows.model
+        columns = self._columns
+        n = len(self._turns)
+        model = self._rows.model
         assert model is not None
         logits = model.logits(columns.hidden)
         starts = torch.arange(n, device=self._device) * columns.ids.shape[1]
@@ -223,7 +226,8 @@ class Turns:
         all_logprobs = self._columns.logprobs.index_select(0, which).tolist()
         done = []
         for row, ids, logprobs in zip(rows, all_ids, all_logprobs, strict=True):
-            turn, count = self._turns[row], counts[row]
+            turn = self._turns[row]
+            count = counts[row]
             del ids[count:], logprobs[count:]
             self._rows.book(row, ids)
             version, versions = drawn_by([(0, turn.version), *turn.switches], count)
@@ -241,7 +245,8 @@ class Turns:
 
     def _compact(self) -> list[int]:
         """Bring the rows that go on to 0 .. left-1; returns the old place of each."""
-        goes, left = np.array(self._going), len(self)
+        goes = np.array(self._going)
+        left = len(self)
         gaps = np.flatnonzero(~goes[:left])
         movers = left + np.flatnonzero(goes[left:])
         self._rows.swap(gaps, movers, self._longest())

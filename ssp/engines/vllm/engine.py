@@ -94,15 +94,18 @@ class VllmEngine(LiveEngine):
         folder = ModelFolder(Path(model_dir))
         self.shapes = folder.shapes
         """Parameter by its Hugging Face name → its shape."""
-        self._ranks, self._shared = config.tensor_parallel, bool(adapters)
-        self._sleeps, self._asleep = sleeps, False
+        self._ranks = config.tensor_parallel
+        self._shared = bool(adapters)
+        self._sleeps = sleeps
+        self._asleep = False
         with folder.plain() as plain:
             self._vllm = setup.start(plain, config, sleeps, adapters)
         self._context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
         self._turns: dict[str, _VllmTurn] = {}
-        self._numbers, self._loads = itertools.count(), 0
+        self._numbers = itertools.count()
+        self._loads = 0
         self._spoilt = False  # the KV cache may hold what is not a number
         _LIVE.add(self)
         self._thread = OrderThread("vllm-step", lambda: bool(self._turns), self._advance, self._end)
@@ -222,7 +225,9 @@ class VllmEngine(LiveEngine):
     def _take(self, turn: _VllmTurn, output: Any) -> None:
         """Take the new tokens of one turn; end it at a stop string, which vLLM does not see without
         text."""
-        words, version, new = turn.sampling.stop_words, turn.slot.source.version, output.outputs[0]
+        words = turn.sampling.stop_words
+        version = turn.slot.source.version
+        new = output.outputs[0]
         for id_, logprobs in zip(new.token_ids, new.logprobs or [], strict=True):
             logprob = logprobs[id_].logprob
             if not math.isfinite(logprob):
@@ -282,7 +287,8 @@ class VllmEngine(LiveEngine):
         from vllm.lora.request import LoRARequest
 
         self._forget(face)
-        old, face.lora = face.lora, None
+        old = face.lora
+        face.lora = None
         if old is not None:
             # first: vLLM has room for one adapter a face, and would drop the one used least lately
             self._vllm.remove_lora(old.lora_int_id)
@@ -290,7 +296,8 @@ class VllmEngine(LiveEngine):
         with worker.folder_of(files) as folder:
             new = LoRARequest(f"{role}-{self._loads}", self._loads, folder)
             self._vllm.add_lora(new)
-        face.lora, face.version = new, version
+        face.lora = new
+        face.version = version
         if not self._turns:
             # while other faces have turns it stays: no older block can be found under this name
             self._empty_cache()

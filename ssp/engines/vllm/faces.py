@@ -25,7 +25,9 @@ class Face(FreeEngine):
         self.version = -1
         self.lora: Any = None
         """vLLM's name for the adapter that is loaded."""
-        self._engine, self._role, self._config = engine, role, config
+        self._engine = engine
+        self._role = role
+        self._config = config
         self._shapes: dict[str, tuple[int, ...]] = {}
         for name, shape in engine.shapes.items():
             layer, _, what = name.rpartition(".")
@@ -41,7 +43,8 @@ class Face(FreeEngine):
         if keep:
             what = "a running turn keeps its adapter: nothing is in flight on a shared base"
             raise InvariantError(what)
-        rank, targets = self._config.rank, list(self._config.targets)
+        rank = self._config.rank
+        targets = list(self._config.targets)
         shapes = {name: tuple(array.shape) for name, array in weights.items()}
         if shapes != self._shapes:
             name, _ = min(shapes.items() ^ self._shapes.items())

@@ -112,7 +112,8 @@ def arguments(
         "use_tqdm_on_load": False,
         "seed": 0,  # turns bring seeds of their own
     }
-    width, heads = model.get("head_dim"), model.get("num_attention_heads", 0)
+    width = model.get("head_dim")
+    heads = model.get("num_attention_heads", 0)
     odd = width and width * heads != model.get("hidden_size")
     if model.get("model_type") == "qwen2" and odd:
         # vLLM's own Qwen2 ignores head_dim (0.32); its Llama is the same model with a bias on
