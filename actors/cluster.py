@@ -142,8 +142,8 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _hangups_held() -> Iterator[None]:
-    """Have what is started meanwhile never hear that the terminal was closed: who started it does,
-    saves, and ends it."""
+    """Keep SIGHUP from what is started meanwhile: whoever starts it hears that the terminal was
+    closed, saves, and ends it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         yield

@@ -213,7 +213,7 @@ def died_for_good(error: Exception | None) -> bool:
 
 
 def last_line(error: Exception) -> str:
-    """What Ray says last; of its report on memory that ran out, which fills pages, the figures."""
+    """The last line of Ray's message. When memory ran out it fills pages: then its figures."""
     text = str(error)
     figures = re.search(r"was ([\d.]+)GB used / ([\d.]+)GB limit", text)
     if figures:

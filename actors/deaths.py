@@ -19,7 +19,7 @@ from actors.program import Program
 from actors.restarts import POLICIES
 
 FILE = "deaths.jsonl"
-"""In the run folder."""
+"""The file's name in the run folder."""
 
 EVERY, PATIENCE = 2.0, 1.0
 """Seconds between two looks; seconds that one look waits for actors that are busy."""

@@ -1,9 +1,9 @@
 """The embedded torch engine: many slots, one KV cache, exact log-probs.
 
-In lock step a call takes its turns in and runs until none is left: the same bits for the same
-calls. Free-running, a thread of its own runs as long as there is a turn, and takes orders between
-two tokens: which turns share a forward depends on when they come, so results are equal up to
-rounding, and not the same bits twice (law 7)."""
+In lock step a call takes its turns in and runs until none is left: the same calls give the same
+bits. Free-running, the engine has a thread that runs as long as there is a turn, and takes orders
+between two tokens. Which turns share a forward then depends on when they come, so that results are
+equal up to rounding only, and not the same bits twice (law 7)."""
 
 import itertools
 import math
