@@ -1,8 +1,8 @@
 """Ray itself: join the cluster that the environment names, or start one on this machine, which
 listens on loopback only.
 
-Ends only what it started (never `ray stop`, which kills by name), and this process when Ray is gone
-(`actors.servers`)."""
+Ends only what it started (never `ray stop`, which kills by name). When Ray is gone, it ends this
+process (`actors.servers`)."""
 
 import logging
 import math
@@ -24,25 +24,25 @@ from ssp.capacity.memory.threads import cores
 from ssp.config.cluster import RayConfig
 
 _watches: list[servers.ServerWatch] = []
-"""What looks at Ray's servers until this process leaves."""
+"""They look at Ray's servers until this process leaves the cluster."""
 _sessions: list[Path] = []
 """The folder of the cluster that this process started."""
 
 SOCKET_PATH, SOCKET_NAME = 107, 66
-"""Bytes that Linux allows a socket's path, and that Ray adds to its folder's."""
+"""Bytes that the path of a socket may have on Linux, and bytes that Ray adds to the folder's."""
 
 STORE = 256_000_000
-"""Bytes of the object store of a cluster whose run nobody has planned."""
+"""Bytes of the object store where no plan says how many."""
 
 
 def environment(cfg: RayConfig) -> None:
     """Set what Ray reads at import and at start. Call before anything imports Ray."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    # How long a node may take until Ray's own server knows it: 30 s else, which a busy machine does
-    # not keep.
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(max(1, math.ceil(cfg.start_timeout))))
-    # A thread that asks Ray for something after this process has left is told so, and does not
-    # start a cluster.
+    # How long a node may take until Ray's own server knows it: 30 s else, too little for a busy
+    # machine.
+    wait = max(1, math.ceil(cfg.start_timeout))
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(wait))
+    # Else a thread that asks Ray for something after this process has left would start a cluster.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -52,7 +52,7 @@ def environment(cfg: RayConfig) -> None:
 
 
 def check_sockets() -> None:
-    """InputError where Ray would start here, and its sockets would have longer paths than Linux
+    """InputError where Ray would start here, with sockets whose paths are longer than Linux
     allows."""
     if os.environ.get("RAY_ADDRESS"):
         return
@@ -61,9 +61,10 @@ def check_sockets() -> None:
 
 
 def check_socket_room(folder: str | os.PathLike[str]) -> None:
-    """InputError unless sockets of Ray in this folder of its sessions have paths that Linux
-    allows."""
-    length, most = len(os.fsencode(folder)), SOCKET_PATH - SOCKET_NAME
+    """InputError where Ray's sockets would have longer paths than Linux allows. `folder`: that of
+    its sessions."""
+    length = len(os.fsencode(folder))
+    most = SOCKET_PATH - SOCKET_NAME
     rule = f"the folder of Ray's sockets has a path of at most {most} bytes"
     step = "set RAY_TMPDIR to a shorter one, such as /tmp"
     hold(length <= most, rule, f"{os.fspath(folder)}, {length} bytes", step)
@@ -75,11 +76,13 @@ def connect(
     lost: Callable[[], str] = lambda: "Next: start again",
     store: int = STORE,
 ) -> str:
-    """Join `$RAY_ADDRESS`, or start a cluster here with room for `needed_cpus`, what all actors ask
-    for together, and an object store of `store` bytes. Returns the dashboard's URL, "" without one.
-    Raises InputError when the dashboard's port is taken, SspError when none starts. When nobody
-    answers within `placement.call_timeout`, or one of Ray's servers ends from now on, this process
-    ends (exit code 1): `lost` is called before and gives the paragraph's end."""
+    """Join `$RAY_ADDRESS`, or start a cluster here; returns the dashboard's URL, "" without one.
+
+    A cluster here has room for `needed_cpus`, what all actors ask for together, and an object store
+    of `store` bytes. InputError when the dashboard's port is taken, SspError when no cluster
+    starts. When nobody answers within `placement.call_timeout`, or one of Ray's servers ends from
+    now on, this process ends (exit code 1); `lost` is called before, and gives the end of the
+    message."""
     environment(cfg)
     check_sockets()
     address = os.environ.get("RAY_ADDRESS", "")
@@ -102,33 +105,35 @@ def connect(
 
 
 def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
-    """Ray's connection."""
+    """Join or start a cluster; returns Ray's connection."""
     import ray
 
-    late = f"no Ray cluster answers at RAY_ADDRESS={address}" if address else "Ray did not start"
-    step = "Next: correct RAY_ADDRESS" if address else "Next: see its logs, or try again"
-    look = servers.starting(
-        cfg.start_timeout, f"{late} within placement.call_timeout={cfg.start_timeout:g} s."
-    )
+    if address:
+        late = f"no Ray cluster answers at RAY_ADDRESS={address}"
+        step = "Next: correct RAY_ADDRESS"
+    else:
+        late = "Ray did not start"
+        step = "Next: see its logs, or try again"
+    limit = f"within placement.call_timeout={cfg.start_timeout:g} s"
+    look = servers.starting(cfg.start_timeout, f"{late} {limit}.")
     watch = servers.ServerWatch(look, lambda: step)
     try:
         with _hangups_held():
             return ray.init(
                 address=address or "local",
-                # A namespace a start: actors of a run that was killed a moment ago may still hold
-                # its names.
+                # A namespace of its own: actors of a run that was killed a moment ago may still
+                # hold its names.
                 namespace=f"ssp-{secrets.token_hex(4)}",
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 **options,
             )
     except Exception as error:
-        # too little memory
         if not address and isinstance(error, ValueError) and "bind" not in str(error):
-            found = f"an object store of {options['object_store_memory'] / 1e6:.0f} MB: {error}"
-            raise InputError(
-                "the cluster fits this machine", found, "lower solver.batch, or free memory"
-            ) from error
+            megabytes = options["object_store_memory"] / 1e6
+            what = f"an object store of {megabytes:.0f} MB: {error}"
+            step = "lower solver.batch, or free memory"
+            raise InputError("the cluster fits this machine", what, step) from error
         said = str(error).strip().splitlines()[-1:]  # of a port that is taken, the end of a log
         raise SspError(f"{late}: {' '.join(said)}. {step}") from error
     finally:
@@ -137,8 +142,8 @@ def _started(cfg: RayConfig, address: str, options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _hangups_held() -> Iterator[None]:
-    """What is started meanwhile never hears that the terminal was closed: who started it does,
-    saves, and ends it."""
+    """Keep SIGHUP from what is started meanwhile: whoever starts it hears that the terminal was
+    closed, saves, and ends it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         yield
@@ -147,9 +152,8 @@ def _hangups_held() -> Iterator[None]:
 
 
 def disconnect(keep: bool = False) -> None:
-    """Leave the cluster; one that this process started ends with it, and its folder goes. `keep`:
-    that stays, for its logs, as it does where this is called while a failure of ours is on its way
-    out."""
+    """Leave the cluster. One that this process started ends, and its folder goes; with `keep` the
+    folder stays, for its logs, and so it does while a failure of ours is on its way out."""
     import ray
 
     while _watches:
@@ -166,21 +170,19 @@ def disconnect(keep: bool = False) -> None:
 
 
 def dashboard_port(cfg: RayConfig, host: str = "127.0.0.1") -> int | None:
-    """The port that is asked for; None for the first free one from 8265 on, which Ray finds by
-    taking it: two runs may start at once. InputError when the one asked for is taken."""
-    found, next_step = f"{cfg.dashboard} is in use", "choose another, or 0 for the first free one"
-    hold(
-        cfg.dashboard <= 0 or free(host, cfg.dashboard),
-        "ray.dashboard must be a free port",
-        found,
-        next_step,
-    )
-    return cfg.dashboard if cfg.dashboard > 0 else None
+    """The port that is asked for. None: Ray takes the first free one from 8265 on, so that two runs
+    may start at once. InputError when the one asked for is taken."""
+    port = cfg.dashboard
+    if port <= 0:
+        return None
+    step = "choose another, or 0 for the first free one"
+    hold(free(host, port), "ray.dashboard must be a free port", f"{port} is in use", step)
+    return port
 
 
 def free(host: str, port: int) -> bool:
-    """Whether somebody could listen there now. Ray sets the same option: a port in TIME_WAIT counts
-    as free."""
+    """Whether somebody could listen there now. A port in TIME_WAIT counts as free, as for Ray,
+    which sets the same option."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

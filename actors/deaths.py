@@ -1,4 +1,4 @@
-"""What is said when an actor's process ends: one paragraph, and a line of deaths.jsonl in the run
+"""Reports of actors whose process ended: one paragraph, and a line of deaths.jsonl in the run
 folder."""
 
 import asyncio
@@ -13,26 +13,29 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
 
-from actors.crew import LastCall, last_line
+from actors.crew import LastCall, died_for_good, last_line
 from actors.process import About
 from actors.program import Program
 from actors.restarts import POLICIES
 
 FILE = "deaths.jsonl"
-"""In the run folder."""
+"""The file's name in the run folder."""
 
 EVERY, PATIENCE = 2.0, 1.0
 """Seconds between two looks; seconds that one look waits for actors that are busy."""
 
 
 class Deaths:
-    """Asks the actors of one run who they are, in turns: one that is another process than before,
-    or none, has died. `restarts`: how often each may; `say`: a line for the user."""
+    """Asks the actors of one run again and again who they are: one that is another process than
+    before, or none, has died. `restarts`: how often each may; `say` takes a line for the user."""
 
     def __init__(
         self, file: Path, restarts: int, program: Program, say: Callable[[str], None]
     ) -> None:
-        self._file, self._restarts, self._program, self._say = file, restarts, program, say
+        self._file = file
+        self._restarts = restarts
+        self._program = program
+        self._say = say
         self._actors: dict[Any, tuple[str, LastCall | None]] = {}
         self._seen: dict[Any, About] = {}
         self._asked: dict[Any, asyncio.Future[About]] = {}
@@ -45,9 +48,9 @@ class Deaths:
             await asyncio.sleep(EVERY)
 
     async def look(self) -> None:
-        """Tell who has died since the last look; who is busy answers later."""
+        """Tell who has died since the last look. Who is busy answers at a later one."""
         there = {handle: (name, last) for name, handle, last in self._program.actors}
-        # an actor that its crew has replaced since stays until its end is told
+        # an actor that its crew has replaced stays until its end is told
         self._actors |= there
         for handle in self._actors:
             if handle not in self._asked:
@@ -69,33 +72,30 @@ class Deaths:
                     self._tell(name, before, last)
 
     def close(self) -> None:
-        """Look no more: what ends from now on is the program's doing."""
+        """Look no more: from now on it is the program that ends actors."""
         for answer in self._asked.values():
             answer.cancel()
 
     def _tell(
         self, name: str, was: About, last: LastCall | None, error: RayError | None = None
     ) -> None:
+        """Report the end of the process that `was`."""
         self._times[name] += 1
-        node: dict[str, Any] = next(
-            (node for node in ray.nodes() if node["NodeID"] == was.node), {}
-        )
-        end = (
-            "Ray does not say how (raylet.out does, of memory)"
-            if node.get("Alive")
-            else "its node is gone"
-        )
+        nodes: dict[str, Any] = {node["NodeID"]: node for node in ray.nodes()}
+        node = nodes.get(was.node, {})
         if isinstance(error, (ActorDiedError, OutOfMemoryError)):
             end = last_line(error).split(" Some common causes")[0].rstrip(".")
-        for_good = isinstance(error, ActorDiedError) and not error.preempted
-        then = POLICIES[was.kind].told(self._times[name], self._restarts, not for_good)
+        elif node.get("Alive"):
+            end = "Ray does not say how (raylet.out does, of memory)"
+        else:
+            end = "its node is gone"
+        alive = not died_for_good(error)
+        then = POLICIES[was.kind].told(self._times[name], self._restarts, alive)
         place = str(node.get("NodeManagerAddress", was.node))
         asked = "nothing" if last is None else str(last)
-        self._say(
-            f"{name}: process {was.pid} on {place} ended: {end}. Last asked for: {asked}."
-            f" {then[0].upper()}{then[1:]}. Its log: logs/worker-*-{was.pid}.err of Ray's session"
-            " folder there."
-        )
+        ended = f"{name}: process {was.pid} on {place} ended: {end}. Last asked for: {asked}."
+        log = f"Its log: logs/worker-*-{was.pid}.err of Ray's session folder there."
+        self._say(f"{ended} {then[0].upper()}{then[1:]}. {log}")
         death = {
             "actor": name,
             "kind": was.kind,
@@ -103,16 +103,18 @@ class Deaths:
             "pid": was.pid,
             "end": end,
             "last_call": asked,
+            "then": then,
+            "time": time.time(),
         }
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**death, "then": then, "time": time.time()}) + "\n")
+            file.write(json.dumps(death) + "\n")
 
 
 @asynccontextmanager
 async def watched(
     file: Path, restarts: int, program: Program, say: Callable[[str], None]
 ) -> AsyncIterator[None]:
-    """`Deaths.watch` around a run's play."""
+    """Around a run's play: report who dies (`Deaths.watch`)."""
     deaths = Deaths(file, restarts, program, say)
     task = asyncio.create_task(surely("death reports", deaths.watch(), say))
     try:
@@ -125,7 +127,7 @@ async def watched(
 
 
 async def surely(what: str, job: Awaitable[Any], say: Callable[[str], None]) -> None:
-    """Do what a run can go on without: when it fails, that is said."""
+    """Do what a run can go on without, and say so when it fails."""
     try:
         await job
     except Exception as error:

@@ -1,12 +1,13 @@
 """The crew of a learner: one actor, or with DeepSpeed one a rank, called together.
 
-A call goes to all ranks and returns rank 0's answer. When one dies, hangs, or fails where the
-others do not, all are ended and made anew at the next call, without state, which the caller hears
-as a `Fault`."""
+A call goes to all ranks and returns the answer of rank 0. When one dies, hangs, or fails where the
+others do not, the caller gets a `Fault`; all ranks are ended, and made anew without state at the
+next call."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import ray
 from ray.exceptions import ObjectLostError, OwnerDiedError, RayTaskError
 
 from actors import restarts
-from actors.crew import ENDED, LastCall, Member, Patience, RayCrew, starting
+from actors.crew import ENDED, LastCall, Member, Patience, RayCrew, cause_of, starting
 from actors.workers import LearnerActor, RankActor, SimulatedLearnerActor
 from ssp.base.crew import CrewCall
 from ssp.base.errors import Fault, SspError
@@ -22,15 +23,15 @@ from ssp.config.schema import Config
 from ssp.selfplay.crews.seams import Learners
 
 GRACE = 10.0
-"""Seconds that the other ranks get to say how a call ended that failed on one of them."""
+"""Seconds that the other ranks get to end a call that has failed on one of them."""
 
 Options = Callable[[int], dict[str, Any]]
 """Rank → Ray's options of its actor: name, CPUs, place."""
 
 
 class LearnerCrew(RayCrew[Learners]):
-    """A crew of one worker, the learner called after `role`, which is one actor or `ranks` of them;
-    started."""
+    """A crew of one worker, the learner called after `role`: one actor, or `ranks` of them. Starts
+    them."""
 
     def __init__(
         self,
@@ -43,13 +44,17 @@ class LearnerCrew(RayCrew[Learners]):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(Learners, name, (), patience, say)
+        learner = cfg.block(role).learner
         kinds: dict[str, Any] = {"deepspeed": RankActor, "simulated": SimulatedLearnerActor}
-        self._cfg, self._actor = cfg, kinds.get(cfg.block(role).learner.kind, LearnerActor)
+        self._cfg = cfg
+        self._actor = kinds.get(learner.kind, LearnerActor)
         self._args: list[tuple[Any, ...]] = [(cfg, role, model)]
         if self._actor is RankActor:
-            self._args = [(cfg, role, model, rank) for rank in range(cfg.block(role).learner.ranks)]
-        self._options, self._restarts = options, cfg.placement.restarts
-        self._formed, self._turn = False, asyncio.Lock()
+            self._args = [(cfg, role, model, rank) for rank in range(learner.ranks)]
+        self._options = options
+        self._restarts = cfg.placement.restarts
+        self._formed = False
+        self._turn = asyncio.Lock()
         self._start()
 
     @property
@@ -59,61 +64,62 @@ class LearnerCrew(RayCrew[Learners]):
 
     def _start(self) -> None:
         usual = restarts.options(self._cfg, self._actor)
-        actors = (
-            self._actor.options(**usual, **self._options(rank)) for rank in range(len(self._args))
-        )
-        handles = [actor.remote(*args) for actor, args in zip(actors, self._args, strict=True)]
-        self.members = [
-            Member(f"{self.name}-{rank}", handle) for rank, handle in enumerate(handles)
-        ]
+        members = []
+        for rank, args in enumerate(self._args):
+            actor = self._actor.options(**usual, **self._options(rank))
+            members.append(Member(f"{self.name}-{rank}", actor.remote(*args)))
+        self.members = members
 
     async def ready(self) -> None:
-        """Wait until all have their model, ranks once they have met; what one of them cannot start
-        for is raised here."""
+        """Wait until all have their model and, of several ranks, have met. What one of them cannot
+        start for is raised here."""
         async with starting(self.name, self._patience.start):
             await self.pids()
             if self._actor is RankActor:
-                # Rank 0 opens a port, on this machine's own network where one node has all of them.
-                places = await asyncio.gather(*[handle.node.remote() for handle in self.handles])
                 from ssp.learning.backends.ranks import LOOPBACK  # here, since it imports torch
 
-                host = LOOPBACK if len({node for node, _ in places}) == 1 else places[0][1]
-                address, seconds = await self.handles[0].open.remote(host), self._patience.call
-                await asyncio.gather(
-                    *[handle.form.remote(address, seconds) for handle in self.handles]
-                )
+                ranks = self.handles
+                seconds = self._patience.call
+                places = await asyncio.gather(*[rank.node.remote() for rank in ranks])
+                nodes = {node for node, _ in places}
+                # Rank 0 opens a port, on this machine's own network where one node has all ranks.
+                host = LOOPBACK if len(nodes) == 1 else places[0][1]
+                address = await ranks[0].open.remote(host)
+                await asyncio.gather(*[rank.form.remote(address, seconds) for rank in ranks])
             self._formed = True
 
     async def perform(self, worker: int, call: CrewCall, *args: Any) -> Any:
-        """One call to all ranks, answered by rank 0; one after the other, each with its own
-        deadline."""
+        """Make one call to all ranks, which rank 0 answers. Calls come one after the other, each
+        with its own deadline."""
         async with self._turn:
             if not self._formed:
                 await self._again()
-            return await self._asked(call, *args)
-
-    async def _asked(self, call: CrewCall, *args: Any) -> Any:
-        asked = LastCall(call.name)
-        self.last = {member.name: asked for member in self.members}
-        payloads, waits = [], []
-        for handle in self.handles:
-            method = getattr(handle, call.name)
-            if call.payload:
-                payload, report = method.options(num_returns=2).remote(*args)
-                payloads.append(payload)
-            waits.append(asyncio.ensure_future(report if call.payload else method.remote(*args)))
-        await asyncio.wait(waits, timeout=self._patience.call, return_when=asyncio.FIRST_EXCEPTION)
-        asked.until = time.time()
-        if not all(wait.done() and wait.exception() is None for wait in waits):
-            await self._failed(asked, waits, payloads)
-        answer = waits[0].result()
-        return (payloads[0], answer) if payloads else answer
+            asked = LastCall(call.name)
+            self.last = {member.name: asked for member in self.members}
+            payloads = []
+            waits = []
+            for handle in self.handles:
+                method = getattr(handle, call.name)
+                if call.payload:
+                    payload, report = method.options(num_returns=2).remote(*args)
+                    payloads.append(payload)
+                else:
+                    report = method.remote(*args)
+                waits.append(asyncio.ensure_future(report))
+            seconds = self._patience.call
+            first = asyncio.FIRST_EXCEPTION
+            await asyncio.wait(waits, timeout=seconds, return_when=first)
+            asked.until = time.time()
+            if not all(wait.done() and wait.exception() is None for wait in waits):
+                await self._failed(asked, waits, payloads)
+            answer = waits[0].result()
+            return (payloads[0], answer) if payloads else answer
 
     async def _failed(
         self, asked: LastCall, waits: Sequence[asyncio.Future[Any]], payloads: Sequence[Any]
     ) -> None:
-        """Raise what a call ended with. The group stays where all ranks raised the same, which they
-        did together."""
+        """Raise what a call ended with. The group stays only where all ranks raised the same: they
+        are still at the same place then."""
         late = not any(wait.done() and wait.exception() for wait in waits)
         if not late:
             await asyncio.wait(waits, timeout=GRACE)
@@ -122,29 +128,24 @@ class LearnerCrew(RayCrew[Learners]):
             wait.cancel()
         # A payload has the error of its call, and Ray prints the stack of one that nobody has asked
         # for.
-        heard = [
-            payload for payload, error in zip(payloads, errors, strict=False) if error is not None
-        ]
-        await asyncio.gather(*heard, return_exceptions=True)
+        failed = compress(payloads, [error is not None for error in errors])
+        await asyncio.gather(*failed, return_exceptions=True)
         if late:
-            raise self._lost(
-                asked, "deadline", f"{asked.method} took longer than {self._patience.call:g} s"
-            )
+            detail = f"{asked.method} took longer than {self._patience.call:g} s"
+            raise self._lost(asked, "deadline", detail)
         if any(isinstance(error, ENDED) for error in errors):
             raise self._lost(asked, "died", f"its process ended during {asked.method}")
         if all(isinstance(error, (ObjectLostError, OwnerDiedError)) for error in errors):
             raise Fault("payload_lost", str(errors[0]).splitlines()[0]) from errors[0]
-        tasks = [error for error in errors if isinstance(error, RayTaskError)]
-        causes = [error.cause if isinstance(error.cause, Exception) else error for error in tasks]
+        causes = [cause_of(error) for error in errors if isinstance(error, RayTaskError)]
         together = len(causes) == len(errors) and len({type(cause) for cause in causes}) == 1
         if not together:
             self.end()
         known = [cause for cause in causes if isinstance(cause, SspError)]
         if known or together:
             raise known[0] if known else causes[0]
-        raise self._lost(
-            asked, "died", f"{asked.method} failed on one rank: {next(filter(None, errors))}"
-        )
+        first = next(filter(None, errors))
+        raise self._lost(asked, "died", f"{asked.method} failed on one rank: {first}")
 
     def _lost(self, asked: LastCall, kind: str, detail: str) -> Fault:
         asked.lost = detail
@@ -165,11 +166,11 @@ class LearnerCrew(RayCrew[Learners]):
         self._restarts -= 1
         self.end()
         deadline = time.monotonic() + self._patience.start
-        while True:  # Ray gives an actor's name free a moment after its end
+        while True:
             try:
                 self._start()
                 break
-            except ValueError:
+            except ValueError:  # Ray frees an actor's name a moment after its end
                 if time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(0.2)

@@ -1,10 +1,11 @@
-"""The replicas of retriever actors as one process sees them: found by name, asked, hedged, waited
-for.
+"""The replicas of retriever actors as one process sees them: looked up by name, asked, hedged,
+waited for.
 
 Replicas may join and leave while a run lasts; whoever asks looks now and then who is there. A lost
-call is made again, elsewhere if it can be, until its deadline; an actor that hangs is killed, so
+call is made again, elsewhere if it can be, until its deadline. An actor that hangs is killed, so
 that it restarts."""
 
+import math
 import random
 import re
 import threading
@@ -16,6 +17,8 @@ from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError
+
+from actors.crew import cause_of
 
 SHARD, ENCODER = "shard", "encoder"
 REFRESH = 2.0
@@ -33,10 +36,12 @@ def living(run: str, kind: str) -> list[tuple[str, str, int]]:
     """Namespace, name and part of every living actor of that kind, of any run with this name."""
     pattern = re.compile(re.escape(f"{run}-{kind}-") + r"(\d+)-\d+")
     actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)
-    found = [
-        (actor["namespace"], actor["name"], pattern.fullmatch(actor["name"])) for actor in actors
-    ]
-    return [(space, name, int(match[1])) for space, name, match in found if match]
+    replicas = []
+    for actor in actors:
+        match = pattern.fullmatch(actor["name"])
+        if match:
+            replicas.append((actor["namespace"], actor["name"], int(match[1])))
+    return replicas
 
 
 def names(run: str, kind: str) -> dict[str, int]:
@@ -47,9 +52,9 @@ def names(run: str, kind: str) -> dict[str, int]:
 
 @dataclass(eq=False)
 class _Replica:
-    """One actor. `up`: it takes calls. `started`: it has answered a probe since its start,
-    so one that it leaves unanswered means that it hangs. `busy`: calls under way, those that nobody
-    waits for included."""
+    """One actor. `up`: it takes calls. `started`: it has answered a probe since its start, so that
+    an unanswered one means that it hangs. `busy`: calls under way, also those that nobody waits
+    for. `probe`: the one under way, which was `asked` then (monotonic)."""
 
     part: int
     handle: Any
@@ -57,61 +62,67 @@ class _Replica:
     started: bool = False
     busy: int = 0
     probe: Any = None
-    asked: float = float("-inf")
+    asked: float = -math.inf
 
 
 @dataclass
 class _MemberCall:
-    """What is under way for one part: references by replica, and when the next replica is asked
-    too."""
+    """The call to one part: which replica each reference is from, and when the next replica is
+    asked too."""
 
     flying: dict[Any, _Replica] = field(default_factory=dict)
-    hedge_at: float = float("inf")
+    hedge_at: float = math.inf
 
 
 class Members:
-    """The replicas of `parts` parts of one kind. Safe in several threads. `patience`: seconds of a
-    call, and those after which a replica that does not answer a probe either is killed; after a
-    quarter of them another one is asked too."""
+    """The replicas of `parts` parts of one kind. Safe in several threads.
+
+    `patience`: seconds that a call may take. After a quarter of them another replica is asked too;
+    one that leaves a probe unanswered for as long is killed."""
 
     def __init__(self, run: str, kind: str, parts: int, patience: float) -> None:
-        self.kind, self._run, self._parts, self._patience = kind, run, range(parts), patience
+        self.kind = kind
+        self._run = run
+        self._parts = range(parts)
+        self._patience = patience
         self._replicas: dict[str, _Replica] = {}
-        self._listed = float("-inf")
-        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._listed = -math.inf
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
 
     def ask(
         self, method: str, orders: Mapping[int, tuple[Any, ...]], deadline: float
     ) -> dict[int, Any]:
-        """What `method` of one replica of each part gives, by part, of those that answered before
+        """Call `method` on one replica of each part; returns, by part, the answers that came before
         `deadline` (monotonic). Parts without a living replica are waited for. Raises what the
         actors' own code raised."""
         answers: dict[int, Any] = {}
-        calls = {part: _MemberCall() for part in orders}
-        while len(answers) < len(orders) and (now := time.monotonic()) < deadline:
+        calls = {part: _MemberCall() for part in orders}  # those without an answer
+        now = time.monotonic()
+        while calls and now < deadline:
             self._look(now)
-            open_ = {part: call for part, call in calls.items() if part not in answers}
-            for part, call in open_.items():
+            for part, call in calls.items():
                 if not call.flying or now >= call.hedge_at:
                     self._send(part, call, method, orders[part], now)
-            flying = {ref: part for part, call in open_.items() for ref in call.flying}
-            # somebody may be back
-            look = REFRESH if all(call.flying for call in open_.values()) else PROBE
-            soon = max(
-                0.0, min(deadline, now + look, *(call.hedge_at for call in open_.values())) - now
-            )
-            if not flying:
-                time.sleep(soon)
-                continue
-            ready, _ = ray.wait(list(flying), num_returns=1, timeout=soon)
-            for ref in ready:
-                answer = self._received(open_[flying[ref]].flying.pop(ref), ref)
-                if answer is not None:
-                    answers[flying[ref]] = answer
-        if len(answers) < len(orders):
-            for part in orders.keys() - answers.keys():
-                for replica in calls[part].flying.values():
-                    self._down(replica)  # too late: until it answers a probe
+            flying = {ref: part for part, call in calls.items() for ref in call.flying}
+            idle = any(not call.flying for call in calls.values())
+            look_at = now + (PROBE if idle else REFRESH)  # somebody may be back
+            wake_at = min(deadline, look_at, *(call.hedge_at for call in calls.values()))
+            wait = max(0.0, wake_at - now)
+            if flying:
+                ready, _ = ray.wait(list(flying), num_returns=1, timeout=wait)
+                for ref in ready:
+                    part = flying[ref]
+                    answer = self._received(calls[part].flying.pop(ref), ref)
+                    if answer is not None:
+                        answers[part] = answer
+                        del calls[part]
+            else:
+                time.sleep(wait)
+            now = time.monotonic()
+        for call in calls.values():
+            for replica in call.flying.values():
+                self._down(replica)  # too late: until it answers a probe
         return {part: answers[part] for part in sorted(answers)}
 
     @property
@@ -124,8 +135,8 @@ class Members:
         """Living replicas of each part."""
         self._look(time.monotonic())
         with self._lock:
-            up = [r.part for r in self._replicas.values() if r.up]
-            return {part: up.count(part) for part in self._parts}
+            up = [replica.part for replica in self._replicas.values() if replica.up]
+        return {part: up.count(part) for part in self._parts}
 
     def _send(
         self, part: int, call: _MemberCall, method: str, args: tuple[Any, ...], now: float
@@ -134,12 +145,11 @@ class Members:
         asked = list(call.flying.values())
         call.hedge_at = now + max(self._patience / 4, PROBE)
         with self._lock:
-            there = [
-                r for r in self._replicas.values() if r.part == part and r.up and r not in asked
-            ]
-            if not there:
+            up = [one for one in self._replicas.values() if one.up and one.part == part]
+            free = [one for one in up if one not in asked]
+            if not free:
                 return
-            replica = min(there, key=lambda r: (r.busy, random.random()))
+            replica = min(free, key=lambda one: (one.busy, random.random()))
             replica.busy += 1
         ref = getattr(replica.handle, method).remote(*args)
         call.flying[ref] = replica
@@ -151,11 +161,11 @@ class Members:
         ref.future().add_done_callback(done)
 
     def _received(self, replica: _Replica, ref: Any) -> Any:
-        """The answer; None of one that died, or whose answer is lost."""
+        """The answer; None where the replica died, or the answer is lost."""
         try:
             return ray.get(ref, timeout=self._patience)
         except RayTaskError as error:  # its own code: a bug, or a Fault
-            raise (error.cause if isinstance(error.cause, Exception) else error) from error
+            raise cause_of(error) from error
         except RayError:
             self._down(replica)
             return None
@@ -165,7 +175,7 @@ class Members:
             replica.up = False
 
     def _look(self, now: float) -> None:
-        """Find out who is there and who answers, unless another thread is about it."""
+        """See who is there and who answers, unless another thread is about it."""
         if not self._looking.acquire(blocking=False):
             return
         try:
@@ -178,7 +188,7 @@ class Members:
             self._looking.release()
 
     def _list(self) -> None:
-        """Find out who is there; whoever is new is asked first whether it is ready."""
+        """See who is there; a new one is asked first whether it is ready."""
         try:
             there = names(self._run, self.kind)
         except RayError:
@@ -188,9 +198,10 @@ class Members:
                 self._replicas.pop(name).up = False
         for name in there.keys() - self._replicas.keys():
             if there[name] in self._parts:
-                self._found(name, there[name])
+                self._add(name, there[name])
 
-    def _found(self, name: str, part: int) -> None:
+    def _add(self, name: str, part: int) -> None:
+        """Take the actor of this name for a replica, and probe it."""
         # it left meanwhile, or the cluster's head is away: the next look tells
         with suppress(ValueError, RayError):
             replica = _Replica(part, ray.get_actor(name))
@@ -199,9 +210,11 @@ class Members:
                 self._replicas[name] = replica
 
     def _probe(self, name: str, replica: _Replica, now: float) -> None:
+        """Start a probe when it is time for one, or hear how the last one ended."""
         if replica.probe is None:
             if now - replica.asked >= (REFRESH if replica.up else PROBE):
-                replica.probe, replica.asked = replica.handle.ping.remote(), now
+                replica.probe = replica.handle.ping.remote()
+                replica.asked = now
             return
         try:
             ray.get(replica.probe, timeout=0)
@@ -214,8 +227,9 @@ class Members:
             # it restarts, or it is gone for good: then its name goes too, or is another one's
             replica.started = False
             if isinstance(error, ActorDiedError):
-                self._found(name, replica.part)
+                self._add(name, replica.part)
         else:
             replica.started = True
         with self._lock:
-            replica.probe, replica.up = None, replica.started
+            replica.probe = None
+            replica.up = replica.started

@@ -1,8 +1,8 @@
-"""The run's figures as Ray metrics: series `ssp_...`, named and tagged as `ssp.telemetry.figures`
-says.
+"""The run's figures as Ray metrics: series `ssp_...`, with the names and tags of
+`ssp.telemetry.figures`.
 
-Gauges and counters only: a mean over Ray's histograms is wrong (their sum is made from bucket
-midpoints)."""
+Gauges and counters only: Ray makes the sum of a histogram from the midpoints of its buckets, so
+that a mean over it is wrong."""
 
 import asyncio
 import threading
@@ -20,10 +20,10 @@ from ssp.telemetry.activity import Activity
 from ssp.telemetry.figures import COUNTER, find
 
 EVERY = 5.0
-"""Seconds between two looks at what is live; Ray exports with a delay of the same size."""
+"""Seconds between two looks at live figures; Ray exports with a delay of the same size."""
 
 PATIENCE = 2.0
-"""Seconds that an actor has to say how it is."""
+"""Seconds that an actor has to tell its state."""
 
 
 class RayMetrics:
@@ -33,17 +33,17 @@ class RayMetrics:
         self._run = run
         self._made: dict[str, Gauge | Counter] = {}
         self._seen: dict[tuple[str, str], float] = {}
-        # rows come on a thread of their own, what is live from the loop's
+        # rows come on a thread of their own, live figures on that of the loop
         self._lock = threading.Lock()
 
     def write(self, step: int, role: str, values: dict[str, float]) -> None:
-        """One row of metrics.jsonl."""
+        """Set one row of metrics.jsonl."""
         for name, value in {**values, "step": float(step)}.items():
             self.add(name, role, value)
 
     def add(self, name: str, role: str, value: float, shown: str = "") -> None:
-        """One value of a listed figure; of a counter, what is added. `shown`: the role tag, where
-        it is not `role`."""
+        """Set a listed figure to `value`, or add it to a counter. `shown`: the role tag, where it
+        is not `role`."""
         figure, parts = find(name, role)
         with self._lock:
             metric = self._made.get(figure.series)
@@ -57,17 +57,20 @@ class RayMetrics:
             metric.inc(value, tags=tags)
 
     def grown(self, name: str, shown: str, source: str, total: float) -> None:
-        """A live counter of which `source` tells its total; one that began anew counts from 0."""
+        """Raise a live counter to the `total` that `source` tells. A source that began anew counts
+        from 0."""
         before = self._seen.get((name, source), 0.0)
-        self.add(name, "live", total - before if total >= before else total, shown)
+        if total < before:
+            before = 0.0
+        self.add(name, "live", total - before, shown)
         self._seen[name, source] = total
 
 
 async def watch(
     metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]
 ) -> None:
-    """Until cancelled, tell what the actors do, how full the queues are and how busy the retriever
-    is."""
+    """Until cancelled, export what the actors do, how full the queues are and how busy the
+    retriever is."""
     while True:
         await look(metrics, activity, program, queues)
         await asyncio.sleep(EVERY)
@@ -76,11 +79,12 @@ async def watch(
 async def look(
     metrics: RayMetrics, activity: Activity, program: Program, queues: Mapping[str, RolloutQueue]
 ) -> None:
-    """Tell once."""
+    """Export these figures once."""
     busy = activity.busy()
     for kind, names in activity.kinds().items():
         metrics.add("actor/count", "live", float(len(names)), kind)
-        if (version := activity.version(kind)) >= 0:
+        version = activity.version(kind)
+        if version >= 0:
             metrics.add("actor/version", "live", float(version), kind)
         for name in names:
             metrics.grown("actor/busy_seconds", kind, name, busy[name])
@@ -88,30 +92,28 @@ async def look(
         for figure, value in queue.figures().items():
             metrics.add(f"queue/{figure}", "live", value, role)
     for crew in program.retriever:
-        states = await asyncio.gather(*[_asked(handle.state) for handle in crew.handles])
-        there = {i: state for i, state in enumerate(states) if state}
-        metrics.add(
-            "retriever/under_way",
-            "live",
-            sum(state["under_way"] for state in there.values()),
-            crew.name,
-        )
-        for i, state in there.items():
-            metrics.grown("retriever/queries", crew.name, f"{crew.name}-{i}", state["items"])
-            metrics.grown("retriever/busy_seconds", crew.name, f"{crew.name}-{i}", state["seconds"])
+        states = await asyncio.gather(*[_state(handle) for handle in crew.handles])
+        under_way = 0.0
+        for i, state in enumerate(states):
+            if state:
+                actor = f"{crew.name}-{i}"
+                under_way += state["under_way"]
+                metrics.grown("retriever/queries", crew.name, actor, state["items"])
+                metrics.grown("retriever/busy_seconds", crew.name, actor, state["seconds"])
+        metrics.add("retriever/under_way", "live", under_way, crew.name)
 
 
-async def _asked(method: Any) -> dict[str, float] | None:
-    """What an actor says of itself; None of one that is down, hangs or does not come to it in
-    time."""
+async def _state(handle: Any) -> dict[str, float]:
+    """What a retriever actor says of itself; nothing where it is down, hangs or is too busy."""
     with suppress(RayError, TimeoutError):
         async with asyncio.timeout(PATIENCE):  # not wait_for: see actors/crew.py
-            return await method.remote()
-    return None
+            state: dict[str, float] = await handle.state.remote()
+            return state
+    return {}
 
 
 def endpoint() -> str:
-    """Where Prometheus finds the metrics of this node."""
+    """The URL at which Prometheus reads the metrics of this node."""
     here = ray.get_runtime_context().get_node_id()
     node = next(node for node in ray.nodes() if node["NodeID"] == here)
     return f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"

@@ -49,27 +49,28 @@ class Alive:
 
 @cache  # to count what is frozen would take milliseconds, and each probe comes here
 def started() -> None:
-    """What a process has once it has started (modules above all) it keeps: the garbage collector
-    need not look through it each time that games come and go, and may come less often, for a block
-    of episodes is thousands of objects."""
+    """Spare the garbage collector what this process has by now, modules above all.
+
+    It keeps that, so that nobody need look through it each time that games come and go. And the
+    collector comes less often: a block of episodes is thousands of objects."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
 
 
 class Calm(Alive):
-    """Mix-in before a worker that computes: its share of the cores, and the GPUs that it was given.
-    Two OpenMP pools on one core make each other many times slower; one without a GPU would see, and
-    use, everybody's."""
+    """Mix-in before a worker that computes: it uses its share of the cores, and the GPUs that it
+    was given. Two OpenMP pools on one core make each other many times slower; a worker without a
+    GPU would see and use those of all others."""
 
     share: Callable[..., int] = staticmethod(lambda *args: 1)
-    """Torch threads of a worker that is made with these arguments."""
+    """The number of torch threads of a worker that is made with these arguments."""
 
     def __init__(self, *args: Any) -> None:
-        if TOLD not in os.environ and not ray.get_runtime_context().get_accelerator_ids().get(
-            "GPU"
-        ):
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        if TOLD not in os.environ:
+            given = ray.get_runtime_context().get_accelerator_ids()
+            if not given.get("GPU"):
+                os.environ["CUDA_VISIBLE_DEVICES"] = ""
         devices.frugal()
         self._threads = self.share(*args)
         threads.use(self._threads)
@@ -77,9 +78,9 @@ class Calm(Alive):
 
 
 class Guarded(Calm):
-    """Mix-in before a worker with engines: the processes that vLLM starts end with the actor,
-    however it ends; and it ends with an engine that an error has ended, since nothing but a new
-    process gives it another one."""
+    """Mix-in before a worker with engines. The processes that vLLM starts end with the actor,
+    however it ends. And the actor ends with an engine that an error has ended, since only a new
+    process gets another one."""
 
     def __init__(self, cfg: Config, *args: Any) -> None:
         orders.on_error = _end
@@ -89,19 +90,19 @@ class Guarded(Calm):
 
 
 def _end(error: BaseException) -> None:
-    """Say why, in the actor's log, and end the process at once."""
+    """Write the error to the actor's log, and end the process at once."""
     traceback.print_exception(error)
     sys.stderr.flush()
     os._exit(1)
 
 
 def guard() -> None:
-    """Make this process the leader of a group of its own, which its keeper kills after it. Call
-    before anything is started. SspError when the keeper does not start."""
+    """Make this process the leader of a group of its own, and start a keeper that kills the group
+    after it. Call before anything is started. SspError when the keeper does not start."""
     if os.getpgid(0) != os.getpid():
         os.setpgid(0, 0)
     _keepers.append(keeper.keep(os.getpid()))
 
 
 _keepers: list[subprocess.Popen[bytes]] = []
-"""They end what they keep when their pipes close, so these stay open."""
+"""Keepers end what they keep when their pipes close: here these stay open."""

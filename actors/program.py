@@ -1,8 +1,9 @@
-"""The program on a cluster: every actor of a run, named, wired and started. It ends exactly
-these."""
+"""The program on a cluster: all actors of a run, which it names, wires, starts and ends. It ends
+no others."""
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,15 +31,16 @@ W = TypeVar("W")
 
 
 def needed_cpus(cfg: Config) -> float:
-    """CPUs that all actors of a run ask Ray for together."""
+    """The number of CPUs that all actors of a run ask Ray for together."""
     return cfg.placement.cpus * (computing(cfg) + fleet.size(cfg))
 
 
 def computing(cfg: Config) -> int:
-    """Actors that compute: players, judges, learners."""
-    place, numbers = cfg.placement, [players(cfg, role) for role in cfg.roles]
-    playing = max(numbers) if place.layout == "shared-base" else sum(numbers)
-    return playing + place.judges + sum(ranks(cfg, name) for name in learners_of(cfg))
+    """The number of actors that compute: players, judges, learners."""
+    numbers = [players(cfg, role) for role in cfg.roles]
+    playing = max(numbers) if cfg.placement.layout == "shared-base" else sum(numbers)
+    learning = sum(ranks(cfg, name) for name in learners_of(cfg))
+    return playing + cfg.placement.judges + learning
 
 
 class Program:
@@ -52,51 +54,59 @@ class Program:
         say: Callable[[str], None],
         plan: Plan,
     ) -> None:
-        """`models`: the start model's folder of each role that plays; `plan`: where what needs GPUs
-        goes. InputError when the cluster does not give what the plan asks for."""
-        self._cfg, self._run, self._models, self._say = cfg, folder.name, models, say
+        """`models`: the start model's folder of each role that plays; `plan`: where actors that
+        need GPUs go. InputError when the cluster does not give what the plan asks for."""
+        self._cfg = cfg
+        self._run = folder.name
+        self._models = models
+        self._say = say
         self._groups = Groups(plan, cfg, folder.name)
         self._crews: list[RayCrew[Any]] = []
-        self._later = takes_turns(cfg)
         self._patience = Patience(cfg.placement.call_timeout, cfg.ray.start_timeout)
-        self.retriever = [  # players reach them by name, so here they only start
-            self._crew(Retriever, part.name, part.actor, part.seats, part.args, **placed(cfg))
-            for part in fleet.parts(cfg)
-        ]
-        # On this node, whose disk has the run folder; it asks for no CPU, which a head may not
-        # have.
+        self.retriever = []  # players reach them by name, so here they only start
+        for part in fleet.parts(cfg):
+            crew = self._crew(
+                Retriever, part.name, part.actor, part.seats, part.args, **placed(cfg)
+            )
+            self.retriever.append(crew)
+        # Learners that take turns with engines on GPUs start once these sleep.
+        self._learners_wait = takes_turns(cfg)
+        # The ledger is on this node, whose disk has the run folder; it asks for no CPU, which a
+        # head may not have.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         own: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": here}
-        judged = models[cfg.spec.answerer]
+        model = models[cfg.spec.answerer]
         self.cast = Cast(
             players=self._players(folder.episodes),
-            judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, judged)),
-            learners={} if self._later else self._learners(),
+            judges=self._crew(Judges, "judge", JudgeActor, cfg.placement.judges, (cfg, model)),
+            learners={} if self._learners_wait else self._learners(),
             ledger=self._crew(LedgerWriter, "ledger", LedgerActor, 1, (folder.ledger,), **own),
         )
 
     @property
     def actors(self) -> list[tuple[str, Any, LastCall | None]]:
         """Name, handle and last call of every actor of the run."""
-        return [
-            (one.name, one.handle, crew.last.get(one.name))
-            for crew in self._crews
-            for one in crew.members
-        ]
+        actors = []
+        for crew in self._crews:
+            for member in crew.members:
+                actors.append((member.name, member.handle, crew.last.get(member.name)))
+        return actors
 
     async def ready(self) -> None:
         """Wait until every actor answers. Engines that take turns with learners on GPUs start
         before these, find their share of the memory free, and sleep."""
-        if self._later:
+        if self._learners_wait:
             await asyncio.gather(*[crew.ready() for crew in self._crews])
-            for role in [role for gpus in shared_gpus(self._cfg) for role in gpus.sleepers]:
-                crew = self.cast.players[role]
-                await asyncio.gather(*[crew[worker].sleep() for worker in range(crew.size)])
+            for gpus in shared_gpus(self._cfg):
+                for role in gpus.sleepers:
+                    crew = self.cast.players[role]
+                    await asyncio.gather(*[crew[worker].sleep() for worker in range(crew.size)])
             self._say("engines sleep; learners are starting")
             self.cast.learners.update(self._learners())
         await asyncio.gather(*[crew.ready() for crew in self._crews])
-        if where := await self.cast.ledger.first.where():
-            self._say(where)
+        place = await self.cast.ledger.first.where()
+        if place:
+            self._say(place)
 
     def end(self) -> None:
         """Stop the actors of this program, and only these, and give back its placement groups."""
@@ -105,40 +115,46 @@ class Program:
 
     def _players(self, episodes: Path) -> dict[str, Crew[Players]]:
         """The players of each role, on engines of their own or on one base."""
-        cfg, place, found = self._cfg, self._cfg.placement, dict[str, Crew[Players]]()
-        # The run's name: a handle among the arguments of an actor is an object that its restart
-        # would need again.
+        cfg = self._cfg
+        # The run's name, no handle: an actor's restart would need the object behind it again.
         rest = (self._run, episodes)
-        if place.layout == "shared-base":
+        if cfg.placement.layout == "shared-base":
             number = players(cfg, cfg.roles[0])  # as many of each role
             pairs = self._crew(Players, FLEET, PairActor, number, (cfg, self._models, *rest))
             return {role: RoleCrew(pairs, role) for role in cfg.roles}
+        crews: dict[str, Crew[Players]] = {}
         for role in cfg.roles:
-            args, threads = (cfg, role, self._models[role], *rest), at_once(cfg, role)
-            found[role] = self._crew(
-                Players, role, PlayerActor, players(cfg, role), args, max_concurrency=threads
+            args = (cfg, role, self._models[role], *rest)
+            number = players(cfg, role)
+            threads = at_once(cfg, role)
+            crews[role] = self._crew(
+                Players, role, PlayerActor, number, args, max_concurrency=threads
             )
-        return found
+        return crews
 
     def _learners(self) -> dict[str, Crew[Learners]]:
         """The crew that trains each role; roles that share a policy have the same one."""
-        place, found = self._cfg.placement, dict[str, Crew[Learners]]()
+        crews: dict[str, Crew[Learners]] = {}
         for role, trained in learners_of(self._cfg).items():
             name = f"learner-{role}"
-
-            def options(rank: int, name: str = name) -> dict[str, Any]:
-                return {
-                    "name": f"{self._run}-{name}-{rank}",
-                    "num_cpus": place.cpus,
-                    **self._groups.where(name, rank),
-                }
-
             crew = learners.LearnerCrew(
-                self._cfg, role, self._models[role], name, options, self._patience, self._say
+                self._cfg,
+                role,
+                self._models[role],
+                name,
+                partial(self._learner_options, name),
+                self._patience,
+                self._say,
             )
             self._crews.append(crew)
-            found |= dict.fromkeys(trained, crew)
-        return found
+            crews |= dict.fromkeys(trained, crew)
+        return crews
+
+    def _learner_options(self, learner: str, rank: int) -> dict[str, Any]:
+        """Ray's options of one rank: name, CPUs, place."""
+        name = f"{self._run}-{learner}-{rank}"
+        cpus = self._cfg.placement.cpus
+        return {"name": name, "num_cpus": cpus, **self._groups.where(learner, rank)}
 
     def _crew(
         self,
@@ -149,17 +165,16 @@ class Program:
         args: tuple[Any, ...],
         **own: Any,
     ) -> RayCrew[W]:
-        """`seats`: process and number of each in the plan, or how many of process `name`. `own`:
-        options of Ray for these actors in place of the usual ones."""
+        """Start the actors of one crew. `seats`: process and number of each in the plan, or how
+        many of process `name`. `own`: options of Ray for these actors in place of the usual
+        ones."""
+        if isinstance(seats, int):
+            seats = [(name, i) for i in range(seats)]
         usual = {"num_cpus": self._cfg.placement.cpus, **restarts.options(self._cfg, actor), **own}
-        handles = [
-            actor.options(
-                name=f"{self._run}-{name}-{i}", **usual | self._groups.where(*seat)
-            ).remote(*args)
-            for i, seat in enumerate(
-                [(name, i) for i in range(seats)] if isinstance(seats, int) else seats
-            )
-        ]
+        handles = []
+        for i, seat in enumerate(seats):
+            options = {"name": f"{self._run}-{name}-{i}", **usual, **self._groups.where(*seat)}
+            handles.append(actor.options(**options).remote(*args))
         crew = RayCrew(kind, name, handles, self._patience, self._say)
         self._crews.append(crew)
         return crew

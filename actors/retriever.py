@@ -1,5 +1,5 @@
 """Retriever shards and encoders as Ray actors: one part of every corpus of the run, and the models
-over queries.
+that read queries.
 
 Requests that many players and lanes send at once are merged."""
 
@@ -21,16 +21,15 @@ from ssp.config.schema import Config
 from ssp.game import corpora
 from ssp.search.batcher import Batcher
 from ssp.search.hits import Hits, Knobs, Rows, Vectors
-from ssp.search.known import Known
 
 CALLS = 128
-"""Calls that one actor works on at once; almost all of them wait for their batch. More wait
-outside."""
+"""Calls that one actor works on at once, almost all of which wait for their batch. More wait in
+Ray."""
 PROBES = 2
 """Threads of an actor that answer probes alone, so that a busy one is never taken for a hung
 one."""
 RERANK = ""
-"""The key of the cross-encoder's batches; a corpus has a name."""
+"""The key of the cross-encoder's batches, which no corpus has: a corpus has a name."""
 
 _Part = TypeVar("_Part")
 _actor: Any = ray.remote(max_concurrency=CALLS, concurrency_groups={"probe": PROBES})  # type: ignore[call-overload]
@@ -39,8 +38,8 @@ _probe: Any = ray.method(concurrency_group="probe")
 
 @dataclass(frozen=True)
 class Described:
-    """One part of a corpus: what decides its answers, rows of the whole corpus, its own [first,
-    last), and its kind."""
+    """One part of a corpus. `retriever`: what decides its answers; `total`: rows of the whole
+    corpus; `span`: its own rows, [first, last)."""
 
     retriever: str
     total: int
@@ -49,14 +48,14 @@ class Described:
 
 
 def placed(cfg: Config) -> dict[str, Any]:
-    """What Ray is asked for one shard or encoder. Lost calls are made again by `actors.fleet`,
-    elsewhere if it can."""
-    asked = {
+    """Ray's options of one shard or encoder. `actors.fleet` makes lost calls again, elsewhere if it
+    can."""
+    return {
         "num_cpus": cfg.placement.cpus,
         "num_gpus": cfg.retriever.gpus,
         "scheduling_strategy": "SPREAD",
+        **restarts.options(cfg, ShardActor),
     }
-    return asked | restarts.options(cfg, ShardActor)
 
 
 class _Served(Alive):
@@ -64,9 +63,8 @@ class _Served(Alive):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = dict.fromkeys(
-            ("calls", "items", "batches", "computed", "under_way", "seconds"), 0.0
-        )
+        names = ("calls", "items", "batches", "computed", "under_way", "seconds")
+        self._counts = dict.fromkeys(names, 0.0)
 
     @_probe
     def ping(self) -> int:
@@ -103,23 +101,25 @@ class ShardActor(_Served):
 
     def __init__(self, cfg: Config, index: int) -> None:
         super().__init__()
-        block, self._index = cfg.retriever, index
+        block = cfg.retriever
+        self._index = index
         self._shards = _by_corpus(cfg, lambda path: corpora.shard(path, block, index, block.shards))
         self._batcher: Batcher[Any, Any, None] = Batcher(self._work, block.max_batch, block.window)
 
     def __repr__(self) -> str:
-        parts = (
-            f"{name} {s.span[0]}..{s.span[1] - 1} of {s.total}" for name, s in self._shards.items()
-        )
+        parts = []
+        for name, shard in self._shards.items():
+            first, end = shard.span
+            parts.append(f"{name} {first}..{end - 1} of {shard.total}")
         return f"shard {self._index}: {', '.join(parts)}"
 
     @_probe
     def describe(self) -> dict[str, Described]:
         """What is here, by corpus."""
-        return {
-            name: Described(s.retriever, s.total, s.span, s.kind)
-            for name, s in self._shards.items()
-        }
+        parts = {}
+        for name, shard in self._shards.items():
+            parts[name] = Described(shard.retriever, shard.total, shard.span, shard.kind)
+        return parts
 
     def search(
         self,
@@ -132,12 +132,14 @@ class ShardActor(_Served):
     ) -> list[Hits]:
         """The rankings of this shard (`ssp.search.shard.Shard.search`)."""
         with self._call(len(texts)):
-            items = list(
-                zip(texts, [None] * len(texts) if vectors is None else vectors, strict=True)
-            )
-            found, _ = self._batcher.submit((corpus, k, knobs, kind), items).result()
-            rankings = [zip(*ranking, strict=True) for ranking in zip(*found, strict=True)]
-            return [Hits(*map(np.stack, ranking)) for ranking in rankings]
+            each = [None] * len(texts) if vectors is None else vectors
+            items = list(zip(texts, each, strict=True))
+            answers, _ = self._batcher.submit((corpus, k, knobs, kind), items).result()
+            rankings = []
+            for ranking in zip(*answers, strict=True):
+                rows, scores = zip(*ranking, strict=True)
+                rankings.append(Hits(np.stack(rows), np.stack(scores)))
+            return rankings
 
     def fetch(self, corpus: str, rows: Rows) -> tuple[list[str], list[str]]:
         """Ids and contents of the documents of `rows`, in that order."""
@@ -148,30 +150,24 @@ class ShardActor(_Served):
     def _work(self, key: Any, items: list[tuple[str, Any]]) -> tuple[list[Any], None]:
         """One (rows, scores) a ranking for each item; a query that several ask is searched once."""
         corpus, k, knobs, kind = key
-        keys = [(text, None if vector is None else vector.tobytes()) for text, vector in items]
-
-        def work(different: list[tuple[str, Any]]) -> list[Any]:
-            given = [
-                None if vector is None else np.frombuffer(vector, np.float32)
-                for _, vector in different
-            ]
-            vectors = None if given[0] is None else np.stack(given)  # type: ignore[arg-type]
-            started = time.perf_counter()
-            rankings = self._shards[corpus].search(
-                [text for text, _ in different], vectors, k, knobs, kind
-            )
-            self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
-            return [
-                tuple((r.rows[i], r.scores[i]) for r in rankings) for i in range(len(different))
-            ]
-
-        found, _ = Known[Any, Any]().ask(keys, work)
-        return [found[key] for key in keys], None
+        queries = [(text, None if vector is None else vector.tobytes()) for text, vector in items]
+        different = dict(zip(queries, items, strict=True))
+        texts = [text for text, _ in different.values()]
+        vectors = None
+        if items[0][1] is not None:
+            vectors = np.stack([vector for _, vector in different.values()])
+        started = time.perf_counter()
+        rankings = self._shards[corpus].search(texts, vectors, k, knobs, kind)
+        self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
+        answers = {}
+        for i, query in enumerate(different):
+            answers[query] = tuple((ranking.rows[i], ranking.scores[i]) for ranking in rankings)
+        return [answers[query] for query in queries], None
 
 
 @_actor
 class EncoderActor(Calm, _Served):
-    """What encodes queries for the dense corpora of the run, and the cross-encoder, if there is
+    """The encoders of queries for the dense corpora of the run, and the cross-encoder, if there is
     one."""
 
     _encoders: Mapping[str, Any] = {}
@@ -182,13 +178,15 @@ class EncoderActor(Calm, _Served):
         block = cfg.retriever
         self._encoders = _by_corpus(cfg, lambda path: corpora.encoder(path, block))
         self._reranker = corpora.reranker(block)
-        self._batcher: Batcher[Any, Any, dict[str, float]] = Batcher(
+        self._batcher = Batcher[Any, Any, dict[str, float]](
             self._work, block.max_batch, block.window
         )
 
     def __repr__(self) -> str:
         names = [name for name, encoder in self._encoders.items() if encoder is not None]
-        return f"encoder: {', '.join(names + ['reranker'] * (self._reranker is not None))}"
+        if self._reranker is not None:
+            names.append("reranker")
+        return f"encoder: {', '.join(names)}"
 
     def encode_queries(self, corpus: str, texts: Sequence[str]) -> tuple[Vectors, dict[str, float]]:
         """`[n, d] float32`, and seconds by stage of the batches that held them."""
@@ -200,30 +198,27 @@ class EncoderActor(Calm, _Served):
         self, queries: Sequence[str], documents: Sequence[Sequence[Document]]
     ) -> list[list[float]]:
         """The cross-encoder's scores, one a document."""
-        items = [(query, tuple(found)) for query, found in zip(queries, documents, strict=True)]
+        items = list(zip(queries, map(tuple, documents), strict=True))
         with self._call(len(queries)):
             return self._batcher.submit(RERANK, items).result()[0]  # type: ignore[no-any-return]
 
     def _work(self, key: Hashable, items: list[Any]) -> tuple[Sequence[Any], dict[str, float]]:
+        """The result of each item, computed once for equal ones, and seconds by stage."""
+        different = list(dict.fromkeys(items))
         seconds: dict[str, float] = {}
-
-        def work(different: list[Any]) -> Sequence[Any]:
-            started = time.perf_counter()
-            if key == RERANK:
-                queries, documents = zip(*different, strict=True)
-                found, spent = self._reranker.scores(list(queries), list(map(list, documents))), {}
-            else:
-                found, spent = self._encoders[str(key)].encode_queries(different)
-            seconds.update(spent)
-            self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
-            return found  # type: ignore[no-any-return]
-
-        found, _ = Known[Any, Any]().ask(items, work)
-        return [found[item] for item in items], seconds
+        started = time.perf_counter()
+        if key == RERANK:
+            queries, documents = zip(*different, strict=True)
+            results = self._reranker.scores(list(queries), list(map(list, documents)))
+        else:
+            results, seconds = self._encoders[str(key)].encode_queries(different)
+        self._count(batches=1, computed=len(different), seconds=time.perf_counter() - started)
+        answers = dict(zip(different, results, strict=True))
+        return [answers[item] for item in items], seconds
 
 
-def _by_corpus(cfg: Config, opened: Callable[[Path], _Part]) -> dict[str, _Part]:
-    """By corpus; a file that two corpora name is opened once."""
+def _by_corpus(cfg: Config, open_part: Callable[[Path], _Part]) -> dict[str, _Part]:
+    """What `open_part` gives for the file of each corpus; a file that two name is opened once."""
     named = corpora.named(cfg)
-    parts = {path: opened(path) for path in dict.fromkeys(named.values())}
+    parts = {path: open_part(path) for path in dict.fromkeys(named.values())}
     return {name: parts[path] for name, path in named.items()}

@@ -1,4 +1,4 @@
-"""What computes, as Ray actors: players, judges, learners.
+"""The workers that compute, as Ray actors: players, judges, learners.
 
 A player and a judge hold no state between calls. A learner's state is lost with its process, so its
 death takes the run back to the last checkpoint."""
@@ -25,8 +25,8 @@ _beside: Any = ray.method(concurrency_group="transfer")
 
 
 class _Player(Guarded, Player):  # type: ignore[misc]
-    """It searches over the retriever actors of `run`, and takes weights in a thread beside the one
-    of `play`."""
+    """A player that searches over the retriever actors of `run`, and takes weights in a thread
+    beside the one of `play`."""
 
     share = staticmethod(lambda cfg, role, *rest: threads.player(cfg, role))
 
@@ -51,7 +51,7 @@ class PlayerActor(_Player):
 
 @ray.remote(concurrency_groups={"transfer": 2}, max_concurrency=2)  # type: ignore[call-overload]
 class PairActor(Guarded, PlayerPair):
-    """Players of several roles on one engine: a thread for each role in which it plays, and one in
+    """Players of several roles on one engine. Each role has a thread in which it plays, and one in
     which it takes weights."""
 
     def __init__(self, cfg: Config, models: dict[str, Path], run: str, episodes_dir: Path) -> None:
@@ -71,12 +71,13 @@ class PairActor(Guarded, PlayerPair):
 
 
 class RoleCrew(Crew[Players]):
-    """The players of one role, over a crew of pairs. A fault is named after the engine, which both
-    roles lose with it."""
+    """The players of one role, over a crew of pairs. A fault has the name of the pairs' crew: both
+    roles lose the engine."""
 
     def __init__(self, pairs: Crew[Any], role: str) -> None:
         super().__init__(Players, role)
-        self._pairs, self._role = pairs, role
+        self._pairs = pairs
+        self._role = role
 
     @property
     def size(self) -> int:
@@ -87,15 +88,14 @@ class RoleCrew(Crew[Players]):
         """See `Crew.perform`."""
         if call.name == "play":
             return await self._pairs.perform(worker, call, self._role, *args)
-        return await self._pairs.perform(
-            worker, replace(call, name="as_role"), self._role, call.name, *args
-        )
+        as_role = replace(call, name="as_role")
+        return await self._pairs.perform(worker, as_role, self._role, call.name, *args)
 
 
 @ray.remote
 class JudgeActor(Guarded, Judge):
-    """The referee's verifier and the answer judge. Its calls are pure: they may be made again
-    anywhere."""
+    """The verifier of the referee, and the answer judge. Its calls are pure: any judge may repeat
+    one."""
 
     share = staticmethod(lambda cfg, *rest: threads.judge(cfg))
 
@@ -122,7 +122,10 @@ class _Waiting(Learner):
     """A learner whose group has not met yet."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, rank: int) -> None:
-        self._cfg, self._role, self._model_dir, self._rank = cfg, role, model_dir, rank
+        self._cfg = cfg
+        self._role = role
+        self._model_dir = model_dir
+        self._rank = rank
         self._opened: socket.socket | None = None
 
 
@@ -131,11 +134,11 @@ class RankActor(_Learning, _Waiting):
     """One rank of a learner; it computes once `form` has returned."""
 
     def node(self) -> tuple[str, str]:
-        """The node's id, and the address at which other nodes reach it."""
+        """The id of this node, and the address at which other nodes reach it."""
         return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
     def open(self, host: str) -> tuple[str, int]:
-        """As rank 0: the address, at a free port, where the group will form."""
+        """Open a free port as rank 0; returns the address where the group will form."""
         self._opened = socket.create_server((host, 0))
         address, port = self._opened.getsockname()
         return str(address), int(port)
@@ -145,7 +148,6 @@ class RankActor(_Learning, _Waiting):
         `seconds`."""
         from ssp.learning.backends.ranks import join
 
-        group = join(
-            self._rank, self._cfg.block(self._role).learner.ranks, address, seconds, self._opened
-        )
+        ranks = self._cfg.block(self._role).learner.ranks
+        group = join(self._rank, ranks, address, seconds, self._opened)
         Learner.__init__(self, self._cfg, self._role, self._model_dir, group)

@@ -12,8 +12,8 @@ from ssp.engines.simulated import DecodePace, Script, ScriptedEngine, SimulatedE
 
 def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) -> Engine:
     """The configured engine with the model of the HF folder `model_dir`. `sleeps`: a learner on the
-    same GPUs takes turns with it. InputError for a kind that is not made from a folder, for vLLM
-    where it is not installed."""
+    same GPUs takes turns with it. InputError for a kind that is not made from a folder, and for
+    vLLM where it is not installed."""
     if config.kind == "torch":
         from ssp.engines.torch_engine import ContinuousEngine, TorchEngine
 
@@ -23,9 +23,8 @@ def create(config: EngineConfig, model_dir: str | Path, sleeps: bool = False) ->
         from ssp.engines.vllm.engine import VllmEngine
 
         return VllmEngine(model_dir, config, sleeps=sleeps)
-    raise InputError(
-        "a folder's engine is engine.kind=torch or vllm", config.kind, "set engine.kind=torch"
-    )
+    rule = "a folder's engine is engine.kind=torch or vllm"
+    raise InputError(rule, config.kind, "set engine.kind=torch")
 
 
 def faces(
@@ -35,7 +34,7 @@ def faces(
     sleeps: bool = False,
 ) -> dict[str, Engine]:
     """An engine for each role of `adapters`, over one vLLM with the base model of the folder
-    `model_dir`. Each generates once it has loaded an adapter. InputError as `create`."""
+    `model_dir`. Each generates once it has loaded an adapter. InputError as of `create`."""
     from ssp.engines.vllm.engine import VllmEngine
     from ssp.engines.vllm.faces import Face
 
@@ -44,14 +43,13 @@ def faces(
 
 
 def acted(config: EngineConfig, script: Script) -> Engine:
-    """The engine without a model that plays `script`: in no time (scripted), or as the settings say
-    (simulated)."""
+    """The engine without a model that plays `script`: in no time (scripted), or in the time that
+    the settings say (simulated)."""
     if config.kind == "scripted":
         return ScriptedEngine(script)
     cost = config.simulated
-    return SimulatedEngine(
-        script, DecodePace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
-    )
+    pace = DecodePace(cost.step_ms / 1e3, cost.sequence_ms / 1e3, config.sequences)
+    return SimulatedEngine(script, pace)
 
 
 __all__ = [

@@ -1,13 +1,13 @@
-"""What an engine is: slots that remember, segments that are sampled, versions that are stamped.
+"""What an engine is: slots that remember, segments that are sampled, versions on every token.
 
 Promises, for every implementation: a generation carries exactly the ids that were sampled, their
 log-probs, and the version that drew each; `load` forgets every slot, so that no cache outlives its
 version (law 1), except in flight. Refuses to know text, tags, roles, rewards."""
 
-import itertools
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import count, pairwise
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,9 +16,9 @@ from ssp.base.errors import Fault, InvariantError
 
 
 class StopWords:
-    """Strings that end a segment wherever the tokens' borders lie; the token that completes one is
-    the last. No stop string lies in more than `window` tokens: each has at least one byte.
-    `decode`: ids → text."""
+    """Strings that end a segment wherever the borders of tokens lie; the token that completes one
+    is the last. `decode`: ids → text. A stop string lies in at most `window` tokens: each token has
+    at least one byte."""
 
     def __init__(self, strings: Sequence[str], decode: Callable[[Sequence[int]], str]) -> None:
         self.strings = tuple(strings)
@@ -32,11 +32,10 @@ class StopWords:
         characters."""
         if id not in self._may_end:
             text = self._decode([id])
-            # else part of a character, or of a space that joining adds
+            # not plain: part of a character, or of a space that joining adds
             plain = text.strip() and "\ufffd" not in text
-            self._may_end[id] = not plain or any(
-                ending.isspace() or ending in text for ending in self._endings
-            )
+            ends = any(ending.isspace() or ending in text for ending in self._endings)
+            self._may_end[id] = ends or not plain
         return self._may_end[id]
 
     def hit(self, ids: Sequence[int]) -> bool:
@@ -46,15 +45,14 @@ class StopWords:
 
 
 def most_rows(n: int) -> int:
-    """Rows of the embedded engine's cache with which a GPU decodes `n`: few sizes, each of which is
-    recorded once."""
+    """The number of rows with which a GPU decodes `n`: one of few, since each is recorded once."""
     return max(16, 1 << (n - 1).bit_length())
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one segment is drawn: temperature (0 = greedy), most new tokens, ids and strings that end
-    it."""
+    """How one segment is drawn: temperature (0 = greedy), the most new tokens, and the ids and
+    strings that end it."""
 
     temperature: float
     max_tokens: int
@@ -64,10 +62,10 @@ class Sampling:
 
 @dataclass
 class Generation:
-    """One sampled segment, the stop id included. `stopped` is False when it hit `max_tokens` or the
-    context's end. `logprobs` are natural logs under the full vocabulary at the sampling temperature
-    (greedy: at temperature 1). `version` drew the last token; `versions`, one a token, are there
-    where weights changed in the middle (`Engine.load` with `keep`)."""
+    """One sampled segment, with its stop id. `stopped` is False when it hit `max_tokens` or the end
+    of the context. `logprobs` are natural logs under the full vocabulary at the sampling
+    temperature (greedy: at temperature 1). `version` drew the last token. `versions` has one a
+    token, and only where weights changed in the middle (`Engine.load` with `keep`)."""
 
     ids: list[int]
     logprobs: list[float]
@@ -83,9 +81,9 @@ class Engine(Protocol):
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the weights (HF parameter names, float32) and forget every slot; later steps on
-        those are errors. `keep`, of live engines (declared in-flight mode): slots and turns go on
-        with the keys and values that they have, and every token from here on is drawn by `version`.
-        No slot that opens later sees these keys."""
+        those are errors. With `keep`, which live engines take (in-flight mode), slots and turns go
+        on with the keys and values that they have; `version` draws every token from here on, and no
+        slot that opens later sees these keys."""
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots; what a slot draws depends on its seed, its ids and the weights only."""
@@ -113,9 +111,8 @@ class FreeEngine(Engine, Protocol):
     ) -> list[Generation]:
         """One turn of each slot, all at once; raises the first error."""
         check_step(slots, pending, slots)
-        futures = [
-            self.submit(slot, ids, samplings) for slot, ids in zip(slots, pending, strict=True)
-        ]
+        turns = zip(slots, pending, strict=True)
+        futures = [self.submit(slot, ids, samplings) for slot, ids in turns]
         return [future.result() for future in futures]
 
 
@@ -154,7 +151,7 @@ class Slots:
 
     def __init__(self) -> None:
         self._slots: dict[int, Slot] = {}
-        self._numbers = itertools.count()
+        self._numbers = count()
 
     def open(self, seeds: list[int]) -> list[int]:
         """New empty slots, one a seed."""
@@ -169,24 +166,24 @@ class Slots:
 
 
 def drawn_by(marks: Sequence[tuple[int, int]], tokens: int) -> tuple[int, list[int] | None]:
-    """`Generation.version` and `versions` of a turn of so many tokens. `marks`: (tokens drawn
+    """`Generation.version` and `versions` of a turn of `tokens` tokens. `marks`: (tokens drawn
     before, version that draws from there on), the first of them (0, version)."""
-    ends = [*(at for at, _ in marks[1:]), tokens]
-    versions = [
-        version for (at, version), end in zip(marks, ends, strict=True) for _ in range(at, end)
-    ]
-    return (versions or [marks[-1][1]])[-1], versions if len(set(versions)) > 1 else None
+    versions = list[int]()
+    for (start, version), (end, _) in pairwise([*marks, (tokens, 0)]):
+        versions += [version] * (end - start)
+    last = versions[-1] if versions else marks[-1][1]
+    return last, versions if len(set(versions)) > 1 else None
 
 
 def check_step(
     slots: Sequence[int], pending: Sequence[Sequence[int]], known: Container[int]
 ) -> None:
-    """InvariantError unless slots are distinct and open, one pending list each. `known`: the open
-    ones."""
-    if len(slots) != len(pending) or len(set(slots)) != len(slots):
-        raise InvariantError(
-            f"{len(slots)} slots ({len(set(slots))} distinct), {len(pending)} pending lists"
-        )
+    """InvariantError unless slots are distinct and among the open ones, `known`, with one pending
+    list each."""
+    distinct = len(set(slots))
+    if not len(pending) == len(slots) == distinct:
+        counts = f"{len(slots)} slots ({distinct} distinct), {len(pending)} pending lists"
+        raise InvariantError(counts)
     gone = [slot for slot in slots if slot not in known]
     if gone:
         raise InvariantError(f"slots {gone[:5]} are not open: closed, or forgotten by load()")
@@ -195,20 +192,16 @@ def check_step(
 def once(
     engine: Engine, seeds: Sequence[int], prompts: Sequence[list[int]], sampling: Sampling
 ) -> list[Generation | Fault]:
-    """One turn of a new slot for each prompt, or the fault that hit it: of a lock-step engine, all
-    of them."""
+    """One turn of a new slot for each prompt, or the fault that hit it. A fault of a lock-step
+    engine hits all of them."""
     slots = engine.open(list(seeds))
     try:
-        if isinstance(engine, FreeEngine):
-            futures = [
-                engine.submit(slot, ids, sampling) for slot, ids in zip(slots, prompts, strict=True)
-            ]
-            faults = [future.exception() for future in futures]
-            pairs = zip(futures, faults, strict=True)
-            return [
-                fault if isinstance(fault, Fault) else future.result() for future, fault in pairs
-            ]
-        return list(engine.step(slots, list(prompts), sampling)) if slots else []
+        if not isinstance(engine, FreeEngine):
+            return list(engine.step(slots, list(prompts), sampling)) if slots else []
+        turns = zip(slots, prompts, strict=True)
+        futures = [engine.submit(slot, ids, sampling) for slot, ids in turns]
+        ends = [(future, future.exception()) for future in futures]
+        return [error if isinstance(error, Fault) else future.result() for future, error in ends]
     except Fault as fault:
         return [fault] * len(slots)
     finally:

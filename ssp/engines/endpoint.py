@@ -6,13 +6,12 @@ the start. A server's failure is a Fault `engine_down`, a request that it refuse
 is not the contract `engine_refused`; the key leaves in the Authorization header only. It loads no
 weights, so it evaluates and never trains."""
 
-import json
-import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from ssp.base.errors import Fault, InputError, holding
 from ssp.base.services import Service
@@ -22,7 +21,28 @@ DOWN, REFUSED = "engine_down", "engine_refused"
 TIMEOUT, CONCURRENCY = 300.0, 64
 """Seconds for one turn; requests at once."""
 _LARGEST_ID = 2**31
-"""No vocabulary has so many; tokenizers cannot decode larger ones."""
+"""No vocabulary has so many ids; tokenizers cannot decode larger ones."""
+_REFUSALS = {
+    "token_ids": "the server returns no token ids (vLLM does, with return_token_ids)",
+    "logprobs": "the server returns no log-prob for each token",
+    "choices": "the answer does not hold one choice",
+}
+
+
+class _TokenLogprobs(BaseModel):
+    token_logprobs: list[Annotated[float, Field(strict=True, allow_inf_nan=False)]]
+
+
+class _CompletionChoice(BaseModel):
+    token_ids: list[Annotated[int, Field(strict=True, ge=0, lt=_LARGEST_ID)]]
+    logprobs: _TokenLogprobs
+    finish_reason: Any = None
+
+
+class _Completion(BaseModel):
+    """What the answer of a completion server must hold."""
+
+    choices: list[_CompletionChoice] = Field(min_length=1, max_length=1)
 
 
 class EndpointEngine(Slots, FreeEngine):
@@ -35,7 +55,8 @@ class EndpointEngine(Slots, FreeEngine):
 
         super().__init__()
         self.version = 0
-        self._url, self._model = url.rstrip("/"), model
+        self._url = url.rstrip("/")
+        self._model = model
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=CONCURRENCY)
         self._service = Service(
@@ -60,67 +81,42 @@ class EndpointEngine(Slots, FreeEngine):
     def _turn(self, slot: Slot, pending: Sequence[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
         words = sampling.stop_words
-        asked = {
-            "prompt": slot.ids,
-            "max_tokens": sampling.max_tokens,
-            "temperature": sampling.temperature,
-        }
-        asked |= {
-            "stop": list(words.strings) if words else None,
-            "include_stop_str_in_output": True,
-        }
-        asked |= {
-            "stop_token_ids": list(sampling.stop_ids),
-            "seed": (slot.seed + slot.turns) % 2**31,
-        }
-        made = self._complete(asked)
-        # a server that puts tokens together to another text than ours goes on behind a stop string
+        body: dict[str, Any] = {"prompt": slot.ids, "max_tokens": sampling.max_tokens}
+        body["temperature"] = sampling.temperature
+        body["seed"] = (slot.seed + slot.turns) % 2**31
+        body["stop_token_ids"] = list(sampling.stop_ids)
+        body["stop"] = list(words.strings) if words else None
+        body["include_stop_str_in_output"] = True
+        generation = self._complete(body)
         if words:
-            end = next((n for n in range(1, len(made.ids) + 1) if words.hit(made.ids[:n])), 0)
-            made = (
-                Generation(made.ids[:end], made.logprobs[:end], made.version, True) if end else made
-            )
-        slot.ids.extend(made.ids)
+            # a server that joins tokens to another text than ours goes on behind a stop string
+            for end in range(1, len(generation.ids) + 1):
+                if words.hit(generation.ids[:end]):
+                    del generation.ids[end:], generation.logprobs[end:]
+                    generation.stopped = True
+                    break
+        slot.ids.extend(generation.ids)
         slot.turns += 1
-        return made
+        return generation
 
     def _complete(self, body: dict[str, Any]) -> Generation:
-        asked = {
-            "model": self._model,
-            "logprobs": 0,
-            "return_token_ids": True,
-            "skip_special_tokens": False,
-            **body,
-        }
+        options = {"logprobs": 0, "return_token_ids": True, "skip_special_tokens": False}
+        asked = {"model": self._model, **options, **body}
         status, content = self._service.ask("POST", f"{self._url}/completions", json=asked)
         if status >= 300:
             raise Fault(REFUSED, f"status {status}: {self._service.said(content)}")
         try:
-            reply = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise Fault(REFUSED, "the answer is not JSON") from error
-        choices = reply.get("choices") if isinstance(reply, dict) else None
-        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-            raise Fault(REFUSED, "the answer does not hold one choice")
-        ids, logprobs = choices[0].get("token_ids"), choices[0].get("logprobs")
-        if not isinstance(ids, list) or not all(
-            type(id_) is int and 0 <= id_ < _LARGEST_ID for id_ in ids
-        ):
-            raise Fault(
-                REFUSED, "the server returns no token ids (vLLM does, with return_token_ids)"
-            )
-        if len(ids) > body["max_tokens"]:
-            raise Fault(
-                REFUSED,
-                f"the server returns {len(ids)} tokens where {body['max_tokens']} were asked for",
-            )
-        probs = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
-        if (
-            not isinstance(probs, list)
-            or len(probs) != len(ids)
-            or not all(isinstance(prob, int | float) and math.isfinite(prob) for prob in probs)
-        ):
-            raise Fault(REFUSED, "the server returns no log-prob for each token")
-        return Generation(
-            ids, [float(p) for p in probs], self.version, choices[0].get("finish_reason") == "stop"
-        )
+            (choice,) = _Completion.model_validate_json(content).choices
+        except ValidationError as error:
+            place = error.errors()[0]["loc"]
+            whats = [what for name, what in _REFUSALS.items() if name in place]
+            raise Fault(REFUSED, whats[0] if whats else "the answer is not JSON") from error
+        ids = choice.token_ids
+        logprobs = choice.logprobs.token_logprobs
+        most = body["max_tokens"]
+        if len(ids) > most:
+            what = f"the server returns {len(ids)} tokens where {most} were asked for"
+            raise Fault(REFUSED, what)
+        if len(logprobs) != len(ids):
+            raise Fault(REFUSED, _REFUSALS["logprobs"])
+        return Generation(ids, logprobs, self.version, choice.finish_reason == "stop")

@@ -1,8 +1,8 @@
-"""A thread that alone touches something: it works in rounds, and does what others order between two
-rounds.
+"""A thread that alone touches something: it works in rounds, and between two rounds it does what
+others order.
 
 Promises that whoever waits for an answer gets one: the result, the error, or the Fault that ended
-the thread; after that nothing is done any more."""
+the thread. An ended thread does nothing more."""
 
 import queue
 import threading
@@ -14,18 +14,16 @@ from ssp.base.errors import Fault, SspError
 
 T = TypeVar("T")
 Order = Callable[[Fault | None], None]
-"""Called once, on the thread: with None, or instead of being done with the Fault that ended the
-thread."""
+"""Called once: on the thread with None, or with the Fault that ended the thread before."""
 
 on_error: Callable[[BaseException], None] = lambda error: None  # noqa: E731
-"""Called on a thread that an error ends, first of all: an engine's own process sets it, to end
-too."""
+"""Called first of all when an error ends a thread. An engine's own process sets it, to end with
+it."""
 
 
 class OrderThread:
-    """`round()`: one round of work, while `busy()`; `end(fault)`: the last thing that the thread
-    does. An error of a round, or one of an order that is not ours, ends the thread with Fault
-    `engine_down`."""
+    """Calls `round()` while `busy()`, and `end(fault)` last of all. An error of a round, or one of
+    an order that is no SspError, ends the thread with Fault `engine_down`."""
 
     def __init__(
         self,
@@ -34,7 +32,9 @@ class OrderThread:
         round: Callable[[], None],
         end: Callable[[Fault], None],
     ) -> None:
-        self._busy, self._round, self._end = busy, round, end
+        self._busy = busy
+        self._round = round
+        self._end = end
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._over: Fault | None = None
@@ -43,8 +43,8 @@ class OrderThread:
         self._thread.start()
 
     def order(self, order: Order) -> None:
-        """Have `order` called on the thread, between two rounds; at once, and here, when the thread
-        has ended."""
+        """Have `order` called on the thread between two rounds. When the thread has ended, call it
+        here and now."""
         with self._gate:
             if self._over is None:
                 self._orders.put(order)
@@ -52,22 +52,23 @@ class OrderThread:
         order(self._over)
 
     def ask(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done on the thread between two rounds; its error, or the Fault that
-        ended the thread."""
+        """The result of `work`, done on the thread between two rounds. Raises its error, or the
+        Fault that ended the thread."""
         answer: Future[T] = Future()
 
-        def told(over: Fault | None) -> None:
+        def answered(over: Fault | None) -> None:
             if over is not None:
                 answer.set_exception(over)
                 return
             try:
                 answer.set_result(work())
+            except SspError as error:
+                answer.set_exception(error)
             except BaseException as error:
-                answer.set_exception(error if isinstance(error, SspError) else _down(error))
-                if not isinstance(error, SspError):
-                    raise
+                answer.set_exception(_down(error))
+                raise
 
-        self.order(told)
+        self.order(answered)
         return answer.result()
 
     def stop(self) -> None:
@@ -80,12 +81,12 @@ class OrderThread:
         over = Fault("aborted", "the engine was stopped")
         try:
             while not self._stopping:
-                if not self._busy():
+                if self._busy():
+                    self._round()
+                else:
                     self._orders.get()(None)
                 while not self._orders.empty() and not self._stopping:
                     self._orders.get()(None)
-                if self._busy() and not self._stopping:
-                    self._round()
         except BaseException as error:
             on_error(error)
             over = _down(error)

@@ -1,7 +1,5 @@
 """Which settings of an engine go with which kind of it."""
 
-from dataclasses import fields
-
 from ssp.base.errors import InputError, hold
 from ssp.base.services import ENGINE_KEY
 from ssp.config.role import ACTED, EngineConfig
@@ -16,53 +14,58 @@ KEYS = {
     "url": ("endpoint",),
     "simulated": ACTED,
 }
-"""The kinds that a key means something to; a key that is not here means something to all."""
+"""Key → the kinds of engine that read it; a key that is not here is read by all."""
 
 
 @each_block
 def keys_belong_to_the_kind(cfg: Config, role: str) -> None:
-    """A key of another kind has its default: it would do nothing."""
-    engine, standard = cfg.block(role).engine, EngineConfig()
-    for item in fields(EngineConfig):
-        value, kinds = getattr(engine, item.name), KEYS.get(item.name, (engine.kind,))
-        if engine.kind not in kinds and value != getattr(standard, item.name):
-            key = f"{role}.engine.{item.name}"
+    """InputError for a key of another kind that is set: it would do nothing."""
+    engine = cfg.block(role).engine
+    standard = EngineConfig()
+    for name, kinds in KEYS.items():
+        value = getattr(engine, name)
+        if engine.kind not in kinds and value != getattr(standard, name):
+            key = f"{role}.engine.{name}"
             rule = f"{key} belongs to engine.kind={' or '.join(kinds)}"
-            found = f"{value} with engine.kind={engine.kind}"
             step = f"leave {key} out, or set {role}.engine.kind={kinds[0]}"
-            raise InputError(rule, found, step)
+            raise InputError(rule, f"{value} with engine.kind={engine.kind}", step)
 
 
 @each_role
 def scripts_are_not_learned_from(cfg: Config, role: str) -> None:
-    """What a script says has no probability and recalls nothing, so who learns from it only
-    pretends to."""
-    block, scripts = cfg.block(role), " or ".join(ACTED)
-    acted = block.engine.kind in ACTED
+    """InputError where a learner is made for a script, whose words have no probability: who learns
+    from it only pretends to. A script recalls nothing either."""
+    block = cfg.block(role)
+    scripts = " or ".join(ACTED)
+    engine = block.engine.kind
+    learner = block.learner.kind
+    acted = engine in ACTED
     rule = f"{role}.learner.kind is simulated where {role}.engine.kind is {scripts}, and only there"
-    found = f"engine.kind={block.engine.kind}, learner.kind={block.learner.kind}"
-    step = f"set {role}.learner.kind={'simulated' if acted else 'torch'}"
-    hold(acted == (block.learner.kind == "simulated"), rule, found, step)
+    fitting = "simulated" if acted else "torch"
+    kinds = f"engine.kind={engine}, learner.kind={learner}"
+    hold(acted == (learner == "simulated"), rule, kinds, f"set {role}.learner.kind={fitting}")
     rule = f"{role}.search.kind is retriever where a script plays"
     step = f"set {role}.search.kind=retriever"
     hold(not acted or block.search.kind == "retriever", rule, block.search.kind, step)
 
 
 def scripts_are_not_verified(cfg: Config) -> None:
-    """A script's questions have no true answer: a verifier that reads would reject them, or play a
-    script itself."""
+    """InputError for a verifier of a script's questions. These have no true answer: a verifier that
+    reads would reject them, or play a script itself."""
     acted = any(cfg.block(role).engine.kind in ACTED for role in cfg.roles)
-    rule = f"referee.verifier is none where a script plays (engine.kind={' or '.join(ACTED)})"
-    free = not (acted and cfg.spec.asker) or cfg.referee.verifier == "none"
-    step = "set referee.verifier=none referee.evidence=none"
-    hold(free, rule, cfg.referee.verifier, step)
+    if acted and cfg.spec.asker:
+        verifier = cfg.referee.verifier
+        rule = f"referee.verifier is none where a script plays (engine.kind={' or '.join(ACTED)})"
+        step = "set referee.verifier=none referee.evidence=none"
+        hold(verifier == "none", rule, verifier, step)
 
 
 @each_block
 def engines_have_an_address(cfg: Config, role: str) -> None:
-    """An engine behind HTTP is at an address."""
-    engine, key = cfg.block(role).engine, f"{role}.engine.url"
+    """InputError for an engine behind HTTP without an address."""
+    engine = cfg.block(role).engine
     if engine.kind == "endpoint":
+        key = f"{role}.engine.url"
         step = f"e.g. {key}=http://127.0.0.1:8000/v1; its key is in {ENGINE_KEY}"
         check_address(f"{key} (--policy)", engine.url, step)
 

@@ -1,5 +1,4 @@
-"""Engines without a model: they play a script, in no time or in the time that a model of costs
-gives.
+"""Engines without a model: they play a script, in no time or at the pace of a cost model.
 
 Log-probs are 0.0: a script is certain of what it says. The cost model: a step of `running`
 sequences takes `base + each * running` seconds and gives each one token; at most `sequences` run at
@@ -21,17 +20,17 @@ from ssp.base.errors import Fault, InvariantError
 from ssp.engines.base import FreeEngine, Generation, Sampling, Slot, Slots, check_step, drawn_by
 
 Script = Callable[[list[int], int, int], list[int]]
-"""(ids of the slot so far, the slot's seed, turn from 0) → ids of the next turn; cut after the
-first stop id."""
+"""(ids of the slot so far, the slot's seed, turn from 0) → ids of the next turn, which are cut
+after the first stop id."""
 
 
 class ScriptedEngine(Slots):
-    """Plays `script` in every slot, in lock step and in no time. Deterministic as far as the script
-    is."""
+    """Plays `script` in every slot, in lock step and in no time. As deterministic as the script."""
 
     def __init__(self, script: Script, version: int = 0) -> None:
         super().__init__()
-        self.version, self._script = version, script
+        self.version = version
+        self._script = script
 
     def load(self, weights: dict[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Take the version and forget every slot; the weights are not looked at."""
@@ -45,19 +44,18 @@ class ScriptedEngine(Slots):
     ) -> list[Generation]:
         """One turn of the script in each slot."""
         check_step(slots, pending, self._slots)
-        return [
-            self._say(self._slots[slot], ids, samplings)
-            for slot, ids in zip(slots, pending, strict=True)
-        ]
+        turns = zip(slots, pending, strict=True)
+        return [self._say(self._slots[slot], ids, samplings) for slot, ids in turns]
 
     def _say(self, slot: Slot, pending: list[int], sampling: Sampling) -> Generation:
         slot.ids.extend(pending)
-        words, ids, stopped = sampling.stop_words, list[int](), False
+        words = sampling.stop_words
+        ids = list[int]()
+        stopped = False
         for id in self._script(list(slot.ids), slot.seed, slot.turns)[: sampling.max_tokens]:
             ids.append(id)
-            stopped = id in sampling.stop_ids or (
-                words is not None and words.may_end(id) and words.hit(ids)
-            )
+            completes = words is not None and words.may_end(id) and words.hit(ids)
+            stopped = completes or id in sampling.stop_ids
             if stopped:
                 break
         slot.ids.extend(ids)
@@ -70,8 +68,8 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class DecodePace:
-    """`base` and `each`: seconds a step and a running sequence. `sequences`: the most that run at
-    once."""
+    """What a step costs: `base` seconds, and `each` for every running sequence. `sequences`: the
+    most that run at once."""
 
     base: float
     each: float
@@ -88,9 +86,9 @@ class DecodePace:
 
 
 class Decoding(Generic[Item]):
-    """One engine's sequences. `started` hears of each item when its first token is drawn. `busy`:
-    seconds in which something ran; `slots`: times the sequences that did; `tokens`: given so
-    far."""
+    """The sequences of one engine. `started` is called with each item when its first token is
+    drawn. `busy`: seconds in which something ran; `slots`: the same, times the sequences that ran;
+    `tokens`: given so far."""
 
     def __init__(
         self, pace: DecodePace, started: Callable[[Item], None] = lambda item: None
@@ -99,13 +97,14 @@ class Decoding(Generic[Item]):
         self._started = started
         self._now = self._steps = 0.0  # an item of n tokens ends n steps after its start
         self._count = 0
+        # heap of (step at which it ends, its number, step at which it started, item)
         self._running: list[tuple[float, int, float, Item]] = []
         self._waiting: deque[tuple[int, Item]] = deque()
         self.busy = self.tokens = self.slots = 0.0
 
     def add(self, now: float, tokens: int, item: Item) -> None:
-        """`item` wants `tokens` tokens, at least one. What ends up to `now` was taken by `advance`
-        before."""
+        """Queue `item`, which wants `tokens` tokens, at least one. Call `advance` before, which
+        takes what ends up to `now`."""
         self._pass(now)
         self._waiting.append((max(1, tokens), item))
         self._admit()
@@ -130,9 +129,10 @@ class Decoding(Generic[Item]):
 
     def drawn(self, item: Item) -> int:
         """Whole tokens that `item` has by now; 0 while it waits."""
-        return next(
-            (int(self._steps - start) for _, _, start, other in self._running if other is item), 0
-        )
+        for _, _, start, other in self._running:
+            if other is item:
+                return int(self._steps - start)
+        return 0
 
     def drop(self, item: Item) -> None:
         """Forget an item before its end; unknown ones are fine."""
@@ -142,12 +142,13 @@ class Decoding(Generic[Item]):
         self._admit()
 
     def _pass(self, now: float) -> None:
-        """Let the time go by, in which nothing starts or ends."""
+        """Let time go by in which nothing starts or ends."""
         passed = now - self._now
+        running = len(self._running)
         if passed <= 0:
             return
         self._now = now
-        if running := len(self._running):
+        if running:
             steps = passed / self.pace.step(running)
             self._steps += steps
             self.busy += passed
@@ -164,24 +165,23 @@ class Decoding(Generic[Item]):
 
 @dataclass(eq=False)
 class _Turn:
+    """A turn of a slot that is under way. `marks`: see `drawn_by`."""
+
     slot: int
-    said: Generation
+    generation: Generation
     future: Future[Generation] = field(default_factory=Future)
-    # (tokens drawn before, version that draws from there)
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
 class SimulatedEngine(ScriptedEngine):
-    """Plays `script` at `pace`, as a live engine (`LiveEngine`) whose thread sleeps between two
-    ends of turns. Threads: any; each slot has one turn at a time."""
+    """Plays `script` at `pace`, as a `LiveEngine` whose thread sleeps between two ends of turns.
+    Called from any thread; each slot has one turn at a time."""
 
     def __init__(self, script: Script, pace: DecodePace) -> None:
         super().__init__(script)
         self._moved = threading.Condition(threading.RLock())
         self._turns: dict[int, _Turn] = {}
-        self._decoding: Decoding[_Turn] = Decoding(
-            pace, lambda turn: turn.marks.append((0, self.version))
-        )
+        self._decoding = Decoding[_Turn](pace, self._started)
         self._over = False
         self._thread = threading.Thread(target=self._run, name="simulated-engine", daemon=True)
         self._thread.start()
@@ -217,15 +217,19 @@ class SimulatedEngine(ScriptedEngine):
             if slot in self._turns:
                 raise InvariantError(f"slot {slot} has a turn under way")
             check_step([slot], [pending], self._slots)
-            turn = self._turns[slot] = _Turn(slot, self._say(self._slots[slot], pending, sampling))
+            generation = self._say(self._slots[slot], pending, sampling)
+            turn = self._turns[slot] = _Turn(slot, generation)
             if self._over:
                 self._abort([slot])
             else:
-                self._decoding.add(self._end_turns(), len(turn.said.ids), turn)
+                self._decoding.add(self._end_turns(), len(generation.ids), turn)
                 self._moved.notify_all()
             return turn.future
 
     step = FreeEngine.step
+
+    def _started(self, turn: _Turn) -> None:
+        turn.marks.append((0, self.version))
 
     def _abort(self, slots: list[int]) -> None:
         for turn in [self._turns.pop(slot) for slot in slots if slot in self._turns]:
@@ -244,14 +248,15 @@ class SimulatedEngine(ScriptedEngine):
             while not self._over:
                 left = self._decoding.next() - time.monotonic()
                 if left > 0:
-                    self._moved.wait(None if left == float("inf") else left)
+                    self._moved.wait(None if left == math.inf else left)
                 self._end_turns()
 
     def _end_turns(self) -> float:
-        """Give what has ended by now, which it returns."""
+        """Give the turns that have ended by now; returns the time."""
         now = time.monotonic()
         for turn in self._decoding.advance(now):
             del self._turns[turn.slot]
-            turn.said.version, turn.said.versions = drawn_by(turn.marks, len(turn.said.ids))
-            turn.future.set_result(turn.said)
+            said = turn.generation
+            said.version, said.versions = drawn_by(turn.marks, len(said.ids))
+            turn.future.set_result(said)
         return now

@@ -1,9 +1,9 @@
 """The embedded torch engine: many slots, one KV cache, exact log-probs.
 
-In lock step a call takes its turns in and runs until none is left: the same bits for the same
-calls. Free-running, a thread of its own runs as long as there is a turn, and takes orders between
-two tokens: which turns share a forward depends on when they come, so results are equal up to
-rounding, and not the same bits twice (law 7)."""
+In lock step a call takes its turns in and runs until none is left: the same calls give the same
+bits. Free-running, the engine has a thread that runs as long as there is a turn, and takes orders
+between two tokens. Which turns share a forward then depends on when they come, so that results are
+equal up to rounding only, and not the same bits twice (law 7)."""
 
 import itertools
 import math
@@ -39,9 +39,11 @@ class TorchEngine:
         device: str = "auto",
     ) -> None:
         self.version = 0
-        config, folder = model, None
-        if not isinstance(config, Mapping):
-            folder = ModelFolder(Path(config))
+        folder = None
+        if isinstance(model, Mapping):
+            config = model
+        else:
+            folder = ModelFolder(Path(model))
             config = folder.config
         self.rows = Rows(config, dtype, prefix_cache, devices.find(device))
         self._turns = Turns(self.rows)
@@ -92,7 +94,7 @@ class TorchEngine:
         return bool(self._new) or bool(self._turns)
 
     def claim(self, slot: int) -> Future[Generation]:
-        """What the slot's next turn will give. InvariantError when it has one under way."""
+        """The future of the slot's next turn. InvariantError when it has one under way."""
         if slot in self._futures:
             raise InvariantError(f"slot {slot} has a turn under way")
         self._futures[slot] = Future()
@@ -106,31 +108,30 @@ class TorchEngine:
         future: Future[Generation],
         over: Fault | None = None,
     ) -> None:
-        """Take a claimed turn in, or end it at once: the thread is `over`, the slot gone, its
-        context full."""
+        """Take a claimed turn in, or end it at once, where the thread is `over`, the slot gone, or
+        its context full."""
         if future.done():
             return
         if over is not None:
-            self._fail(slot, over.__cause__ or over)
-        elif slot not in self.rows.row:
-            self._fail(slot, Fault("aborted", "its slot was closed, or forgotten by load()"))
-        elif self.rows.model is None or not (pending or self.rows.filled(slot)):
-            rule = (
-                "an engine needs weights before its first step, and a new slot a prompt of at least"
-                " one token"
-            )
-            self._fail(
-                slot, InputError(rule, "none", "call load(weights, version), and give a prompt")
-            )
-        elif max(pending, default=0) >= (vocab := self.rows.shape.vocab):
-            rule, found = f"ids are below the vocabulary's size, {vocab}", max(pending)
-            self._fail(
-                slot, InputError(rule, found, "take the tokenizer that belongs to the model")
-            )
-        elif (room := self.rows.shape.context - self.rows.filled(slot) - len(pending)) > 0:
-            self._new.append(
-                Turn(slot, pending, sampling, min(room, sampling.max_tokens), self.version)
-            )
+            return self._fail(slot, over.__cause__ or over)
+        if slot not in self.rows.row:
+            fault = Fault("aborted", "its slot was closed, or forgotten by load()")
+            return self._fail(slot, fault)
+        shape = self.rows.shape
+        filled = self.rows.filled(slot)
+        if self.rows.model is None or not (pending or filled):
+            needs = "weights before its first step, and a new slot a prompt of at least one token"
+            step = "call load(weights, version), and give a prompt"
+            return self._fail(slot, InputError(f"an engine needs {needs}", "none", step))
+        highest = max(pending, default=0)
+        if highest >= shape.vocab:
+            rule = f"ids are below the vocabulary's size, {shape.vocab}"
+            step = "take the tokenizer that belongs to the model"
+            return self._fail(slot, InputError(rule, highest, step))
+        room = shape.context - filled - len(pending)
+        if room > 0:
+            budget = min(room, sampling.max_tokens)
+            self._new.append(Turn(slot, pending, sampling, budget, self.version))
         else:
             self._futures.pop(slot).set_result(Generation([], [], self.version, False))
 
@@ -138,7 +139,8 @@ class TorchEngine:
     def advance(self) -> None:
         """Start the turns that came, and advance all by one token."""
         if self._new:
-            new, self._new = self._new, []
+            new = self._new
+            self._new = []
             self._turns.add(new)
         for turn, generation in self._turns.advance():
             if all(map(math.isfinite, generation.logprobs)):
@@ -163,19 +165,20 @@ class TorchEngine:
         self._turns.switch(version)
 
     def _abort(self, slots: Sequence[int]) -> None:
-        gone = set(slots) & set(self._futures)
-        if gone:
-            self._turns.drop(gone)
-            begun = gone - {turn.slot for turn in self._new}
-            self._new = [turn for turn in self._new if turn.slot not in gone]
-            for slot in begun & set(self.rows.row):
-                # its keys may be no numbers, which a later row's mask does not hide
-                self.rows.blank(slot)
-            for slot in gone:
-                self._fail(slot, Fault("aborted", "the turn was aborted"))
+        aborted = set(slots) & self._futures.keys()
+        if not aborted:
+            return
+        self._turns.drop(aborted)
+        begun = aborted - {turn.slot for turn in self._new}
+        self._new = [turn for turn in self._new if turn.slot not in aborted]
+        for slot in begun & self.rows.row.keys():
+            # its keys may be no numbers, which a later row's mask does not hide
+            self.rows.blank(slot)
+        for slot in aborted:
+            self._fail(slot, Fault("aborted", "the turn was aborted"))
 
     def end(self, over: Fault) -> None:
-        """Tell everybody who waits."""
+        """Fail every turn that somebody waits for."""
         for slot in list(self._futures):
             self._fail(slot, over.__cause__ or over)
 
@@ -184,8 +187,8 @@ class TorchEngine:
 
 
 class ContinuousEngine(LiveEngine):
-    """A `TorchEngine` that runs by itself (`LiveEngine`), called from any thread, with one turn a
-    slot at a time. An error of its thread reaches everybody who waits, as it is."""
+    """A `TorchEngine` on a thread of its own (`LiveEngine`), called from any thread, with one turn
+    a slot at a time. An error of its thread reaches everybody who waits, as it is."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """As of `TorchEngine`."""

@@ -129,33 +129,24 @@ def test_the_prompt_of_an_open_slot_is_read_once(monkeypatch: pytest.MonkeyPatch
     engine.stop()
 
 
-@pytest.mark.parametrize("load", [False, True])
-def test_turns_that_are_aborted_under_broken_weights_leave_nothing_behind(load: bool) -> None:
+@pytest.mark.parametrize("how", ["finished", "closed", "loaded"])
+def test_turns_under_weights_that_are_not_numbers_leave_nothing_behind(how: str) -> None:
+    """However they end, and whenever: their rows are clean for the slots that get them next."""
     name, weights = "model.layers.0.input_layernorm.weight", arrays(NET)
     engine = TorchEngine(NET.config.to_dict())
     engine.load(weights | {name: np.full_like(weights[name], np.nan)}, 1)
-    slots = engine.open([1, 2])
-    for slot in slots:
-        engine.admit(slot, [20] * 40, Sampling(1.0, 9, ()), engine.claim(slot))
+    slots = engine.open(list(range(8)))
+    futures = [engine.claim(slot) for slot in slots]
+    for slot, future in zip(slots, futures, strict=True):
+        engine.admit(slot, [20] * 40, Sampling(1.0, 2 if slot == slots[0] else 12, ()), future)
     engine.advance()
-    if not load:
+    while how == "finished" and engine.busy():
+        engine.advance()
+    if how == "closed":
         engine.close(slots)
     engine.load(weights, 2)
-    found = engine.step(engine.open([1, 2]), [[20], [21] * 40], Sampling(1.0, 4, ()))
-    assert all(len(generation.ids) == 4 for generation in found)
-
-
-def test_weights_that_are_not_numbers_leave_nothing_behind() -> None:
-    """Rows that end at different times under broken weights are clean for the slots that get them next."""
-    engine = ContinuousEngine(NET.config.to_dict())
-    name = "model.layers.0.input_layernorm.weight"
-    engine.load(arrays(NET) | {name: np.full_like(arrays(NET)[name], np.nan)}, 1)
-    slots = engine.open(list(range(8)))
-    broken = [engine.submit(slot, [20], Sampling(1.0, 2 if slot == slots[0] else 12, ())) for slot in slots]
-    for future in broken:
-        with pytest.raises(Fault, match="engine_nonfinite"):
-            future.result(60)
-    engine.load(arrays(NET), 2)
-    found = engine.step(engine.open([1, 2]), [[20], [21] * 40], Sampling(1.0, 4, ()))
-    assert all(len(generation.ids) == 4 for generation in found)
-    engine.stop()
+    for future in futures:
+        with pytest.raises(Fault, match="engine_nonfinite" if how == "finished" else "aborted"):
+            future.result(0)
+    clean = engine.step(engine.open([1, 2]), [[20], [21] * 40], Sampling(1.0, 4, ()))
+    assert all(len(generation.ids) == 4 for generation in clean)

@@ -11,7 +11,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
 
 from ssp.base.errors import InputError
-from ssp.engines.decoder import Architecture, Rope
+from ssp.engines.architecture import Architecture, Rope
 
 LLAMA: dict[str, Any] = network("llama-own").config.to_dict()
 

@@ -1,11 +1,11 @@
 """The vLLM engine: paged attention and continuous batching on CPU and GPUs, behind the engine
 interface.
 
-Promises token in, token out; a version on every token; that nothing computed by one version's
-weights is found by another's (caches carry the load's number as salt, and `load` empties them);
-that adapters of roles on one base have slots, versions and caches of their own (`faces`); and that
-a failure of vLLM is a Fault of the turns that it hit, never a value. Equal to the other engines in
-distribution only: its draws depend on the batch (law 7). Refuses to know text."""
+Promises token in, token out; a version on every token; that no version reads what another one's
+weights computed (caches carry the load's number as salt, and `load` empties them); that adapters of
+roles on one base have slots, versions and caches of their own (`faces`); and that a failure of vLLM
+is a Fault of the turns that it hit, never a value. Equal to the other engines in distribution only:
+its draws depend on the batch (law 7). Refuses to know text."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from ssp.engines.orders import OrderThread
 from ssp.engines.vllm import setup, worker
 
 _LIVE: weakref.WeakSet[VllmEngine] = weakref.WeakSet()
-"""Engines of this process: they share vLLM's global process groups, which the last one takes
+"""Engines of this process. They share vLLM's global process groups, which the last one takes
 down."""
 _ENDED: list[Any] = []
-"""vLLM's clients that ended before others did: collected, they would take down what the others
-use."""
+"""vLLM's clients that ended before others did. If they were collected, they would take down what
+the others use."""
 
 
 class TokenSource(Protocol):
@@ -49,8 +49,8 @@ class TokenSource(Protocol):
 
 @dataclass
 class _Slot:
-    """`source`: whose weights it uses; `salt`: of its cache, where no block of another load is
-    found under it."""
+    """`source`: whose weights it uses; `salt`: its name for the prefix cache, under which no block
+    of another load is found."""
 
     ids: list[int]
     seed: int
@@ -62,6 +62,8 @@ class _Slot:
 
 @dataclass(eq=False)
 class _VllmTurn:
+    """A turn under way. `most`: tokens that it may sample."""
+
     name: str
     slot: _Slot
     sampling: Sampling
@@ -88,18 +90,23 @@ class VllmEngine(LiveEngine):
         sleeps: bool = False,
         adapters: Sequence[LoraConfig] = (),
     ) -> None:
-        folder, self._shared, self.version = ModelFolder(Path(model_dir)), bool(adapters), 0
+        self.version = 0
+        folder = ModelFolder(Path(model_dir))
         self.shapes = folder.shapes
-        """Of its parameters, by Hugging Face name."""
-        self._ranks, self._sleeps, self._asleep = config.tensor_parallel, sleeps, False
+        """Parameter by its Hugging Face name → its shape."""
+        self._ranks = config.tensor_parallel
+        self._shared = bool(adapters)
+        self._sleeps = sleeps
+        self._asleep = False
         with folder.plain() as plain:
             self._vllm = setup.start(plain, config, sleeps, adapters)
         self._context: int = self._vllm.model_config.max_model_len
         self._vocabulary: int = self._vllm.model_config.get_vocab_size()
         self._slots: dict[int, _Slot] = {}
-        self._numbers, self._loads = itertools.count(), 0
         self._turns: dict[str, _VllmTurn] = {}
-        self._spoilt = False
+        self._numbers = itertools.count()
+        self._loads = 0
+        self._spoilt = False  # the KV cache may hold what is not a number
         _LIVE.add(self)
         self._thread = OrderThread("vllm-step", lambda: bool(self._turns), self._advance, self._end)
         atexit.register(_stop, weakref.ref(self))
@@ -108,16 +115,16 @@ class VllmEngine(LiveEngine):
         """See `Engine.load`. InputError for a missing or misshapen weight."""
         if self._shared:
             raise InvariantError("the base of adapters stays as it is")
-        found = {name: tuple(array.shape) for name, array in weights.items()}
-        if found != self.shapes:  # of missing ones vLLM itself only warns
-            name = min(set(found.items()) ^ set(self.shapes.items()))[0]
+        shapes = {name: tuple(array.shape) for name, array in weights.items()}
+        if shapes != self.shapes:  # of missing ones vLLM itself only warns
+            name, _ = min(shapes.items() ^ self.shapes.items())
             rule = f"weights hold {name} of shape {self.shapes.get(name, 'none')}"
-            raise InputError(rule, found.get(name, "missing"), "publish weights of this model")
+            raise InputError(rule, shapes.get(name, "missing"), "publish weights of this model")
         self._thread.ask(lambda: self._load(weights, version, keep))
 
     def adopt(self, face: TokenSource, role: str, files: Mapping[str, Any], version: int) -> None:
-        """Have `face` generate with the adapter in `files` (what a folder in peft's layout holds),
-        and forget its slots."""
+        """Have `face` generate with the adapter in `files` (the files of a folder as peft writes
+        it, by name), and forget its slots."""
         self._thread.ask(lambda: self._adopt(face, role, files, version))
 
     def open(self, seeds: list[int], face: TokenSource | None = None) -> list[int]:
@@ -134,8 +141,11 @@ class VllmEngine(LiveEngine):
 
     def close(self, slots: list[int]) -> None:
         """See `Engine.close`."""
-        states = [state for slot in slots if (state := self._slots.pop(slot, None))]
-        turns = [state.turn for state in states if state.turn is not None]
+        turns = []
+        for slot in slots:
+            state = self._slots.pop(slot, None)
+            if state is not None and state.turn is not None:
+                turns.append(state.turn)
         if turns:
             self._thread.ask(lambda: self._abort(turns))
 
@@ -148,20 +158,14 @@ class VllmEngine(LiveEngine):
             raise InvariantError(f"slot {slot} has a turn under way")
         if pending and not 0 <= min(pending) <= max(pending) < self._vocabulary:
             rule = f"ids lie in the model's vocabulary of {self._vocabulary}"
-            raise InputError(
-                rule, f"{min(pending)} to {max(pending)}", "use the tokenizer of this model"
-            )
+            step = "use the tokenizer of this model"
+            raise InputError(rule, f"{min(pending)} to {max(pending)}", step)
         state.ids.extend(pending)
-        hold(
-            state.ids,
-            "a new slot needs at least one token before it can sample",
-            "no tokens",
-            "give a prompt",
-        )
+        rule = "a new slot needs at least one token before it can sample"
+        hold(state.ids, rule, "no tokens", "give a prompt")
         most = min(sampling.max_tokens, self._context - len(state.ids))
-        turn = _VllmTurn(
-            f"{slot}.{state.turns}", state, sampling, most, derive(state.seed, "turn", state.turns)
-        )
+        seed = derive(state.seed, "turn", state.turns)
+        turn = _VllmTurn(f"{slot}.{state.turns}", state, sampling, most, seed)
         if most <= 0:
             turn.future.set_result(Generation([], [], state.source.version, False))
             return turn.future
@@ -190,7 +194,9 @@ class VllmEngine(LiveEngine):
 
     def _advance(self) -> None:
         for output in self._vllm.step():
-            self._take(output)
+            turn = self._turns.get(output.request_id)
+            if turn is not None:
+                self._take(turn, output)
 
     def _begin(self, turn: _VllmTurn, over: Fault | None) -> None:
         if over is not None or self._asleep:
@@ -212,19 +218,17 @@ class VllmEngine(LiveEngine):
             prompt = {"prompt_token_ids": list(turn.slot.ids), "cache_salt": turn.slot.salt}
             self._vllm.add_request(turn.name, prompt, params, lora_request=turn.slot.source.lora)
         except ValueError as error:
-            return self._fail(
-                turn, Fault("engine_refused", f"{type(error).__name__}: {error}"[:500])
-            )
+            why = f"{type(error).__name__}: {error}"[:500]
+            return self._fail(turn, Fault("engine_refused", why))
         self._turns[turn.name] = turn
 
-    def _take(self, output: Any) -> None:
-        """New tokens of one turn; ends it at a stop string, which vLLM does not see without
+    def _take(self, turn: _VllmTurn, output: Any) -> None:
+        """Take the new tokens of one turn; end it at a stop string, which vLLM does not see without
         text."""
-        turn = self._turns.get(output.request_id)
-        if turn is None:
-            return
-        words, made, version = turn.sampling.stop_words, output.outputs[0], turn.slot.source.version
-        for id_, logprobs in zip(made.token_ids, made.logprobs or [], strict=True):
+        words = turn.sampling.stop_words
+        version = turn.slot.source.version
+        new = output.outputs[0]
+        for id_, logprobs in zip(new.token_ids, new.logprobs or [], strict=True):
             logprob = logprobs[id_].logprob
             if not math.isfinite(logprob):
                 self._spoilt = True
@@ -238,21 +242,21 @@ class VllmEngine(LiveEngine):
                 if not output.finished:
                     self._vllm.abort_request([turn.name])
                 return self._finish(turn, True)
-        if output.finished:
-            if made.finish_reason not in ("stop", "length"):
-                return self._fail(
-                    turn, Fault("engine_down", f"vLLM ended the turn: {made.finish_reason}")
-                )
-            self._finish(turn, made.finish_reason == "stop")
+        if not output.finished:
+            return
+        if new.finish_reason in ("stop", "length"):
+            self._finish(turn, new.finish_reason == "stop")
+        else:
+            fault = Fault("engine_down", f"vLLM ended the turn: {new.finish_reason}")
+            self._fail(turn, fault)
 
     def _finish(self, turn: _VllmTurn, stopped: bool) -> None:
         del self._turns[turn.name]
         turn.slot.ids.extend(turn.ids)
         turn.slot.turn = None
-        several = turn.versions if len(set(turn.versions)) > 1 else None
-        turn.future.set_result(
-            Generation(turn.ids, turn.logprobs, turn.versions[-1], stopped, versions=several)
-        )
+        last = turn.versions[-1]
+        versions = turn.versions if len(set(turn.versions)) > 1 else None
+        turn.future.set_result(Generation(turn.ids, turn.logprobs, last, stopped, versions))
 
     def _fail(self, turn: _VllmTurn, fault: Fault) -> None:
         self._turns.pop(turn.name, None)
@@ -271,14 +275,9 @@ class VllmEngine(LiveEngine):
         if self._ranks == 1:
             self._vllm.collective_rpc(worker.reload, args=(weights,))
         else:
-            arrays = {
-                name: w.float().cpu().numpy() if hasattr(w, "cpu") else w
-                for name, w in weights.items()
-            }
-            with worker.folder_of({"weights.safetensors": arrays}) as folder:
-                self._vllm.collective_rpc(
-                    worker.reload, args=(os.path.join(folder, "weights.safetensors"),)
-                )
+            name = "weights.safetensors"
+            with worker.folder_of({name: weights}) as folder:
+                self._vllm.collective_rpc(worker.reload, args=(os.path.join(folder, name),))
         self._loads += 1
         if not keep:
             self._empty_cache()
@@ -288,17 +287,19 @@ class VllmEngine(LiveEngine):
         from vllm.lora.request import LoRARequest
 
         self._forget(face)
-        old, face.lora = face.lora, None
-        # first: vLLM has room for one adapter a face, and would drop the one used least lately
+        old = face.lora
+        face.lora = None
         if old is not None:
+            # first: vLLM has room for one adapter a face, and would drop the one used least lately
             self._vllm.remove_lora(old.lora_int_id)
         self._loads += 1
         with worker.folder_of(files) as folder:
             new = LoRARequest(f"{role}-{self._loads}", self._loads, folder)
             self._vllm.add_lora(new)
-        face.lora, face.version = new, version
-        # else other faces go on; blocks of before cannot be found under this name
+        face.lora = new
+        face.version = version
         if not self._turns:
+            # while other faces have turns it stays: no older block can be found under this name
             self._empty_cache()
 
     def _forget(self, source: TokenSource) -> None:
@@ -309,15 +310,14 @@ class VllmEngine(LiveEngine):
         self._abort([turn for turn in self._turns.values() if turn.slot.source is source])
         for number, slot in list(self._slots.items()):
             if slot.source is source:
-                self._slots.pop(number, None)
+                self._slots.pop(number, None)  # its own thread may have closed it
 
     def _empty_cache(self) -> None:
-        """Law 1 twice over: no block stays findable, though none could be found under the next
-        load's salt."""
+        """Keep law 1 twice over: no block can be found, though none is looked for under the next
+        load's salt either."""
         if not self._vllm.reset_prefix_cache():
-            raise InvariantError(
-                "vLLM keeps blocks of its prefix cache although no turn is under way"
-            )
+            what = "vLLM keeps blocks of its prefix cache although no turn is under way"
+            raise InvariantError(what)
         if self._spoilt:
             self._vllm.collective_rpc(worker.clear_cache)
             self._spoilt = False
@@ -333,9 +333,8 @@ class VllmEngine(LiveEngine):
         before = self._vllm.collective_rpc(worker.device_bytes)
         self._vllm.sleep(level=1)
         after = self._vllm.collective_rpc(worker.device_bytes)
-        worker.check_residual(
-            [(held, now - free) for (free, held), (now, _) in zip(before, after, strict=True)]
-        )
+        pairs = zip(before, after, strict=True)
+        worker.check_residual([(held, free - less) for (less, held), (free, _) in pairs])
 
     def _wake(self) -> None:
         if self._asleep and not setup.on_cpu():
@@ -343,7 +342,7 @@ class VllmEngine(LiveEngine):
         self._asleep = False
 
     def _end(self, over: Fault) -> None:
-        """Fail what is under way; memory and processes back."""
+        """Fail what is under way, and give memory and processes back."""
         for turn in list(self._turns.values()):
             self._fail(turn, over)
         _LIVE.discard(self)
@@ -362,7 +361,7 @@ class VllmEngine(LiveEngine):
 
 
 def _stop(engine: weakref.ref[VllmEngine]) -> None:
-    """At the end of the process: a thread in the middle of vLLM must not outlive the
+    """End an engine at the end of the process: a thread in the middle of vLLM must not outlive the
     interpreter."""
     living = engine()
     if living is not None:

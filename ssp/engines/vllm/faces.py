@@ -1,10 +1,9 @@
-"""Faces of a vLLM engine: one base model, and for each role an adapter (LoRA) with which it
-generates.
+"""Faces of a vLLM engine: one base model, and an adapter (LoRA) for each role that generates.
 
 Promises that each face is an engine like any other, for a thread of its own; that a new adapter
-replaces the old one as a whole, while other faces' turns go on; and that what is not an adapter of
-this base, as configured, is refused (vLLM would take a missing tensor for zeros). Adapters are
-tensors by peft's names (Hu et al. 2021, arXiv 2106.09685)."""
+replaces the old one as a whole, while the turns of other faces go on; and that what is not an
+adapter of this base, as configured, is refused (vLLM would take a missing tensor for zeros).
+Adapters are tensors by peft's names (Hu et al. 2021, arXiv 2106.09685)."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -26,44 +25,40 @@ class Face(FreeEngine):
         self.version = -1
         self.lora: Any = None
         """vLLM's name for the adapter that is loaded."""
-        self._engine, self._role, self._config = engine, role, config
+        self._engine = engine
+        self._role = role
+        self._config = config
         self._shapes: dict[str, tuple[int, ...]] = {}
-        for name, shape in engine.shapes.items():  # [outputs, inputs]
+        for name, shape in engine.shapes.items():
             layer, _, what = name.rpartition(".")
             if what == "weight" and layer.rpartition(".")[2] in config.targets:
-                self._shapes[f"base_model.model.{layer}.lora_A.weight"] = (config.rank, shape[1])
-                self._shapes[f"base_model.model.{layer}.lora_B.weight"] = (shape[0], config.rank)
+                outputs, inputs = shape
+                lora = f"base_model.model.{layer}.lora"
+                self._shapes[f"{lora}_A.weight"] = (config.rank, inputs)
+                self._shapes[f"{lora}_B.weight"] = (outputs, config.rank)
 
     def load(self, weights: Mapping[str, np.ndarray], version: int, keep: bool = False) -> None:
         """Replace the adapter (peft names, float32), and forget every slot of this face. InputError
         for other tensors."""
         if keep:
-            raise InvariantError(
-                "a running turn keeps its adapter: nothing is in flight on a shared base"
-            )
-        found = {name: tuple(array.shape) for name, array in weights.items()}
-        if found != self._shapes:
-            odd = sorted(set(found.items()) ^ set(self._shapes.items()))[0]
-            rule = (
-                f"an adapter of rank {self._config.rank} for {', '.join(self._config.targets)} of"
-                " this base"
-            )
-            raise InputError(
-                rule,
-                f"{odd[0]} of shape {found.get(odd[0], 'none')}",
-                "publish adapters of this model",
-            )
-        rank, targets = self._config.rank, list(self._config.targets)
+            what = "a running turn keeps its adapter: nothing is in flight on a shared base"
+            raise InvariantError(what)
+        rank = self._config.rank
+        targets = list(self._config.targets)
+        shapes = {name: tuple(array.shape) for name, array in weights.items()}
+        if shapes != self._shapes:
+            name, _ = min(shapes.items() ^ self._shapes.items())
+            rule = f"an adapter of rank {rank} for {', '.join(targets)} of this base"
+            given = f"{name} of shape {shapes.get(name, 'none')}"
+            raise InputError(rule, given, "publish adapters of this model")
         config = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
             "target_modules": targets,
             "r": rank,
+            "lora_alpha": rank,
         }
-        files = {
-            "adapter_model.safetensors": weights,
-            "adapter_config.json": {**config, "lora_alpha": rank},
-        }
+        files = {"adapter_model.safetensors": weights, "adapter_config.json": config}
         self._engine.adopt(self, self._role, files, version)
 
     def open(self, seeds: list[int]) -> list[int]:

