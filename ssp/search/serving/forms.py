@@ -135,8 +135,8 @@ class BatchSearch(Asking):
 
     def question(self, topk: int, default: Options, reranks: bool) -> SearchQuestion:
         """See `Retrieve.question`; FlashRAG's clients have a default of their own."""
-        single = not isinstance(self.query, list)
-        queries = [self.query] if single else self.query
+        queries = self.query if isinstance(self.query, list) else [self.query]
+        single = queries is not self.query
 
         def render(answers: Answered) -> Any:
             documents: list[Any] = [_plain(answer) for answer in answers]
