@@ -102,6 +102,14 @@ class PostingRun:
     lengths: npt.NDArray[np.int32]
 
 
+Runs = Callable[[], Iterable[PostingRun]]
+"""Gives all runs in row order, as often as it is called."""
+Space = Callable[[str, Any, int], Any]
+"""An array of this name, type and length."""
+Report = Callable[[int, int], None]
+"""Hears how many postings are done, and how many there are."""
+
+
 def check(k1: float, b: float) -> None:
     """InputError unless BM25 has a score with these."""
     fits = 0 <= k1 < math.inf and 0 <= b <= 1
@@ -143,17 +151,16 @@ def _run(ids: "array[int]", sizes: "array[int]", first: int) -> PostingRun:
 
 
 def scored(
-    runs: Callable[[], Iterable[PostingRun]],
+    runs: Runs,
     tokens: int,
     k1: float,
     b: float,
     size: int,
-    space: Callable[[str, Any, int], Any] = lambda name, kind, length: np.empty(length, kind),
-    report: Callable[[int, int], None] = lambda done, total: None,
+    space: Space = lambda name, kind, length: np.empty(length, kind),
+    report: Report = lambda done, total: None,
 ) -> Matrix:
-    """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size`
-    postings at a time. `space` makes the arrays `data` and `rows`. InputError for a corpus without
-    one token."""
+    """The matrix of the postings in `runs` of so many `tokens`, made of about `size` postings at a
+    time. `space` makes the arrays `data` and `rows`. InputError for a corpus without one token."""
     frequency = np.zeros(tokens, dtype=np.int64)
     sizes = [np.zeros(0, dtype=np.int32)]
     for run in runs():
