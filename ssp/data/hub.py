@@ -1,5 +1,5 @@
 """Downloads from the Hugging Face hub into a folder of their own. The hub's client moves the bytes;
-since it keeps no partial file between processes, that one is ours. A file has its final name only
+it keeps no partial file between processes, so that is done here. A file gets its final name only
 when its checksum is right, and no message holds a token, a header or what a server sent."""
 
 import contextlib
@@ -58,9 +58,8 @@ class HubFile:
         """True when `path` has this size and checksum."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
-        check = (
-            hashlib.sha256() if len(self.digest) == 64 else hashlib.sha1(b"blob %d\0" % self.size)
-        )
+        lfs = len(self.digest) == 64
+        check = hashlib.sha256() if lfs else hashlib.sha1(b"blob %d\0" % self.size)
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, lambda: check).hexdigest() == self.digest
 
@@ -69,32 +68,27 @@ def download(
     item: PublishedFile, folder: Path, unpack: bool = False, say: Callable[[str], None] = print
 ) -> None:
     """Fetch what `item` names into `folder`; with `unpack` also join its parts and unpack its .gz
-    files there. Files that are there and sound stay. InputError for a name, revision, login, folder
-    or disk that does not do; Fault when the hub cannot be reached or a file's checksum is wrong
+    files there. Files that are there and sound stay. InputError for a bad name, revision, login or
+    folder, and for a full disk. Fault when the hub cannot be reached or a file's checksum is wrong
     (the file is deleted)."""
     token = get_token() or ""
     if not (token.isascii() and token.isprintable()):
-        raise InputError(
-            "a token is plain text",
-            "HF_TOKEN, or the saved login, has other characters",
-            "set it again",
-        )
+        odd = "HF_TOKEN, or the saved login, has other characters"
+        raise InputError("a token is plain text", odd, "set it again")
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or constants.ENDPOINT
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(
-            "HF_ENDPOINT is an http(s) address",
-            "one without http:// or a host",
-            "correct or unset it",
-        )
+        rule = "HF_ENDPOINT is an http(s) address"
+        raise InputError(rule, "one without http:// or a host", "correct or unset it")
     host = parts.netloc.rpartition("@")[2]
     with _explained(item, host):
         commit, files = _list(item, endpoint, host)
         with _claimed(folder, item, commit):
             _check_space(item, files, folder, unpack)
             for number, file in enumerate(files, 1):
-                kept = file.sound(folder / file.name)
-                if not kept:
+                done = "is there"
+                if not file.sound(folder / file.name):
+                    done = "fetched"
                     url = hf_hub_url(
                         item.repo,
                         file.name,
@@ -103,66 +97,65 @@ def download(
                         endpoint=endpoint,
                     )
                     _fetch(url, file, folder)
-                done = "is there" if kept else "fetched"
-                say(
-                    f"{number}/{len(files)} {file.name}: {done}, {file.size:,} bytes, checksum"
-                    " right"
-                )
-            for path in _products(item, files, folder) if unpack else ():
-                say(f"made {path.relative_to(folder)}: {path.stat().st_size:,} bytes")
+                place = f"{number}/{len(files)} {file.name}"
+                say(f"{place}: {done}, {file.size:,} bytes, checksum right")
+            if unpack:
+                for path in _products(item, files, folder):
+                    say(f"made {path.relative_to(folder)}: {path.stat().st_size:,} bytes")
 
 
 def _list(item: PublishedFile, endpoint: str, host: str) -> tuple[str, list[HubFile]]:
     """The commit that the revision means, and the files that `item` takes of it."""
     api = HfApi(endpoint=endpoint, library_name="ssp")
-    asked = {
-        "repo_type": item.type,
-        "revision": item.revision,
-        "files_metadata": True,
-        "timeout": SECONDS,
-    }
     try:
-        info: Any = api.repo_info(item.repo, **asked)  # type: ignore[arg-type]
+        info: Any = api.repo_info(
+            item.repo,
+            repo_type=item.type,
+            revision=item.revision,
+            files_metadata=True,
+            timeout=SECONDS,
+        )
     except HFValidationError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        # of a page, or of another service
-        raise Fault(
-            "hub_failed", f"{item.repo}: what {host} answers is no list of files; check HF_ENDPOINT"
-        ) from error
+        # the answer is a page, or another service's
+        reason = f"{item.repo}: what {host} answers is no list of files; check HF_ENDPOINT"
+        raise Fault("hub_failed", reason) from error
     listed = {sibling.rfilename: sibling for sibling in info.siblings or ()}
     wanted = sorted(filter_repo_objects(listed, allow_patterns=list(item.files) or None))
-    shown = ", ".join([*listed][:8]) or "none"
-    hold(
-        wanted, f"{item.repo} has files like {', '.join(item.files) or 'any'}", shown, "give --only"
-    )
+    rule = f"{item.repo} has files like {', '.join(item.files) or 'any'}"
+    hold(wanted, rule, ", ".join([*listed][:8]) or "none", "give --only")
     return info.sha, [_checked(item, listed[name], host) for name in wanted]
 
 
 def _checked(item: PublishedFile, sibling: Any, host: str) -> HubFile:
-    name, path = sibling.rfilename, PurePosixPath(sibling.rfilename)
+    """One file of the hub's list. InputError for one that cannot be fetched safely."""
+    name = sibling.rfilename
+    path = PurePosixPath(name)
     digest = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
-    found = f"{item.repo}, {name!r}, at {host}"
-    if path.is_absolute() or ".." in path.parts or path.name == NOTE or path.name.endswith(".part"):
-        raise InputError(
-            "a file of a repository stays in its folder", found, "use another repository"
-        )
+    what = f"{item.repo}, {name!r}, at {host}"
+    ours = path.name == NOTE or path.name.endswith(".part")
+    if path.is_absolute() or ".." in path.parts or ours:
+        rule = "a file of a repository stays in its folder"
+        raise InputError(rule, what, "use another repository")
     if sibling.size is None or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", digest):
-        raise InputError("the hub says size and checksum of each file", found, "unset HF_ENDPOINT")
+        raise InputError("the hub says size and checksum of each file", what, "unset HF_ENDPOINT")
     if sibling.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
-        raise InputError("a file of up to 50 GB is fetched", found, f"hf download {item.repo}")
-    if (pinned := item.sha256.get(name, digest)) != digest:
+        raise InputError("a file of up to 50 GB is fetched", what, f"hf download {item.repo}")
+    pinned = item.sha256.get(name, digest)
+    if pinned != digest:
         rule = "the hub has the file that was published"
-        raise InputError(
-            rule, f"{found}: {digest}, not {pinned}", "unset HF_ENDPOINT, or give --revision"
-        )
+        step = "unset HF_ENDPOINT, or give --revision"
+        raise InputError(rule, f"{what}: {digest}, not {pinned}", step)
     return HubFile(name, sibling.size, digest)
 
 
 @contextlib.contextmanager
 def _claimed(folder: Path, item: PublishedFile, commit: str) -> Iterator[None]:
-    """`folder`, made when absent, for this repository and this process alone."""
-    note, mine = folder / NOTE, {"repo": item.repo, "type": item.type}
+    """Around what fills `folder`, which is made when absent, and is this repository's and this
+    process's alone."""
+    note = folder / NOTE
+    mine = {"repo": item.repo, "type": item.type}
     rule = "a download needs a folder of its own: new, empty, or filled from the same repository"
     if folder.exists() and not note.is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(rule, folder, "give another folder: --to")
@@ -170,12 +163,11 @@ def _claimed(folder: Path, item: PublishedFile, commit: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         stream = note.open("a+")
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            "the folder can be written", f"{folder}: {error.strerror}", "give another: --to"
-        ) from error
+        reason = f"{folder}: {error.strerror}"
+        raise InputError("the folder can be written", reason, "give another: --to") from error
     with stream:
-        one = "one download at a time fills a folder"
-        with holding(BlockingIOError, one, lambda _: folder, "wait for the other one"):
+        alone = "one download at a time fills a folder"
+        with holding(BlockingIOError, alone, lambda _: folder, "wait for the other one"):
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         stream.seek(0)
         before = stream.read()
@@ -188,10 +180,14 @@ def _claimed(folder: Path, item: PublishedFile, commit: str) -> Iterator[None]:
 
 
 def _check_space(item: PublishedFile, files: list[HubFile], folder: Path, unpack: bool) -> None:
-    def here(path: Path) -> int:
-        return path.stat().st_size if path.is_file() else 0
-
-    needed = sum(max(0, f.size - here(folder / f.name) - here(f.part(folder))) for f in files)
+    """InputError where the disk has less room than the download, and what is made of it, needs."""
+    needed = 0
+    for file in files:
+        missing = file.size
+        for path in (folder / file.name, file.part(folder)):
+            if path.is_file():
+                missing -= path.stat().st_size
+        needed += max(0, missing)
     if unpack and item.join and not (folder / item.join).exists():
         needed += sum(file.size for file in files)
     if unpack and any(not (folder / file.name).with_suffix("").exists() for file in files):
@@ -202,7 +198,7 @@ def _check_space(item: PublishedFile, files: list[HubFile], folder: Path, unpack
 
 
 def _fetch(url: str, file: HubFile, folder: Path) -> None:
-    """Get one file, going on with what an earlier try left; goes on again as long as bytes
+    """Get one file. It goes on with what an earlier try left, and tries again as long as bytes
     arrive."""
     part = file.part(folder)
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -220,36 +216,36 @@ def _fetch(url: str, file: HubFile, folder: Path) -> None:
                     raise
     if not file.sound(part):
         part.unlink()
-        raise Fault(
-            "corrupted", f"{file.name}: its checksum is wrong, it is deleted; run the command again"
-        )
+        reason = f"{file.name}: its checksum is wrong, it is deleted; run the command again"
+        raise Fault("corrupted", reason)
     os.replace(part, folder / file.name)
 
 
 def _products(item: PublishedFile, files: list[HubFile], folder: Path) -> Iterator[Path]:
-    """Make what is joined or unpacked of `files`, unless it is there and newer than these."""
+    """Make what is joined or unpacked of `files`, unless it is there and newer than these. Gives
+    the path of each file that was made."""
     paths = [folder / file.name for file in files]
-    made = [(path.with_suffix(""), [path], _unpack) for path in paths if path.suffix == ".gz"]
-    if item.join:
-        made.append((folder / item.join, paths, _join))
-    for target, sources, make in made:
-        times = [path.stat().st_mtime_ns for path in sources]
-        if not (target.is_file() and target.stat().st_mtime_ns >= max(times)):
-            with whole(target) as aside, aside.open("wb") as out:
-                make(sources, out)
-            yield target
+    products = {path.with_suffix(""): [path] for path in paths if path.suffix == ".gz"}
+    joined = folder / item.join if item.join else None
+    if joined:
+        products[joined] = paths
+    for target, sources in products.items():
+        newest = max(path.stat().st_mtime_ns for path in sources)
+        if target.is_file() and target.stat().st_mtime_ns >= newest:
+            continue
+        with whole(target) as aside, aside.open("wb") as out:
+            for path in sources:
+                if target == joined:
+                    with path.open("rb") as stream:
+                        shutil.copyfileobj(stream, out, _BLOCK)
+                else:
+                    _unpack(path, out)
+        yield target
 
 
-def _join(sources: list[Path], out: IO[bytes]) -> None:
-    for path in sources:
-        with path.open("rb") as stream:
-            shutil.copyfileobj(stream, out, _BLOCK)
-
-
-def _unpack(sources: list[Path], out: IO[bytes]) -> None:
-    """The bytes of a .gz; when they are a tar, those of the one file in it (the published
-    wiki-18.jsonl.gz is such)."""
-    (path,) = sources
+def _unpack(path: Path, out: IO[bytes]) -> None:
+    """Write the bytes of a .gz to `out`. When they are a tar, write those of the one file in it:
+    the published wiki-18.jsonl.gz is such."""
     try:
         with gzip.open(path, "rb") as stream:
             is_tar = stream.read(512)[257:262] == b"ustar"
@@ -258,13 +254,10 @@ def _unpack(sources: list[Path], out: IO[bytes]) -> None:
                 shutil.copyfileobj(stream, out, _BLOCK)
                 return
             with tarfile.open(fileobj=stream, mode="r|") as archive:
-                for count, member in enumerate(member for member in archive if member.isfile()):
-                    hold(
-                        not count,
-                        "a tar of one file is unpacked",
-                        f"{path} has more",
-                        f"tar -xzf {path}",
-                    )
+                files = (member for member in archive if member.isfile())
+                for count, member in enumerate(files):
+                    rule = "a tar of one file is unpacked"
+                    hold(not count, rule, f"{path} has more", f"tar -xzf {path}")
                     shutil.copyfileobj(archive.extractfile(member), out, _BLOCK)  # type: ignore[arg-type]
     except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise Fault("corrupted", f"{path} cannot be unpacked: {error}") from error
@@ -272,19 +265,17 @@ def _unpack(sources: list[Path], out: IO[bytes]) -> None:
 
 @contextlib.contextmanager
 def _explained(item: PublishedFile, host: str) -> Iterator[None]:
-    """The hub client's errors as ours. Their own texts may hold addresses and what the server sent:
-    they stay inside."""
+    """Around what asks the hub: its client's errors become ours. Their own texts may hold addresses
+    and what the server sent, so they are not shown."""
     what = f"the {item.type} {item.repo} at {host}"
     try:
         yield
     except OfflineModeIsEnabled as error:
-        raise InputError(
-            "a download needs the network", "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
-        ) from error
+        rule = "a download needs the network"
+        raise InputError(rule, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE") from error
     except HFValidationError as error:
-        raise InputError(
-            "a repository is called org/name", item.repo, "see ssp download --list"
-        ) from error
+        rule = "a repository is called org/name"
+        raise InputError(rule, item.repo, "see ssp download --list") from error
     except HfHubHTTPError as error:
         status = int(error.response.status_code)
         if not 400 <= status < 500 or status in (408, 429):
@@ -293,14 +284,12 @@ def _explained(item: PublishedFile, host: str) -> Iterator[None]:
             "check name, --type and --revision main; for a private or gated one accept its terms,"
             " then set HF_TOKEN"
         )
-        raise InputError(
-            "the repository exists and you may read it", f"{what}: HTTP {status}", step
-        ) from error
+        rule = "the repository exists and you may read it"
+        raise InputError(rule, f"{what}: HTTP {status}", step) from error
     except HTTPError as error:
         raise Fault("hub_unreachable", f"{what}: {type(error).__name__}; {_AGAIN}") from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise Fault(
-            "hub_failed", f"{what}: a file came with another size than the hub says; {_AGAIN}"
-        ) from error
+        reason = f"{what}: a file came with another size than the hub says; {_AGAIN}"
+        raise Fault("hub_failed", reason) from error

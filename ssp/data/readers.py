@@ -1,6 +1,6 @@
 """Readers of the files that users bring: corpora, targets, questions with their answers. A bad row
-is refused with file, place and column, and so is a gold answer that normalises to nothing, which
-every empty answer would match."""
+is refused with file, place and column. So is a right answer that normalises to nothing: every empty
+answer would match it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import orjson
 
 from ssp.base.episode import Document
-from ssp.base.errors import hold
+from ssp.base.errors import InputError, hold
 from ssp.data import golds
 from ssp.data.rows import PACKED, Row, lines, parse, rows, show
 
@@ -21,14 +21,14 @@ MARKER = "Question:"
 """What stands before the question in a prompt of the Search-R1 family."""
 
 _ENDS = re.compile(r"(^|\n|(?<=[?.!])\s)\s*(Context|Answer):.*", re.DOTALL)
-"""What ends the question there: Search-R1's documents, the place of an answer."""
+"""What ends a question in a prompt: Search-R1's documents, the place of an answer."""
 
 _LABELS = "contexts?|answers?|documents?|passages?|options|hint|instructions?|output"
 _BEHIND = re.compile(rf"\n|\b({_LABELS}):|</?\w+>|<\||:$", re.IGNORECASE)
 """What stands in no question: other lines, labels, tags."""
 
 _ON = re.compile(r"(\?|[a-z]{4}[.!])\s.*[^?？]$", re.DOTALL)
-"""A question or a sentence, and behind it one that asks nothing."""
+"""A question or a sentence, followed by one that asks nothing."""
 
 IDS = ("id", "_id", "qid", "question_id", "query_id")
 """Columns of a row's id, the first that is there."""
@@ -36,8 +36,8 @@ IDS = ("id", "_id", "qid", "question_id", "query_id")
 
 @dataclass(frozen=True)
 class Target:
-    """One answer to ask about. `searches`: requested number, 0 when the row does not say;
-    `examples`: style."""
+    """One answer to ask about. `searches`: the number that is requested, 0 when the row does not
+    say. `examples`: questions whose style is wanted."""
 
     id: str
     answer: str
@@ -47,10 +47,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with all its right answers (at least one) and its number of hops (0 when not
-    stated). `id` is unique over all sources and splits: `<source>/<split>/<the row's id, index or
-    number>`, without the parts that are not known. `source` and `split` are "" when the row does
-    not say, as is `rubric`, what a good answer to it has."""
+    """One question with all its right answers (at least one) and its number of hops (0 when the row
+    does not say). `id` is unique over all sources and splits: `<source>/<split>/<the row's id,
+    index or number>`, without the parts that are not known. `rubric` says what a good answer has.
+    `source`, `split` and `rubric` are "" when the row does not say."""
 
     id: str
     question: str
@@ -67,8 +67,9 @@ def read_corpus(path: str | Path) -> list[Document]:
     seen: dict[str, str] = {}
     documents = []
     for row in rows(path):
-        documents.append(document_of(row))
-        row.claim(documents[-1].id, seen)
+        document = document_of(row)
+        row.claim(document.id, seen)
+        documents.append(document)
     return _not_empty(path, documents)
 
 
@@ -83,18 +84,14 @@ class Passage(NamedTuple):
 
 
 def stream_corpus(path: str | Path) -> Iterator[Passage]:
-    """As `read_corpus`, a row at a time and without looking for ids that come twice: files larger
-    than memory."""
+    """The documents of `read_corpus`, a row at a time, for files larger than memory. It does not
+    look for ids that come twice."""
     path = Path(path)
     if path.suffix == ".parquet":
         for row in rows(path):
             document = document_of(row)
-            yield Passage(
-                document,
-                row.index,
-                0,
-                orjson.dumps({"id": document.id, "contents": document.contents}),
-            )
+            raw = orjson.dumps({"id": document.id, "contents": document.contents})
+            yield Passage(document, row.index, 0, raw)
         return
     for index, (number, start, raw) in enumerate(lines(path)):
         # what is escaped inside of a text is not such bytes
@@ -104,13 +101,13 @@ def stream_corpus(path: str | Path) -> Iterator[Passage]:
 
 
 CORPUS_IDS = ("id", "_id", "docid")
-"""What corpora call the id of a row: most of them, BEIR's, and Pyserini's."""
+"""Names of a corpus row's id: that of most corpora, BEIR's, Pyserini's."""
 _KEYS = (b'"id"', b'"_id"', b'"docid"', b'"contents"', b'"title"', b'"text"')
 
 
 def decode(raw: bytes, path: Path, number: int = 0, index: int = 0) -> Document:
-    """The document in `raw`, line `number` of a corpus file; InputError for a bad one. Rows in the
-    usual form take a short way: a gather of hundreds of documents waits for this."""
+    """The document in `raw`, line `number` of a corpus file. InputError for a bad one. Rows in the
+    usual form take a short way, since a search waits while hundreds of documents are read."""
     try:
         fields = orjson.loads(raw)
         name = fields["id"]
@@ -132,15 +129,17 @@ def document_of(row: Row) -> Document:
     a file count them. InputError for another row."""
     names = [name for name in CORPUS_IDS if row.has(name)]
     bodies = [name for name in ("contents", "text") if row.has(name)]
-    missing = "" if names else "id"
-    if not bodies:
-        missing = missing or "contents"
+    missing = ""
+    if not names:
+        missing = "id"
+    elif not bodies:
+        missing = "contents"
     elif bodies == ["text"] and "title" not in row.fields:
-        missing = missing or "title"
+        missing = "title"
     if missing:
+        rule = "a corpus row has id and contents, or id, title and text"
         step = "make such rows, for example: jq -c '{id: .KEY, contents: .TEXT}' FILE > NEW.jsonl"
-        found = f"not there, but {show(list(row.fields), 300)}"
-        row.fail(missing, "a corpus row has id and contents, or id, title and text", found, step)
+        row.fail(missing, rule, row.lacks(), step)
     # An empty contents hides no text that stands beside it.
     body = next((name for name in bodies if row.fields[name] != ""), bodies[0])
     if isinstance(row.fields[body], list):
@@ -158,11 +157,11 @@ def read_targets(
     """Targets of a file: SSP's source rows (`ground_truth`, where known `search_turns`,
     `sys_question_example`) or its processed rows (`reward_model.ground_truth.target`: one string,
     or a list of one). An id is the row's `id`, else `extra_info.index`, else the number of the row
-    from 0. `dropped`: see `read_questions`. A row of several answers is refused, or with a list
-    `several` named there, and the first one is its target."""
+    from 0. `dropped`: see `read_questions`. A row of several answers is refused; with a list
+    `several` it is named there, and the first answer is its target."""
     seen: dict[str, str] = {}
-    found = [_target(row, seen, dropped, several) for row in rows(path)]
-    return _not_empty(path, [target for target in found if target is not None])
+    targets = [_target(row, seen, dropped, several) for row in rows(path)]
+    return _not_empty(path, [target for target in targets if target is not None])
 
 
 def read_questions(
@@ -182,18 +181,19 @@ def read_questions(
     normalise to nothing are left out and named there, and so are rows that keep none. `file`: a
     name of the file that goes into the ids of rows which name another source themselves."""
     seen = {} if seen is None else seen
-    found = [_question(row, source, split, seen, dropped, file) for row in rows(path)]
-    return _not_empty(path, [question for question in found if question is not None])
+    questions = [_question(row, source, split, seen, dropped, file) for row in rows(path)]
+    return _not_empty(path, [question for question in questions if question is not None])
 
 
 def asked(prompt: str) -> str | None:
     """The question in a prompt: what follows its one "Question:", up to the context or the answer,
     stripped. None where there is none, or where other text may stand in it."""
-    _, *behind = prompt.split(MARKER)
-    if len(behind) != 1:
+    if prompt.count(MARKER) != 1:
         return None
-    question = _ENDS.sub("", behind[0]).strip()
-    return None if _BEHIND.search(question) or _ON.search(question) else question or None
+    question = _ENDS.sub("", prompt.partition(MARKER)[2]).strip()
+    if _BEHIND.search(question) or _ON.search(question):
+        return None
+    return question or None
 
 
 def _titled(title: str, text: str) -> str:
@@ -203,13 +203,16 @@ def _titled(title: str, text: str) -> str:
 def _target(
     row: Row, seen: dict[str, str], dropped: list[str] | None, several: list[str] | None
 ) -> Target | None:
-    key, extra, searches, least = str(row.index), row, 0, 1
+    """The target of a row; None where `dropped` took all its answers."""
+    key = str(row.index)
     if "reward_model" in row.fields and not row.has("ground_truth"):
         place, name = row.inside("reward_model").inside("ground_truth"), "target"
         extra, least = row.maybe("extra_info"), 0
-        key = str(extra.count("index", least=0)) if extra.has("index") else key
+        if extra.has("index"):
+            key = str(extra.count("index", least=0))
     else:
         place, name = row, "ground_truth"
+        extra, least = row, 1
         if name not in row.fields:
             step = "make targets of questions: ssp data convert FILE --to ssp --out NEW"
             row.fail(name, "a target row has its answer in ground_truth", row.lacks(), step)
@@ -222,32 +225,33 @@ def _target(
             step = "take the first of each row alone: ssp data convert FILE --to ssp --out NEW"
             place.fail(name, "a target row names exactly one answer", show(answers), step)
         several.append(f"{row.path}, {row.place}")
-    if extra.has("search_turns"):
-        searches = extra.count("search_turns", least)
+    searches = extra.count("search_turns", least) if extra.has("search_turns") else 0
     examples = extra.label("sys_question_example")
-    return Target(
-        row.claim(row.key("id") if row.has("id") else key, seen), answers[0], searches, examples
-    )
+    id = row.claim(row.key("id") if row.has("id") else key, seen)
+    return Target(id, answers[0], searches, examples)
 
 
 def _question(
     row: Row, source: str, split: str, seen: dict[str, str], dropped: list[str] | None, file: str
 ) -> Question | None:
-    extra, metadata, hops = row.maybe("extra_info"), row, 0
+    """The question of a row; None where `dropped` took all its answers."""
+    extra = row.maybe("extra_info")
+    metadata = row if row.has("reward_model") else row.maybe("metadata")
+    hops = 0
     if not row.has("reward_model"):
-        metadata = row.maybe("metadata")
-        hops = next(
-            (place.count("hops", least=0) for place in (metadata, row) if place.has("hops")), 0
-        )
+        stated = [place for place in (metadata, row) if place.has("hops")]
+        hops = stated[0].count("hops", least=0) if stated else 0
     source = row.label("data_source") or metadata.label("data_source") or source
     split = extra.label("split") or row.label("split") or metadata.label("split") or split
+
     key = _key(row, extra)
     scope = "".join(f"{part}/" for part in (source, split) if part)
     if file not in ("", source):
         key = f"{scope}{file}/{key.removeprefix(scope)}"
-    id = row.claim(
-        key if key.startswith(scope) else scope + key, seen, "give each file a name: --source A,B"
-    )
+    elif not key.startswith(scope):
+        key = scope + key
+    id = row.claim(key, seen, "give each file a name: --source A,B")
+
     place = row
     name = next(filter(row.has, golds.COLUMNS), "golden_answers")
     if row.has("reward_model"):
@@ -257,18 +261,15 @@ def _question(
         elif model.has("ground_truth") or not row.has("golden_answers"):
             place, name = model, "ground_truth"
     if name not in place.fields:
+        rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
         step = (
             "rename the column of the right answers to answer (a text, or a list), or correct that"
-            " row; rows without "
+            " row; rows without a question are targets (data.targets)"
         )
-        step += "a question are targets (data.targets)"
-        rule = "a row has its right answers in answer, answers, golden_answers or reward_model"
         place.fail(name, rule, place.lacks(), step)
     answers = golds.answers(row, place, name, dropped, one=not name.endswith("answers"))
-    text, rubric = (
-        _text(row, extra),
-        row.label("rubric") or metadata.label("rubric") or extra.label("rubric"),
-    )
+    text = _text(row, extra)
+    rubric = row.label("rubric") or metadata.label("rubric") or extra.label("rubric")
     return Question(id, text, tuple(answers), hops, source, split, rubric) if answers else None
 
 
@@ -281,39 +282,32 @@ def _key(row: Row, extra: Row) -> str:
 
 
 def _text(row: Row, extra: Row) -> str:
-    """The question itself; SSP's evaluation rows have it in extra_info, its processed rows have
+    """The question itself. SSP's evaluation rows have it in extra_info; its processed rows have
     "dummy" there."""
     if row.has("question") or not row.has("prompt"):
         return row.text("question").strip()
     if extra.has("question") and extra.text("question") != "dummy":
         return extra.text("question").strip()
     prompt = row.fields["prompt"]
-    turns = prompt if isinstance(prompt, list) else []
-    said = [
-        turn.get("content")
-        for turn in turns
-        if isinstance(turn, dict) and turn.get("role") == "user"
-    ]
+    said = []
+    for turn in prompt if isinstance(prompt, list) else ():
+        if isinstance(turn, dict) and turn.get("role") == "user":
+            said.append(turn.get("content"))
     question = asked(said[-1]) if said and isinstance(said[-1], str) else None
     if question is None:
         rule = (
             f'without a question column the user prompt has one "{MARKER}" and nothing but the'
             " question behind it"
         )
-        row.fail(
-            "prompt",
-            rule,
-            show(said[-1:] or prompt, 600),
-            "give each row its question in a column `question`",
-        )
+        step = "give each row its question in a column `question`"
+        row.fail("prompt", rule, show(said[-1:] or prompt, 600), step)
     return question
 
 
-def _not_empty(path: str | Path, read: list[T]) -> list[T]:
-    hold(
-        read, "a data file has at least one row", f"{path} has none that is kept", "check the file"
-    )
-    return read
+def _not_empty(path: str | Path, kept: list[T]) -> list[T]:
+    rule = "a data file has at least one row"
+    hold(kept, rule, f"{path} has none that is kept", "check the file")
+    return kept
 
 
 SPLITS = ("test", "dev", "train")
@@ -324,8 +318,8 @@ ENDINGS = (".jsonl", *(f".jsonl{ending}" for ending in PACKED), ".parquet")
 
 @dataclass(frozen=True)
 class Part:
-    """One source file: its path, the names of rows that say none, the preferred splits that it does
-    not have, and the name that the user gave it, if any."""
+    """One source file. `source` and `split` are those of rows that name none; `missing` are the
+    preferred splits that the folder does not have; `name` is what the user called it, if so."""
 
     path: Path
     source: str = ""
@@ -338,51 +332,53 @@ def parts(
     paths: Sequence[str | Path], sources: Sequence[str] = (), splits: Sequence[str] = ()
 ) -> list[Part]:
     """One part a path: a file, or a folder of split files, of which the first of `splits` that
-    exists is taken. `sources`: a name a path; default: a folder's own name, for a file none. A
-    file's rows take one split name at most."""
-    same, found = not sources or len(sources) == len(paths), f"{len(sources)} for {len(paths)}"
-    hold(same, "--source has one name for each file", found, "name them in order")
+    exists is taken. `sources`: a name a path; by default a folder has its own name, and a file
+    none. The rows of a file have one split at most."""
+    if sources and len(sources) != len(paths):
+        names = f"{len(sources)} for {len(paths)}"
+        raise InputError("--source has one name for each file", names, "name them in order")
     taken = []
     for number, path in enumerate(map(Path, paths)):
-        source = sources[number] if sources else ""
-        if not path.is_dir():
+        name = sources[number] if sources else ""
+        if path.is_dir():
+            taken.append(_part_of_folder(path, name, tuple(splits) or SPLITS))
+        else:
             rule = "rows of one file have one split; several are a folder's"
             hold(len(splits) <= 1, rule, ", ".join(splits), "name one")
-            taken.append(Part(path, source, "".join(splits), name=source))
-            continue
-        wanted = tuple(splits) or SPLITS
-        there = [(split, path / (split + end)) for split in wanted for end in ENDINGS]
-        held = [(split, file) for split, file in there if file.is_file()]
-        names = ", ".join(f"{split}.jsonl" for split in wanted)
-        hold(
-            held,
-            f"a folder of questions holds one of {names}",
-            path,
-            "check the folder, or name --split",
-        )
-        split, file = held[0]
-        missing = wanted[: wanted.index(split)]
-        taken.append(Part(file, source or path.resolve().name, split, missing, source))
+            taken.append(Part(path, name, "".join(splits), name=name))
     return taken
+
+
+def _part_of_folder(folder: Path, name: str, splits: tuple[str, ...]) -> Part:
+    for number, split in enumerate(splits):
+        for ending in ENDINGS:
+            file = folder / (split + ending)
+            if file.is_file():
+                return Part(file, name or folder.resolve().name, split, splits[:number], name)
+    names = ", ".join(f"{split}.jsonl" for split in splits)
+    rule = f"a folder of questions holds one of {names}"
+    raise InputError(rule, folder, "check the folder, or name --split")
 
 
 def merge(sources: Sequence[Part], dropped: list[str] | None = None) -> list[list[Question]]:
     """The questions of each part. InputError when two of all rows share an id. `dropped`: see
     `read_questions`."""
     seen: dict[str, str] = {}
-    return [
-        read_questions(one.path, one.source, one.split, seen, dropped, one.name) for one in sources
-    ]
+    questions = []
+    for part in sources:
+        read = read_questions(part.path, part.source, part.split, seen, dropped, part.name)
+        questions.append(read)
+    return questions
 
 
 def targets(part: Part, dropped: list[str] | None, several: list[str]) -> list[Target]:
-    """Targets of SSP's rows and of questions, of each the first right answer; `several` gets the
+    """Targets of SSP's rows, or of questions: the first right answer of each. `several` gets the
     places of those that have others."""
     first = next(rows(part.path), None)
     if first is not None and (
         first.has("ground_truth") or first.maybe("extra_info").label("question") == "dummy"
     ):
         return read_targets(part.path, dropped, several)
-    read = read_questions(part.path, part.source, part.split, dropped=dropped)
-    several += [question.id for question in read if len(question.answers) > 1]
-    return [Target(question.id, question.answers[0]) for question in read]
+    questions = read_questions(part.path, part.source, part.split, dropped=dropped)
+    several += [question.id for question in questions if len(question.answers) > 1]
+    return [Target(question.id, question.answers[0]) for question in questions]

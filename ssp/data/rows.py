@@ -90,14 +90,11 @@ class Row:
         value = self._get(name)
         items = value if isinstance(value, list) else [value]
         texts = ["" if item is None and items is value else item for item in items]
-        for odd in (text for text in texts if not isinstance(text, str)):
-            kind = f"an object of {', '.join(odd)}" if isinstance(odd, dict) else show(odd)
-            self.fail(
-                name,
-                f"{self.prefix}{name} is a text, or a list of texts",
-                kind,
-                "write it so, for example with jq",
-            )
+        for text in texts:
+            if not isinstance(text, str):
+                kind = f"an object of {', '.join(text)}" if isinstance(text, dict) else show(text)
+                rule = f"{self.prefix}{name} is a text, or a list of texts"
+                self.fail(name, rule, kind, "write it so, for example with jq")
         return [self._text(name, text, True) for text in texts]
 
     def key(self, name: str) -> str:
@@ -117,11 +114,8 @@ class Row:
         if not isinstance(value, str):
             self.fail(name, f"{self.prefix}{name} is a string", show(value))
         if len(value) >= ROW_BYTES:
-            self.fail(
-                name,
-                f"{self.prefix}{name} has fewer than {ROW_BYTES:,} characters",
-                f"{len(value):,}",
-            )
+            rule = f"{self.prefix}{name} has fewer than {ROW_BYTES:,} characters"
+            self.fail(name, rule, f"{len(value):,}")
         if not empty and not value.strip():
             self.fail(name, f"{self.prefix}{name} is not empty", show(value))
         try:
@@ -152,11 +146,9 @@ class Row:
 
     def maybe(self, name: str) -> Row:
         """The object under `name`, an empty one when the column is not there or null."""
-        return (
-            self.inside(name)
-            if self.has(name)
-            else replace(self, fields={}, prefix=f"{self.prefix}{name}.")
-        )
+        if self.has(name):
+            return self.inside(name)
+        return replace(self, fields={}, prefix=f"{self.prefix}{name}.")
 
     def claim(
         self, value: str, seen: dict[str, str], apart: str = "give each row an id of its own"
@@ -190,12 +182,9 @@ def show(value: Any, longest: int = 60) -> str:
 
 def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
     """The row in `raw`, line `number` of a file. InputError unless it is one JSON object."""
-    where, rule, step = (
-        f"{path}, line {number}",
-        "every line is one JSON object",
-        "correct that line",
-    )
-    step = _lined(path, raw) if index == 0 else step
+    where = f"{path}, line {number}"
+    rule = "every line is one JSON object"
+    step = _lined(path, raw) if index == 0 else "correct that line"
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
@@ -211,8 +200,8 @@ def parse(path: Path, number: int, index: int, raw: bytes) -> Row:
 
 def _lined(path: Path, raw: bytes) -> str:
     """What makes lines of JSON of a file that begins with `raw` and is none."""
-    bare, source, given = path, shlex.quote(str(path)), ""
-    before, made = f" < {source}", shlex.quote(str(_made(path)))
+    source, made = shlex.quote(str(path)), shlex.quote(str(_made(path)))
+    bare, given, before = path, "", f" < {source}"
     if path.suffix in PACKED:
         bare, given, before = path.with_suffix(""), f"{_UNPACK[path.suffix]} {source} | ", ""
     if raw.lstrip().startswith(b"["):
@@ -267,34 +256,26 @@ def _refuse_other(path: Path, raw: bytes) -> None:
     elif kind == "a zip archive":
         step = f"take the file out: unzip {source}"
     elif kind:
-        read = (
-            "feather.read_table(a)"
-            if kind == "an arrow file"
-            else "ipc.open_stream(memory_map(a)).read_all()"
-        )
-        program = (
-            "import sys; from pyarrow import feather, ipc, memory_map, parquet; _, a, b ="
-            " sys.argv; "
-        )
-        program += f"parquet.write_table({read}, b)"
+        read = "ipc.open_stream(memory_map(a)).read_all()"
+        if kind == "an arrow file":
+            read = "feather.read_table(a)"
+        imports = "import sys; from pyarrow import feather, ipc, memory_map, parquet"
+        program = f"{imports}; _, a, b = sys.argv; parquet.write_table({read}, b)"
         step = f'make parquet of it: python3 -c "{program}" {source} {rows_of}'
     else:
         return
-    raise InputError(
-        "a data file is rows in UTF-8, packed or not, or parquet", f"{path} is {kind}", step
-    )
+    rule = "a data file is rows in UTF-8, packed or not, or parquet"
+    raise InputError(rule, f"{path} is {kind}", step)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys differ; ValueError for one of which the last value would hide
-    another."""
+    """The object of these pairs. ValueError where a key comes twice: the last value would hide the
+    other."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(
-            f"the key {show(next(name for name in names if names.count(name) > 1))} stands there"
-            " twice"
-        )
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {show(twice)} stands there twice")
     return made
 
 
@@ -310,17 +291,13 @@ def lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
                 if number == 1:
                     _refuse_other(path, raw)
                 if number == 1 and len(raw) > ROW_BYTES and raw.lstrip().startswith(b"["):
+                    rule = "every line is one JSON object"
                     begins = show(raw[:40].decode(errors="replace"))
-                    raise InputError(
-                        "every line is one JSON object",
-                        f"{path}, line 1: {begins}",
-                        _lined(path, raw),
-                    )
+                    raise InputError(rule, f"{path}, line 1: {begins}", _lined(path, raw))
                 if len(raw) > ROW_BYTES:
                     rule = f"a line of a data file has at most {ROW_BYTES:,} bytes"
-                    raise InputError(
-                        rule, f"{path}, line {number}", "cut that row, documents into passages"
-                    )
+                    step = "cut that row, documents into passages"
+                    raise InputError(rule, f"{path}, line {number}", step)
                 end = start + len(raw)
                 raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if raw.strip():
@@ -336,10 +313,8 @@ def _open(path: Path) -> IO[bytes]:
     kind = next((ending for magic, ending in _MAGIC.items() if head.startswith(magic)), "")
     if head and kind != (path.suffix if path.suffix in PACKED else ""):
         bare = path.with_suffix("") if path.suffix in PACKED else path
-        rule, step = (
-            "a data file is readable by its ending",
-            shlex.join(["mv", str(path), f"{bare}{kind}"]),
-        )
+        rule = "a data file is readable by its ending"
+        step = shlex.join(["mv", str(path), f"{bare}{kind}"])
         raise InputError(rule, f"{path}, which is {kind or 'not packed'}", step)
     if path.suffix in _OPENERS:
         return cast(IO[bytes], _OPENERS[path.suffix](path, "rb"))
@@ -359,36 +334,27 @@ def _parquet(path: Path) -> Iterator[Row]:
         with ParquetFile(path) as file:
             names = file.schema_arrow.names
             rule = "the columns of a data file have different names"
-            hold(
-                len(set(names)) == len(names),
-                rule,
-                f"{path}: {', '.join(names)}",
-                "rename or drop one of them",
-            )
+            differ = len(set(names)) == len(names)
+            hold(differ, rule, f"{path}: {', '.join(names)}", "rename or drop one of them")
             for batch in file.iter_batches(batch_size=1024):
                 for fields in batch.to_pylist():
                     yield Row(path, f"row {index}", index, fields)
                     index += 1
     except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
-        raise _unreadable(
-            path, f"after row {index}: {' '.join(str(error).split())}", error
-        ) from error
+        told = " ".join(str(error).split())
+        raise _unreadable(path, f"after row {index}: {told}", error) from error
 
 
-def _unreadable(path: Path, found: str, error: Exception) -> InputError:
+def _unreadable(path: Path, reason: str, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
         return InputError("a data file must exist", str(path), "check the path")
     if path.is_dir():
-        inside = sorted(
-            file.name for file in path.iterdir() if file.suffix in (".jsonl", ".parquet", *PACKED)
-        )
-        rule, step = "a data file is readable, not a folder", "name a file in it"
-        return InputError(
-            rule, f"{path}, which holds {', '.join(inside[:5]) or 'no jsonl or parquet'}", step
-        )
-    kind = (
-        "parquet with text in UTF-8 and dates in range"
-        if path.suffix == ".parquet"
-        else "jsonl, packed or not"
-    )
-    return InputError(f"a data file must be readable {kind}", f"{path}, {found}", "check the file")
+        endings = (".jsonl", ".parquet", *PACKED)
+        inside = sorted(file.name for file in path.iterdir() if file.suffix in endings)
+        shown = ", ".join(inside[:5]) or "no jsonl or parquet"
+        rule = "a data file is readable, not a folder"
+        return InputError(rule, f"{path}, which holds {shown}", "name a file in it")
+    kind = "jsonl, packed or not"
+    if path.suffix == ".parquet":
+        kind = "parquet with text in UTF-8 and dates in range"
+    return InputError(f"a data file must be readable {kind}", f"{path}, {reason}", "check the file")

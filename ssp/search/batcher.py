@@ -1,6 +1,7 @@
-"""Requests of many callers answered in few calls: a failed call fails those it held, a long one
-does not hold up the short ones behind it, and what waits is bounded."""
+"""Requests of many callers are answered in few calls. A call that fails fails those whose items it
+held; a long request does not hold up the short ones behind it; what waits is bounded."""
 
+import math
 import threading
 import time
 from collections import deque
@@ -51,11 +52,11 @@ def settle(outcomes: Sequence[Outcome]) -> None:
 
 
 class Batcher(Generic[Item, Result, Info]):
-    """`work(key, items) -> (results, info)` called with the merged items of concurrent callers, by
-    `workers` threads. At most `limit` items a call of `work`; a longer call is cut, and its pieces
-    run side by side. `window`: seconds that the first item waits for company while others are
-    calling too; a lone caller never waits. `settle` gets what a call of `work` ended, all at once,
-    in the worker's thread: an event loop is woken once for many callers."""
+    """Calls `work(key, items) -> (results, info)` with the merged items of concurrent callers, in
+    `workers` threads. A call of `work` gets at most `limit` items; a longer request is cut, and its
+    pieces run side by side. `window`: seconds that the first item waits for company while others
+    are calling too; a lone caller never waits. `settle` gets all that one call of `work` ended, in
+    the worker's thread: an event loop is woken once for many callers."""
 
     def __init__(
         self,
@@ -66,54 +67,55 @@ class Batcher(Generic[Item, Result, Info]):
         waiting: int = WAITING,
         settle: Callable[[Sequence[Outcome]], None] = settle,
     ) -> None:
-        self._work, self._limit, self._window, self._most, self._settle = (
-            work,
-            limit,
-            window,
-            waiting,
-            settle,
-        )
+        self._work = work
+        self._limit = limit
+        self._window = window
+        self._most = waiting
+        self._settle = settle
         self._calls: deque[_Call] = deque()
         self.waiting = 0  # items that no worker has taken yet
-        self._company = self._gathering = self._closed = False
+        self._company = False  # whether the last batch held more than one piece
+        self._gathering = False  # whether a worker waits for items to join its first
+        self._closed = False
         lock = threading.Lock()
-        self._some, self._enough = threading.Condition(lock), threading.Condition(lock)
-        self._threads = [
-            threading.Thread(target=self._run, daemon=True, name=f"batch-{i}")
-            for i in range(workers)
-        ]
-        for thread in self._threads:
+        self._some = threading.Condition(lock)
+        self._enough = threading.Condition(lock)
+        self._threads = []
+        for i in range(workers):
+            thread = threading.Thread(target=self._run, daemon=True, name=f"batch-{i}")
+            self._threads.append(thread)
             thread.start()
 
     def submit(self, key: Hashable, items: Sequence[Item], future: Any = None) -> Any:
         """A future of the results in the order of `items`, and the infos of the calls that made
-        them: `future` itself, or a `concurrent.futures.Future`. Fault `retriever_busy` when too
-        much waits already."""
+        them. It is `future` where one is given, else a `concurrent.futures.Future`. Fault
+        `retriever_busy` when too much waits already."""
         future = Future() if future is None else future
         if not items:
             future.set_result(([], []))
             return future
+        count = len(items)
         with self._some:
-            if self._closed or self.waiting + len(items) > max(self._most, len(items)):
-                raise Fault(
-                    BUSY, "it is closing" if self._closed else f"{self.waiting} items wait already"
-                )
-            self._calls.append(
-                _Call(key, items, future, time.perf_counter(), len(items), [None] * len(items))
-            )
-            self.waiting += len(items)
+            if self._closed:
+                raise Fault(BUSY, "it is closing")
+            if self.waiting and self.waiting + count > self._most:
+                raise Fault(BUSY, f"{self.waiting} items wait already")
+            call = _Call(key, items, future, time.perf_counter(), count, [None] * count)
+            self._calls.append(call)
+            self.waiting += count
             if self.waiting >= self._limit:
                 self._enough.notify_all()
             if not self._gathering or self.waiting > self._limit:
-                self._some.notify(-(-len(items) // self._limit))
+                self._some.notify(math.ceil(count / self._limit))
         return future
 
     def close(self) -> None:
         """End the threads; what waits fails with `retriever_busy`."""
         with self._some:
             self._closed = True
-            calls, self.waiting = list(self._calls), 0
+            calls = list(self._calls)
             self._calls.clear()
+            self.waiting = 0
             self._some.notify_all()
             self._enough.notify_all()
         if calls:
@@ -131,17 +133,19 @@ class Batcher(Generic[Item, Result, Info]):
             except BaseException as error:  # noqa: BLE001 (each caller raises it)
                 self._settle([(call.future, None, error) for call, _, _ in pieces])
                 continue
-            at, done = 0, []
+            ended: list[Outcome] = []
+            at = 0
             with self._some:
                 for call, first, last in pieces:
-                    call.results[first:last] = results[at : at + last - first]
-                    at += last - first
-                    call.left -= last - first
+                    count = last - first
+                    call.results[first:last] = results[at : at + count]
                     call.infos.append(info)
+                    call.left -= count
+                    at += count
                     if not call.left:
-                        done.append((call.future, (call.results, call.infos), None))
-            if done:
-                self._settle(done)
+                        ended.append((call.future, (call.results, call.infos), None))
+            if ended:
+                self._settle(ended)
 
     def _next(self) -> list[_Piece]:
         """The next items to work on, of one key; none when closed."""
@@ -161,7 +165,8 @@ class Batcher(Generic[Item, Result, Info]):
                             break
                         self._enough.wait(left)
                     self._gathering = False
-                pieces = [] if self._closed else self._take()
+                if not self._closed:
+                    pieces = self._take()
             self._company = len(pieces) > 1
             if self._calls:
                 self._some.notify()
@@ -171,7 +176,9 @@ class Batcher(Generic[Item, Result, Info]):
         """Up to `limit` items of the oldest call's key; what is left of a long call goes to the end
         of the queue."""
         pieces: list[_Piece] = []
-        room, others, rest = self._limit, [], []
+        others: list[_Call] = []
+        cut: list[_Call] = []
+        room = self._limit
         while self._calls and room:
             call = self._calls.popleft()
             if call.future.done():  # cancelled, or failed
@@ -183,8 +190,9 @@ class Batcher(Generic[Item, Result, Info]):
                 call.taken = min(len(call.items), first + room)
                 room -= call.taken - first
                 pieces.append((call, first, call.taken))
-                rest += [call] if call.taken < len(call.items) else []
+                if call.taken < len(call.items):
+                    cut.append(call)
         self._calls.extendleft(reversed(others))
-        self._calls.extend(rest)
+        self._calls.extend(cut)
         self.waiting -= self._limit - room
         return pieces

@@ -22,8 +22,8 @@ Places = npt.NDArray[np.int32]
 SMALL = 4096
 """An index of at most so many rows is scored whole."""
 WIDE, WIDE_BYTES = 8, 1 << 28
-"""A token that is in more than one row of WIDE is also kept as one score a row, once it was asked
-for, while all those of an index take at most WIDE_BYTES."""
+"""A token that is in more than one row of WIDE is also kept as one score a row from the first
+question for it on, as long as these arrays of an index take at most WIDE_BYTES."""
 BLOCK = 1 << 24
 """Postings that a slice looks at at once."""
 FEW = 32
@@ -76,22 +76,21 @@ class Bm25Index:
         return Hits.of([self._compute(query, k) for query in queries], k)
 
     def _compute(self, query: str, k: int) -> tuple[Rows, Scores]:
-        """A row's score is summed in float32 in the order of the query's tokens, whatever path
-        found the row, so that a shard and the whole index get the same bits."""
-        columns = [
-            c for c in (self.vocabulary.get(token) for token in tokenise(query)) if c is not None
-        ]
+        """The best rows of one query, and their scores. A row's score is summed in float32 in the
+        order of the query's tokens, on whatever path the row was met, so that a shard and the whole
+        index get the same bits."""
+        vocabulary = self.vocabulary
+        columns = [vocabulary[token] for token in tokenise(query) if token in vocabulary]
         if not columns:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         if len(columns) == 1:
             rows, scores = self._column(columns[0])
         elif self.rows <= SMALL:
-            rows, scores = (
-                np.arange(self.rows, dtype=np.int32),
-                np.zeros(self.rows, dtype=np.float32),
-            )
-            for some, values in map(self._column, columns):
-                scores[some] += values
+            rows = np.arange(self.rows, dtype=np.int32)
+            scores = np.zeros(self.rows, dtype=np.float32)
+            for column in columns:
+                held, values = self._column(column)
+                scores[held] += values
         else:
             rows = self._candidates(columns, k)
             scores = np.zeros(len(rows), dtype=np.float32)
@@ -103,36 +102,47 @@ class Bm25Index:
 
     def _candidates(self, columns: list[int], k: int) -> Places:
         """Local rows (ascending) that hold the best `k`, those tied with the last of them included.
+
         Tokens are added up by falling peak (their best score in any row), until the k-th best sum
         so far is above the peaks of the tokens left: no row without one of the added tokens can
         come in any more. The tokens left are then looked up for the rows that still can. Sums here
         round in another order than the answer's, so bounds have slack."""
-        terms = sorted(
-            ((self._peak(c) * n, c, np.float32(n)) for c, n in Counter(columns).items()),
-            reverse=True,
-        )
+        terms = []
+        for column, count in Counter(columns).items():
+            terms.append((self._peak(column) * count, column, np.float32(count)))
+        terms.sort(reverse=True)
         slack = 1.0 - 4 * len(columns) * _EPS
-        left, floor = sum(peak for peak, _, _ in terms), 0.0
-        buffer, touched, all_rows, added = _zeros(self.rows), list[Places](), False, 0
+        left = sum(peak for peak, _, _ in terms)  # what the tokens left can add to a row
+        floor = 0.0  # at most the k-th best sum so far
+        added = 0
+        all_rows = False
+        touched: list[Places] = []
+        buffer = _zeros(self.rows)
         sums = buffer[: self.rows]
         for peak, column, times in terms:
-            added, left = added + 1, left - peak
-            if (wide := self._every_row(column)) is not None:
+            added += 1
+            left -= peak
+            wide = self._every_row(column)
+            if wide is not None:
                 sums += wide if times == 1 else wide * times
-                values, all_rows = sums, True
+                values = sums
+                all_rows = True
             else:
                 rows, values = self._column(column)
-                values = values if times == 1 else values * times
-                values = values if added == 1 else sums.take(rows, mode="clip") + values
+                if times != 1:
+                    values = values * times
+                if added > 1:
+                    values = sums.take(rows, mode="clip") + values
                 sums[rows] = values
                 touched.append(rows)
             floor = max(floor, at_least(values, k))
             if floor * slack > left:
                 break
-        rows, values = _drain(
-            sums, None if all_rows else touched, max(floor * slack - left, _LEAST)
-        )
+
+        least = max(floor * slack - left, _LEAST)
+        rows, values = _drain(sums, None if all_rows else touched, least)
         _scratch.buffer = buffer
+
         for peak, column, times in terms[added:]:
             if len(rows) <= FEW + 2 * k:
                 break
@@ -150,7 +160,8 @@ class Bm25Index:
 
     def _lookup(self, column: int, rows: Places) -> Scores:
         """The token's score in each of `rows`; 0 where it does not occur."""
-        if (wide := self._every_row(column)) is not None:
+        wide = self._every_row(column)
+        if wide is not None:
             return wide.take(rows, mode="clip")
         local, data = self._column(column)
         if not len(local):
@@ -188,25 +199,27 @@ def _zeros(rows: int) -> Scores:
 
 def _drain(sums: Scores, touched: list[Places] | None, least: float) -> tuple[Places, Scores]:
     """Rows whose sum is at least `least`, each once, and their sums; `sums` becomes zeros.
-    `touched`: all rows that are not 0 (some twice); None: look at every row."""
+    `touched` lists all rows that are not 0, some of them twice; with None every row is looked
+    at."""
     if touched is None:
         rows = (sums >= least).nonzero()[0].astype(np.int32)
         values = sums[rows]
         sums.fill(0)
         return rows, values
-    found, scores = list[Places](), list[Scores]()
-    for some in touched:
-        values = sums.take(some, mode="clip")
+    best: list[Places] = []
+    best_sums: list[Scores] = []
+    for rows in touched:
+        values = sums.take(rows, mode="clip")
         kept = (values >= least).nonzero()[0]
-        found.append(some[kept])
-        scores.append(values[kept])
-        sums[some] = 0  # so that a later list finds none of them again
-    return np.concatenate(found), np.concatenate(scores)
+        best.append(rows[kept])
+        best_sums.append(values[kept])
+        sums[rows] = 0  # so that a later list has none of them again
+    return np.concatenate(best), np.concatenate(best_sums)
 
 
 def build(texts: Iterable[str], k1: float = 1.2, b: float = 0.25) -> Bm25Index:
-    """Index `texts` (a document's whole contents, title line too) with BM25: Lucene's idf and term
-    weight, as in bm25s. `texts` is read once. Raises InputError for no text, texts without one
+    """The BM25 index of `texts` (a document's whole contents, title line too), with Lucene's idf
+    and term weight, as in bm25s. `texts` is read once. InputError for no text, texts without one
     token, or k1 < 0, b outside [0, 1]."""
     postings.check(k1, b)
     numbers = postings.Numbers()
@@ -226,16 +239,21 @@ def slice_rows(
 ) -> tuple[Scores, Places, npt.NDArray[np.int64]]:
     """The columns restricted to rows [first, last), rows counted from `first`; scores untouched.
     Reads `BLOCK` postings at a time, so that memory-mapped arrays may be larger than memory."""
-    some, places, ends, kept = [data[:0]], [rows[:0]], np.zeros_like(indptr), 0
+    scores = [data[:0]]
+    places = [rows[:0]]
+    ends = np.zeros_like(indptr)
+    kept = 0
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
         inside = np.flatnonzero((block >= first) & (block < last))
-        some.append(data[start : start + BLOCK][inside])
+        scores.append(data[start : start + BLOCK][inside])
         places.append(block[inside] - np.int32(first))
-        at = slice(*np.searchsorted(indptr, [start, start + len(block)], side="right"))
-        ends[at] = kept + np.searchsorted(inside, indptr[at] - start)
+        # where columns that end in this block end among what is kept
+        bounds = np.searchsorted(indptr, [start, start + len(block)], side="right")
+        columns = slice(*bounds)
+        ends[columns] = kept + np.searchsorted(inside, indptr[columns] - start)
         kept += len(inside)
-    return np.concatenate(some), np.concatenate(places), ends
+    return np.concatenate(scores), np.concatenate(places), ends
 
 
 def top(scores: Scores, k: int) -> npt.NDArray[np.intp]:
@@ -248,7 +266,8 @@ def top(scores: Scores, k: int) -> npt.NDArray[np.intp]:
 
 
 def at_least(scores: Scores, k: int) -> float:
-    """At most the `k`-th largest of `scores` (>= 0), and near it; 0 when there are fewer."""
+    """A bound near the `k`-th largest of `scores` (>= 0), never above it; 0 when there are
+    fewer."""
     if scores.size < k:
         return 0.0
     # k groups have a best at least as high as the k-th best group's

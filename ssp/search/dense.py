@@ -32,13 +32,19 @@ faiss.cvar.distance_compute_blas_threshold = 2400
 
 
 def exact_scores(vectors: Vectors, queries: Vectors) -> npt.NDArray[np.float32]:
-    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`, the same
-    bits in any company."""
-    return (
-        np.multiply(vectors, queries[..., None, :], dtype=np.float64)
-        .sum(axis=-1)
-        .astype(np.float32)
-    )
+    """Inner products `[..., m] float32` of `vectors [..., m, d]` and `queries [..., d]`. A pair has
+    the same bits whatever is scored beside it."""
+    products = np.multiply(vectors, queries[..., None, :], dtype=np.float64)
+    return products.sum(axis=-1).astype(np.float32)
+
+
+def error_bound(queries: Vectors, norm: float) -> npt.NDArray[np.float64]:
+    """How far a float32 score of each of `queries [n, d]` may be from the exact one, in any order
+    of summation (Higham, 3.5), for rows of at most this Euclidean `norm`."""
+    roundings = queries.shape[1] + 4
+    relative = roundings * UNIT / (1 - roundings * UNIT)
+    norms = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
+    return relative * norms * norm * 1.001 + roundings * 2.0**-149
 
 
 def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
@@ -47,14 +53,15 @@ def top_rows(rows: Rows, scores: npt.NDArray[np.float32], k: int) -> Hits:
     absent = rows == NO_ROW
     scores = np.where(absent, np.float32(-np.inf), scores)
     order = np.lexsort((rows, absent, -scores), axis=-1)[:, :k]
-    line, room = np.arange(len(rows))[:, None], ((0, 0), (0, k - order.shape[1]))
-    filled = np.pad(rows[line, order].astype(np.int64), room, constant_values=NO_ROW)
-    return Hits(filled, np.pad(scores[line, order], room, constant_values=-np.inf))
+    hits = Hits.none(len(rows), k)
+    hits.rows[:, : order.shape[1]] = np.take_along_axis(rows, order, 1)
+    hits.scores[:, : order.shape[1]] = np.take_along_axis(scores, order, 1)
+    return hits
 
 
 class FlatIndex:
     """Exact inner product over `vectors [rows, d]` (float32, may be memory-mapped), rows `first`
-    and on. faiss finds candidates in float32; `exact_scores` of these decide. Where a row that is
+    and on. faiss finds candidates in float32, and their `exact_scores` decide. Where a row that is
     no candidate could still belong to the best `k`, within the error bound of float32, all rows
     above that bound are scored."""
 
@@ -67,17 +74,14 @@ class FlatIndex:
         self._norm: float | None = None
 
     def warm(self) -> float:
-        """Read all rows once; the largest Euclidean norm of one. InputError for a vector that is
-        not finite."""
+        """Read all rows once, and return the largest Euclidean norm of one. InputError for a vector
+        that is not finite."""
         if self._norm is None:
-            norms = [np.einsum("ij,ij->i", block, block).max() for _, block in self._blocks()]
-            norm = float(np.sqrt(max(norms, default=0.0)))
-            hold(
-                norm < 1e15,
-                "every vector of an index is finite",
-                f"a norm of {norm}",
-                "embed the corpus again",
-            )
+            squares = [np.einsum("ij,ij->i", block, block).max() for _, block in self._blocks()]
+            norm = float(np.sqrt(max(squares, default=0.0)))
+            if not norm < 1e15:
+                rule = "every vector of an index is finite"
+                raise InputError(rule, f"a norm of {norm}", "embed the corpus again")
             self._norm = norm
         return self._norm
 
@@ -86,30 +90,22 @@ class FlatIndex:
         not finite, any knob."""
         queries = _check(vectors, self.vectors.shape[1], self.knobs, knobs)
         if not len(queries) or not len(self.vectors):
-            return top_rows(
-                np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32), k
-            )
+            return Hits.none(len(queries), k)
         count = min(k + SLACK, len(self.vectors))
         rough, local = faiss.knn(queries, self.vectors, count, metric=faiss.METRIC_INNER_PRODUCT)
         hits = top_rows(local, self._scores(local, queries), k)
-        if local.shape[1] < len(self.vectors):
-            # How far a float32 score and the exact one may be apart, in any order of summation
-            # (Higham, 3.5).
-            width, norms = (
-                queries.shape[1] + 4,
-                np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1)),
-            )
-            error = (
-                width * UNIT / (1 - width * UNIT) * norms * self.warm() * 1.001 + width * 2.0**-149
-            )
-            doubtful = np.flatnonzero(
-                ~(rough[:, -1].astype(np.float64) + error < hits.scores[:, k - 1])
-            )
+
+        if count < len(self.vectors):
+            error = error_bound(queries, self.warm())
+            least = hits.scores[:, k - 1]
+            left_out = rough[:, -1].astype(np.float64) + error
+            doubtful = np.flatnonzero(~(left_out < least))
             if len(doubtful):
-                again = self._scan(
-                    queries[doubtful], k, hits.scores[doubtful, k - 1] - error[doubtful]
-                )
-                hits.rows[doubtful], hits.scores[doubtful] = again.rows, again.scores
+                bounds = least[doubtful] - error[doubtful]
+                again = self._scan(queries[doubtful], k, bounds)
+                hits.rows[doubtful] = again.rows
+                hits.scores[doubtful] = again.scores
+
         hits.rows[hits.rows != NO_ROW] += self.first
         return hits
 
@@ -120,30 +116,27 @@ class FlatIndex:
             yield start, self.vectors[start : start + step]
 
     def _scores(self, local: Rows, queries: Vectors) -> npt.NDArray[np.float32]:
+        """Exact scores of the candidates `local [n, m]` of `queries [n, d]`."""
         step = max(1, BLOCK // (8 * local.shape[1] * queries.shape[1]))
-        starts = range(0, len(local), step)
-        return np.concatenate(
-            [exact_scores(self.vectors[local[i : i + step]], queries[i : i + step]) for i in starts]
-        )
+        scores = []
+        for start in range(0, len(local), step):
+            some = slice(start, start + step)
+            scores.append(exact_scores(self.vectors[local[some]], queries[some]))
+        return np.concatenate(scores)
 
     def _scan(self, queries: Vectors, k: int, bounds: npt.NDArray[np.float64]) -> Hits:
         """The best `k` rows of each query among those whose float32 score reaches its bound."""
         cuts = np.nextafter(bounds.astype(np.float32), np.float32(-np.inf))
-        best = [top_rows(np.empty((1, 0), np.int64), np.empty((1, 0), np.float32), k)] * len(
-            queries
-        )
+        best = [Hits.none(1, k)] * len(queries)
         for start, block in self._blocks():
             near = queries @ block.T >= cuts[:, None]
             for i in np.flatnonzero(near.any(axis=1)):
                 kept = np.flatnonzero(near[i])
-                found = top_rows(
-                    (kept + start)[None], exact_scores(block[kept], queries[i])[None], k
-                )
-                best[i] = merge([best[i], found], k)
-        return Hits(
-            np.concatenate([hits.rows for hits in best]),
-            np.concatenate([hits.scores for hits in best]),
-        )
+                scores = exact_scores(block[kept], queries[i])
+                better = top_rows((kept + start)[None], scores[None], k)
+                best[i] = merge([best[i], better], k)
+        rows = np.concatenate([hits.rows for hits in best])
+        return Hits(rows, np.concatenate([hits.scores for hits in best]))
 
 
 class FaissIndex:
@@ -153,52 +146,40 @@ class FaissIndex:
     def __init__(self, parts: Sequence[Any], firsts: Sequence[int]) -> None:
         # the others are views: faiss frees an index with the object that made it
         self._owners = list(parts)
-        self.parts, self.firsts = [faiss.downcast_index(part) for part in parts], list(firsts)
+        self.parts = [faiss.downcast_index(part) for part in parts]
+        self.firsts = list(firsts)
         for part in self.parts:
             if part.metric_type != faiss.METRIC_INNER_PRODUCT:
-                found = f"{type(part).__name__} with metric {part.metric_type}"
-                raise InputError(
-                    "a dense index ranks by inner product", found, "build it again: ssp index"
-                )
+                rule = "a dense index ranks by inner product"
+                measure = f"{type(part).__name__} with metric {part.metric_type}"
+                raise InputError(rule, measure, "build it again: ssp index")
         self.knobs = knobs_of(self.parts[0])
 
     def search(self, vectors: Vectors, k: int, knobs: Knobs = AS_BUILT) -> Hits:
         """Best `k` rows of each of `vectors [n, d]`, as far as the index finds them. InputError as
         `FlatIndex.search`, and for a knob that the index has not."""
         queries = _check(vectors, self.parts[0].d, self.knobs, knobs)
-        found = []
+        hits = []
         for part, first in zip(self.parts, self.firsts, strict=True):
-            scores, local = part.search(
-                queries, max(1, min(k, part.ntotal)), params=parameters(part, knobs)
-            )
-            found.append(top_rows(np.where(local < 0, NO_ROW, local + first), scores, k))
-        return merge(found, k)
+            count = max(1, min(k, part.ntotal))
+            scores, local = part.search(queries, count, params=parameters(part, knobs))
+            hits.append(top_rows(np.where(local < 0, NO_ROW, local + first), scores, k))
+        return merge(hits, k)
 
 
 def _check(vectors: Vectors, width: int, held: Sequence[str], knobs: Knobs) -> Vectors:
+    """`vectors` as contiguous float32. InputError for what the index cannot search with."""
     queries = np.ascontiguousarray(vectors, dtype=np.float32)
-    found, step = (
-        f"shape {queries.shape} for an index of width {width}",
-        "check the folder encoder in the index",
-    )
-    hold(
-        queries.ndim == 2 and queries.shape[1] == width,
-        "queries are encoded by the index's own encoder",
-        found,
-        step,
-    )
-    if not np.isfinite(queries).all():
-        raise InputError(
-            "query vectors are finite", "nan or infinity", "check the folder encoder in the index"
-        )
+    step = "check the folder encoder in the index"
+    if queries.ndim != 2 or queries.shape[1] != width:
+        rule = "queries are encoded by the index's own encoder"
+        raise InputError(rule, f"shape {queries.shape} for an index of width {width}", step)
+    hold(np.isfinite(queries).all(), "query vectors are finite", "nan or infinity", step)
     for name, value in vars(knobs).items():
-        found = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"
-        hold(
-            not value or name in held,
-            "a request sets knobs that the index has",
-            found,
-            f"leave {name} at 0",
-        )
+        if value and name not in held:
+            rule = "a request sets knobs that the index has"
+            odd = f"{name}={value} for an index that has {' and '.join(held) or 'none'}"
+            raise InputError(rule, odd, f"leave {name} at 0")
     return queries
 
 
@@ -212,7 +193,7 @@ def knobs_of(index: Any) -> tuple[str, ...]:
     if type(index).__name__.startswith("GpuIndexIVF"):
         return ("nprobe",)
     inner = inside(index)
-    return knobs_of(inner) if inner is not None else ()
+    return () if inner is None else knobs_of(inner)
 
 
 def inside(index: Any) -> Any | None:
@@ -221,7 +202,9 @@ def inside(index: Any) -> Any | None:
         return index.base_index
     if isinstance(index, (faiss.IndexPreTransform, faiss.IndexIDMap)):
         return index.index
-    return index.at(0) if isinstance(index, (faiss.IndexShards, faiss.IndexReplicas)) else None
+    if isinstance(index, (faiss.IndexShards, faiss.IndexReplicas)):
+        return index.at(0)
+    return None
 
 
 def parameters(index: Any, knobs: Knobs) -> Any | None:
@@ -229,22 +212,21 @@ def parameters(index: Any, knobs: Knobs) -> Any | None:
     index without knobs."""
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexHNSW):
-        hnsw = index.hnsw
-        kept = {
-            "check_relative_distance": hnsw.check_relative_distance,
-            "bounded_queue": hnsw.search_bounded_queue,
-        }
-        return faiss.SearchParametersHNSW(efSearch=knobs.ef_search or hnsw.efSearch, **kept)
+        return faiss.SearchParametersHNSW(
+            efSearch=knobs.ef_search or index.hnsw.efSearch,
+            check_relative_distance=index.hnsw.check_relative_distance,
+            bounded_queue=index.hnsw.search_bounded_queue,
+        )
     if isinstance(index, faiss.IndexIVF):
-        inner = parameters(index.quantizer, knobs)
-        nprobe = knobs.nprobe or index.nprobe
         return faiss.SearchParametersIVF(
-            nprobe=nprobe, max_codes=index.max_codes, quantizer_params=inner
+            nprobe=knobs.nprobe or index.nprobe,
+            max_codes=index.max_codes,
+            quantizer_params=parameters(index.quantizer, knobs),
         )
     if type(index).__name__.startswith("GpuIndexIVF"):
         return faiss.SearchParametersIVF(nprobe=knobs.nprobe or index.nprobe)
     wrapped = inside(index)
-    inner = parameters(wrapped, knobs) if wrapped is not None else None
+    inner = None if wrapped is None else parameters(wrapped, knobs)
     if inner is None:
         return None
     if isinstance(index, faiss.IndexRefine):
@@ -258,61 +240,51 @@ def open_index(path: Path, mapped: bool = True) -> Any:
     """The faiss index in a file, `mapped` or loaded. InputError when it cannot be read, and for one
     that calls its vectors by other ids than the corpus's rows, which would show another passage for
     each hit."""
-    rule, step = "an index file is one that faiss reads", "build it again: ssp index"
+    rule = "an index file is one that faiss reads"
     with holding(
-        RuntimeError, rule, lambda error: f"{path}: {str(error).splitlines()[0][-200:]}", step
+        RuntimeError,
+        rule,
+        lambda error: f"{path}: {_first_line(error)}",
+        "build it again: ssp index",
     ):
         index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
     _check_ids(path, index)
     return index
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][-200:]
+
+
 def _check_ids(path: Path, index: Any) -> None:
     """InputError unless the ids that `index` answers are 0 to rows - 1, each once. What IndexIDMap
     holds was added in the order of the rows, so there its ids must be in order too."""
-    index, rule = (
-        faiss.downcast_index(index),
-        "the ids of an index are the corpus's rows, from 0, in their order",
-    )
+    index = faiss.downcast_index(index)
+    rule = "the ids of an index are the corpus's rows, from 0, in their order"
     step = (
         "make it without ids of its own: index.add(vectors) in the corpus's order, not add_with_ids"
     )
     if isinstance(index, faiss.IndexIDMap):
         ids = faiss.vector_to_array(index.id_map)
-        held, right = f"ids {ids[:5].tolist()}...", np.array_equal(ids, np.arange(index.ntotal))
-        hold(
-            right,
-            rule,
-            f"{path}: IndexIDMap with the {held}",
-            f"take the index inside it (.index), or {step}",
-        )
+        if not np.array_equal(ids, np.arange(index.ntotal)):
+            shown = f"{path}: IndexIDMap with the ids {ids[:5].tolist()}..."
+            raise InputError(rule, shown, f"take the index inside it (.index), or {step}")
+
     if isinstance(index, faiss.IndexIVF):
+        among = f"among {index.ntotal:,} rows"
         seen = np.zeros(index.ntotal, bool)
         for number in range(index.nlist):
-            ids = _list_ids(index.invlists, number)
-            strange = ids[(ids < 0) | (ids >= index.ntotal)]
-            hold(
-                not len(strange),
-                rule,
-                f"{path}: id {strange[:1]} among {index.ntotal:,} rows",
-                step,
-            )
-            seen[ids] = True
-        hold(
-            seen.all(),
-            rule,
-            f"{path}: no id {np.flatnonzero(~seen)[:1]} among {index.ntotal:,} rows",
-            step,
-        )
+            size = index.invlists.list_size(number)
+            if size:
+                ids = faiss.rev_swig_ptr(index.invlists.get_ids(number), size)
+                strange = ids[(ids < 0) | (ids >= index.ntotal)]
+                hold(not len(strange), rule, f"{path}: id {strange[:1]} {among}", step)
+                seen[ids] = True
+        hold(seen.all(), rule, f"{path}: no id {np.flatnonzero(~seen)[:1]} {among}", step)
+
     inner = inside(index)
     if inner is not None:
         _check_ids(path, inner)
-
-
-def _list_ids(lists: Any, number: int) -> Rows:
-    """The ids in one inverted list."""
-    size = lists.list_size(number)
-    return faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
 
 
 def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
@@ -322,23 +294,20 @@ def flat_vectors(path: Path) -> npt.NDArray[np.float32]:
     flat = faiss.downcast_index(index.storage if isinstance(index, faiss.IndexHNSW) else index)
     if not isinstance(flat, faiss.IndexFlat):
         rule = "vectors are read from a flat faiss index, or HNSW over one"
-        raise InputError(
-            rule,
-            f"{path}: {type(flat).__name__}",
-            "open the index as it is: it has no plain vectors",
-        )
-    FaissIndex([index], [0])
+        step = "open the index as it is: it has no plain vectors"
+        raise InputError(rule, f"{path}: {type(flat).__name__}", step)
+    FaissIndex([index], [0])  # refuses another measure
     if not flat.ntotal:
         return np.empty((0, flat.d), np.float32)
     address = faiss.rev_swig_ptr(flat.get_xb(), 1).ctypes.data
-    shown = {
+    interface = {
         "data": (address, True),
         "shape": (flat.ntotal, flat.d),
         "typestr": "<f4",
         "version": 3,
     }
     # the array keeps the index alive
-    return np.asarray(SimpleNamespace(__array_interface__=shown, index=index))
+    return np.asarray(SimpleNamespace(__array_interface__=interface, index=index))
 
 
 def to_gpu(index: Any) -> Any:
@@ -346,18 +315,17 @@ def to_gpu(index: Any) -> Any:
     InputError without a faiss that can, without a GPU, and for an index that has no GPU form
     (HNSW)."""
     if not getattr(faiss, "get_num_gpus", int)() or not hasattr(faiss, "StandardGpuResources"):
-        found = f"faiss {faiss.__version__} without a GPU"
-        raise InputError(
-            "an index on a GPU needs faiss-gpu and a GPU",
-            found,
-            "install faiss-gpu, or retriever.gpus=0",
-        )
+        rule = "an index on a GPU needs faiss-gpu and a GPU"
+        step = "install faiss-gpu, or retriever.gpus=0"
+        raise InputError(rule, f"faiss {faiss.__version__} without a GPU", step)
     options = faiss.GpuMultipleClonerOptions()
     options.shard = options.useFloat16 = True
-    kind, step = type(faiss.downcast_index(index)).__name__, "use Flat or IVF, or retriever.gpus=0"
-    rule = "faiss puts this index on a GPU"
+    kind = type(faiss.downcast_index(index)).__name__
     with holding(
-        RuntimeError, rule, lambda error: f"{kind}: {str(error).splitlines()[0][-200:]}", step
+        RuntimeError,
+        "faiss puts this index on a GPU",
+        lambda error: f"{kind}: {_first_line(error)}",
+        "use Flat or IVF, or retriever.gpus=0",
     ):
         return faiss.index_cpu_to_all_gpus(index, co=options)
 
@@ -381,12 +349,9 @@ def open_parts(held: Sequence[tuple[Path, tuple[int, int]]], dim: int, gpu: bool
     parts = []
     for path, (first, last) in held:
         index = open_index(path, mapped=not gpu)
-        rule, found = (
-            f"{path} holds {last - first:,} rows of {dim}",
-            f"{index.ntotal:,} rows of {index.d}",
-        )
-        hold(
-            (index.ntotal, index.d) == (last - first, dim), rule, found, "build it again: ssp index"
-        )
+        if (index.ntotal, index.d) != (last - first, dim):
+            rule = f"{path} holds {last - first:,} rows of {dim}"
+            shape = f"{index.ntotal:,} rows of {index.d}"
+            raise InputError(rule, shape, "build it again: ssp index")
         parts.append(to_gpu(index) if gpu else index)
     return FaissIndex(parts, [first for _, (first, _) in held])

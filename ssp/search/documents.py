@@ -19,11 +19,11 @@ from ssp.data.rows import Row
 from ssp.search.hits import Rows, printed
 
 PACKED = (*rows.PACKED, ".parquet")
-"""Corpus files that are unpacked; the bytes of others are their rows, so they can serve in
-place."""
+"""Endings of corpus files that are unpacked. The bytes of others are their rows, so they can serve
+in place."""
 
 LINK_FROM = 2**30
-"""Bytes from which on a file that could be copied into an index folder is linked."""
+"""Bytes from which on a file is linked into an index folder, not copied."""
 
 Progress = Callable[[str, int, int], None]
 """Stage, rows done, rows in all (0: not known yet)."""
@@ -31,12 +31,14 @@ Progress = Callable[[str, int, int], None]
 
 class MappedDocuments:
     """Rows [first, first + rows) of the corpus in `blob_path`; row r is the JSON in bytes
-    [offsets[r], offsets[r+1]). `offsets [total + 1] int64` may be memory-mapped. Only pages of rows
-    that are asked for are read. Safe in threads."""
+    [offsets[r], offsets[r+1]). `offsets [total + 1] int64` may be memory-mapped. Only the pages of
+    rows that are asked for are read. Safe in threads."""
 
     def __init__(self, blob_path: Path, offsets: Rows, first: int, rows: int) -> None:
-        self.first, self.rows = first, rows
-        self._path, self._offsets = blob_path, offsets
+        self.first = first
+        self.rows = rows
+        self._path = blob_path
+        self._offsets = offsets
         with blob_path.open("rb") as stream:
             self._blob = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         # else each touched page brings 32 neighbours from disk
@@ -46,15 +48,12 @@ class MappedDocuments:
         """Documents of `rows`, in that order. IndexError for a row that is not held; InputError for
         a row that is not one (the file was changed)."""
         rows = np.asarray(rows, dtype=np.int64)
-        if (
-            rows.size
-            and not self.first <= int(rows.min()) <= int(rows.max()) < self.first + self.rows
-        ):
-            raise IndexError(
-                f"rows outside {self.first}..{self.first + self.rows - 1} are asked for"
-            )
+        last = self.first + self.rows - 1
+        if rows.size and not self.first <= int(rows.min()) <= int(rows.max()) <= last:
+            raise IndexError(f"rows outside {self.first}..{last} are asked for")
         blob, path = self._blob, self._path
-        starts, ends = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
+        starts = self._offsets[rows].tolist()
+        ends = self._offsets[rows + 1].tolist()
         return [decode(blob[start:end], path) for start, end in zip(starts, ends, strict=True)]
 
     def stream(self, first: int = 0) -> Iterator[Document]:
@@ -63,23 +62,26 @@ class MappedDocuments:
         with self._path.open("rb", buffering=0) as file:
             for row in range(first, end, 1024):
                 places = self._offsets[row : min(row + 1024, end) + 1].tolist()
-                raw = os.pread(file.fileno(), places[-1] - places[0], places[0])
+                base = places[0]
+                raw = os.pread(file.fileno(), places[-1] - base, base)
                 for start, stop in pairwise(places):
-                    yield decode(raw[start - places[0] : stop - places[0]], self._path)
+                    yield decode(raw[start - base : stop - base], self._path)
 
 
 def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[int, str]:
     """Check every row of `corpus`, and make `blob` (its rows; a link to a plain file of `LINK_FROM`
-    bytes or more) and `offsets` (.npy). The number of rows, and `bm25.fingerprint`. InputError for
-    a bad row, an id twice, an empty file."""
+    bytes or more) and `offsets` (.npy). Returns the number of rows, and `bm25.fingerprint`.
+    InputError for a bad row, an id twice, an empty file."""
     size = 0 if corpus.suffix in PACKED else corpus.stat().st_size
     linked = size >= LINK_FROM
     starts, hashes = array("q"), array("Q")
-    digest, end = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    end = 0
     with Path(os.devnull if linked else blob).open("wb") as sink:
         for document, _, start, raw in stream_corpus(corpus):
             if not linked:
-                raw = raw if raw.endswith(b"\n") else raw + b"\n"
+                if not raw.endswith(b"\n"):
+                    raw += b"\n"
                 start = end
                 sink.write(raw)
             starts.append(start)
@@ -87,11 +89,11 @@ def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[
             name = hashlib.blake2b(document.id.encode(), digest_size=8)
             hashes.append(int.from_bytes(name.digest(), "little"))
             digest.update(printed(document))
-            if len(starts) % 10_000 == 0:
-                progress("documents", len(starts), size * len(starts) // end)
-        sink.flush()
+            done = len(starts)
+            if done % 10_000 == 0:
+                progress("documents", done, size * done // end)
     hold(starts, "a data file has at least one row", f"{corpus} has none", "check the file")
-    _unique(corpus, np.frombuffer(hashes, dtype=np.uint64))
+    _check_ids(corpus, np.frombuffer(hashes, dtype=np.uint64))
     starts.append(end)
     np.save(offsets, np.frombuffer(starts, dtype=np.int64))
     if linked:
@@ -101,7 +103,7 @@ def store(corpus: Path, blob: Path, offsets: Path, progress: Progress) -> tuple[
 
 
 def place(source: Path, target: Path) -> None:
-    """`source` under the name `target`: a copy, or a link (hard where it can be) when it has
+    """Give `source` the name `target`: by a copy, or by a link (hard where it can be) when it has
     `LINK_FROM` bytes or more."""
     target.unlink(missing_ok=True)
     if source.stat().st_size < LINK_FROM:
@@ -113,12 +115,15 @@ def place(source: Path, target: Path) -> None:
         target.symlink_to(source.resolve())
 
 
-def _unique(corpus: Path, hashes: np.ndarray) -> None:
-    """InputError when two ids are the same. A second pass looks at those of equal hash."""
+def _check_ids(corpus: Path, hashes: np.ndarray) -> None:
+    """InputError when two ids are the same. A second pass reads the ids of equal `hashes`."""
     ordered = np.sort(hashes)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    suspects, seen = set(np.flatnonzero(np.isin(hashes, twice)).tolist()), dict[str, str]()
+    if not len(twice):
+        return
+    suspects = set(np.flatnonzero(np.isin(hashes, twice)).tolist())
+    seen: dict[str, str] = {}
     kind = "row" if corpus.suffix == ".parquet" else "line"
-    for row, (document, number, _, _) in enumerate(stream_corpus(corpus) if suspects else ()):
+    for row, passage in enumerate(stream_corpus(corpus)):
         if row in suspects:
-            Row(corpus, f"{kind} {number}", row, {}).claim(document.id, seen)
+            Row(corpus, f"{kind} {passage.number}", row, {}).claim(passage.document.id, seen)

@@ -24,8 +24,8 @@ RRF = 60
 
 @dataclass(frozen=True)
 class Knobs:
-    """What a request may set of an approximate index (0: as built): candidates that HNSW keeps,
-    lists that IVF visits."""
+    """What a request may set of an approximate index: candidates that HNSW keeps, lists that IVF
+    visits. 0 leaves it as built."""
 
     ef_search: int = 0
     nprobe: int = 0
@@ -43,30 +43,35 @@ class Hits:
         return len(self.rows)
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Rows, npt.NDArray[np.float32]]], k: int) -> Hits:
-        """Of ragged answers (rows and scores of each query, at most `k`, in order)."""
-        rows = np.full((len(found), k), NO_ROW, dtype=np.int64)
-        scores = np.full((len(found), k), -np.inf, dtype=np.float32)
-        for i, (some, values) in enumerate(found):
-            rows[i, : len(some)] = some
-            scores[i, : len(some)] = values
-        return cls(rows, scores)
+    def none(cls, queries: int, k: int) -> Hits:
+        """No row for any of so many queries."""
+        rows = np.full((queries, k), NO_ROW, dtype=np.int64)
+        return cls(rows, np.full((queries, k), -np.inf, dtype=np.float32))
+
+    @classmethod
+    def of(cls, ranked: Sequence[tuple[Rows, npt.NDArray[np.float32]]], k: int) -> Hits:
+        """The rows and scores of each query, in order: at most `k` of each."""
+        hits = cls.none(len(ranked), k)
+        for i, (rows, scores) in enumerate(ranked):
+            hits.rows[i, : len(rows)] = rows
+            hits.scores[i, : len(rows)] = scores
+        return hits
 
     def lists(self) -> list[list[tuple[int, float]]]:
         """(row, score) of each query, without the filling."""
-        return [
-            [(row, score) for row, score in zip(rows, scores, strict=True) if row != NO_ROW]
-            for rows, scores in zip(self.rows.tolist(), self.scores.tolist(), strict=True)
-        ]
+        lists = []
+        for rows, scores in zip(self.rows.tolist(), self.scores.tolist(), strict=True):
+            pairs = zip(rows, scores, strict=True)
+            lists.append([pair for pair in pairs if pair[0] != NO_ROW])
+        return lists
 
 
 def merge(parts: Sequence[Hits], k: int) -> Hits:
     """Best `k` over the answers of disjoint sets of rows to the same queries. InvariantError for
     different queries."""
-    if len({len(part) for part in parts}) != 1:
-        raise InvariantError(
-            f"shards answered different numbers of queries: {[len(part) for part in parts]}"
-        )
+    queries = [len(part) for part in parts]
+    if len(set(queries)) != 1:
+        raise InvariantError(f"shards answered different numbers of queries: {queries}")
     rows = np.concatenate([part.rows for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
     if len(parts) == 1:
@@ -86,16 +91,17 @@ def fuse(rankings: Sequence[Hits], k: int) -> Hits:
                 if row != NO_ROW:
                     scores[row] = scores.get(row, 0.0) + 1.0 / (RRF + rank)
         best = sorted(scores, key=lambda row: (-scores[row], row))[:k]
-        fused.append(
-            (np.array(best, np.int64), np.array([scores[row] for row in best], np.float32))
-        )
+        best_scores = np.array([scores[row] for row in best], np.float32)
+        fused.append((np.array(best, np.int64), best_scores))
     return Hits.of(fused, k)
 
 
 class Answers(list[list[Document]]):
-    """Documents of each query, best first, as a `Search` gives them. `seconds` by stage of the
-    batch that the queries were answered in: tokenise, encode, search, merge, fetch, rerank (those
-    that there were), wait. `known`: how many of the queries were answered from the cache."""
+    """Documents of each query, best first, as a `Search` gives them.
+
+    `seconds`: time by stage of the batch that answered the queries (tokenise, encode, search,
+    merge, fetch, rerank, wait; only the stages that it had). `known`: how many of the queries were
+    answered from the cache."""
 
     def __init__(
         self,
@@ -115,6 +121,6 @@ class Search(Protocol):
 
 
 def printed(document: Document) -> bytes:
-    """What of a document goes into a fingerprint."""
+    """The bytes of a document that go into a fingerprint."""
     parts = (document.id.encode(), document.contents.encode())
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)

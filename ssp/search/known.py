@@ -1,6 +1,5 @@
-"""The one place where equal queries become one search: within a call, among the threads that ask at
-a time, and over time (in memory, or in a file that any number of processes share). A failure is
-never kept."""
+"""Equal queries become one search: within a call, among the threads that ask at a time, and over
+time (in memory, or in a file that any number of processes share). A failure is never kept."""
 
 import json
 import sqlite3
@@ -18,10 +17,8 @@ from ssp.search.hits import Answers, Search
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-Asked = tuple[str, int, str]
+SearchKey = tuple[str, int, str]
 """Name of a retriever, k, query."""
-Found = list[Document]
-"""Best first."""
 
 MISSING = "not_recorded"
 _TABLE = """CREATE TABLE IF NOT EXISTS answers (
@@ -66,19 +63,22 @@ class Known(Generic[Key, Value]):
         raised, and TimeoutError when another caller's takes longer than `seconds`."""
         keys = dict.fromkeys(keys)
         with self._lock:
-            found = self._get(keys)
-            missing = [key for key in keys if key not in found]
-            self.hits, self.misses = self.hits + len(found), self.misses + len(missing)
+            answers = self._get(keys)
+            missing = [key for key in keys if key not in answers]
+            self.hits += len(answers)
+            self.misses += len(missing)
             others = {key: self._flying[key] for key in missing if key in self._flying}
-            mine, flight = [key for key in missing if key not in others], _Flight()
+            mine = [key for key in missing if key not in others]
+            flight = _Flight()
             self._flying |= dict.fromkeys(mine, flight)
         if mine:
             try:
                 made = dict(zip(mine, work(mine), strict=True))
+                kept = {key: value for key, value in made.items() if worth(key, value)}
                 with self._lock:
-                    self._put({key: value for key, value in made.items() if worth(key, value)})
+                    self._put(kept)
                 flight.made = made
-                found |= made
+                answers |= made
             except BaseException as error:
                 flight.error = error  # for the others
                 raise
@@ -93,14 +93,14 @@ class Known(Generic[Key, Value]):
                     raise TimeoutError
             if other.made is None:
                 raise other.error or RuntimeError
-            found[key] = other.made[key]
-        return found, set(missing)
+            answers[key] = other.made[key]
+        return answers, set(missing)
 
     def _get(self, keys: Iterable[Key]) -> dict[Key, Value]:
-        found = {key: self._answers[key] for key in keys if key in self._answers}
-        for key in found:
+        answers = {key: self._answers[key] for key in keys if key in self._answers}
+        for key in answers:
             self._answers.move_to_end(key)
-        return found
+        return answers
 
     def _put(self, answers: Mapping[Key, Value]) -> None:
         self._answers |= answers
@@ -108,7 +108,7 @@ class Known(Generic[Key, Value]):
             self._answers.popitem(last=False)
 
 
-class Book(Known[Asked, Found]):
+class Book(Known[SearchKey, list[Document]]):
     """Answers in the file `path`, for `ttl` seconds (0: for ever), the latest `keep` of them (0:
     all). InputError when the file is not one of these."""
 
@@ -125,25 +125,23 @@ class Book(Known[Asked, Found]):
         """Close the file."""
         self._book.close()
 
-    def _get(self, keys: Iterable[Asked]) -> dict[Asked, Found]:
-        found = {}
+    def _get(self, keys: Iterable[SearchKey]) -> dict[SearchKey, list[Document]]:
+        select = "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?"
+        answers = {}
         for key in keys:
-            asked = "SELECT at, documents FROM answers WHERE retriever=? AND k=? AND query=?"
-            row = self._book.execute(asked, (*key[:2], sendable(key[2]))).fetchone()
-            if row is not None and not (self._ttl and time.time() - row[0] > self._ttl):
-                found[key] = [Document(*fields) for fields in json.loads(row[1])]
-        return found
+            retriever, k, query = key
+            row = self._book.execute(select, (retriever, k, sendable(query))).fetchone()
+            if row is not None:
+                at, documents = row
+                if not self._ttl or time.time() - at <= self._ttl:
+                    answers[key] = [Document(*fields) for fields in json.loads(documents)]
+        return answers
 
-    def _put(self, answers: Mapping[Asked, Found]) -> None:
-        rows = [
-            (
-                *key[:2],
-                sendable(key[2]),
-                time.time(),
-                json.dumps([[d.id, d.contents, d.score] for d in documents]),
-            )
-            for key, documents in answers.items()
-        ]
+    def _put(self, answers: Mapping[SearchKey, list[Document]]) -> None:
+        rows = []
+        for (retriever, k, query), documents in answers.items():
+            body = json.dumps([[d.id, d.contents, d.score] for d in documents])
+            rows.append((retriever, k, sendable(query), time.time(), body))
         with self._book:  # commits, or rolls back: else the file would stay locked for all
             self._book.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
             if self._keep:  # a replaced row gets a new number too
@@ -152,18 +150,17 @@ class Book(Known[Asked, Found]):
 
 
 class RecordedSearch(Book):
-    """`inner` (None: replay only, where a query that was not recorded is a Fault `not_recorded`)
-    behind the file `path`. `retrievers`: corpus → name of what answers there, which says all that
-    decides an answer but the query and k. InputError as of `Book`, and for a replay without a
-    file."""
+    """The search `inner` behind a record in the file `path`. Without `inner` the record is
+    replayed: a query that it has not is a Fault `not_recorded`. `retrievers`: corpus → name of what
+    answers there, which says all that decides an answer but the query and k. InputError as of
+    `Book`, and for a replay without a file."""
 
     def __init__(
         self, path: Path, inner: Search | None, retrievers: Mapping[str, str], ttl: float = 0.0
     ) -> None:
         if inner is None and not path.is_file():
-            raise InputError(
-                "a replayed search has a record", path, "record one first (without --replay)"
-            )
+            rule = "a replayed search has a record"
+            raise InputError(rule, path, "record one first (without --replay)")
         super().__init__(path, ttl)
         self._inner, self._retrievers = inner, retrievers
 
@@ -172,19 +169,21 @@ class RecordedSearch(Book):
         `not_recorded` in replay."""
         seconds: dict[str, float] = {}
 
-        def work(keys: list[Asked]) -> list[Found]:
-            asked = [query for _, _, query in keys]
+        def work(keys: list[SearchKey]) -> list[list[Document]]:
+            unknown = [query for _, _, query in keys]
             if self._inner is None:
-                raise Fault(MISSING, f"{len(asked)} queries in {corpus}, the first: {asked[0]!r}")
-            fresh = self._inner.search(asked, k, corpus)
+                missing = f"{len(unknown)} queries in {corpus}, the first: {unknown[0]!r}"
+                raise Fault(MISSING, missing)
+            fresh = self._inner.search(unknown, k, corpus)
             seconds.update(getattr(fresh, "seconds", {}))
             return fresh
 
         keys = [(self._retrievers[corpus], k, query) for query in queries]
-        found, missing = self.ask(keys, work)
-        return Answers([found[key] for key in keys], seconds, len(found) - len(missing))
+        answers, missing = self.ask(keys, work)
+        return Answers([answers[key] for key in keys], seconds, len(answers) - len(missing))
 
 
 def sendable(query: str) -> str:
-    """A lone surrogate cannot be sent or written, and tokenisers drop it anyway."""
+    """`query` with "?" for each lone surrogate, which cannot be sent or written; tokenisers drop it
+    anyway."""
     return query.encode("utf-8", "replace").decode()

@@ -21,7 +21,7 @@ from ssp.base.words import CHARACTER, LETTER, UNSEEN
 from ssp.search.documents import MappedDocuments, Progress
 
 TOKENISER = "words-and-pairs-2"
-"""Name of this function's behaviour; stored with an index, so that an index of another tokeniser is
+"""The name of what `tokenise` does; stored with an index, so that an index of another tokeniser is
 refused."""
 _MARK = "\ufdd0"
 """What stands before a character that is a word by itself. No text has it: it is no character, so
@@ -34,12 +34,13 @@ class _Separators(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        value = char if LETTER.match(char) else " "
-        if CHARACTER.match(char):
-            value = _MARK + char
-        # a control character, which is below, separates words
+        # a control character, which is below 160, separates words
         if code >= 160 and UNSEEN.match(char):
             value = ""
+        elif CHARACTER.match(char):
+            value = _MARK + char
+        else:
+            value = char if LETTER.match(char) else " "
         self[code] = value
         return value
 
@@ -51,9 +52,9 @@ _STRETCH = regex.compile(rf"(?:{CHARACTER.pattern})+", regex.V1)
 
 
 def tokenise(text: str) -> list[str]:
-    """Index tokens of `text`, in order: the words of `ssp.base.words` (NFKC, case folded), a number
-    in its parts. Where each character is a word, the pairs of neighbours are tokens too, so that a
-    word of two characters counts for more than its characters apart."""
+    """Index tokens of `text`, in order: the words of `ssp.base.words` (NFKC, case folded), numbers
+    in their parts. Where each character is a word, the pairs of neighbours are tokens too, so that
+    a word of two characters counts for more than its characters apart."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     # str.translate over the whole of it would take ten times as long for one accent
     if not folded.isascii():
@@ -69,11 +70,12 @@ def _with_pairs(stretch: "regex.Match[str]") -> str:
     return f" {' '.join(characters + pairs)} "
 
 
-RUN_TOKENS, MERGED_POSTINGS = 8_000_000, 16_000_000
-"""On disk: tokens in one run (300 MB while it is sorted), and postings that are merged at a time
-(700 MB)."""
+RUN_TOKENS = 8_000_000
+"""On disk: tokens in one run (300 MB while it is sorted)."""
+MERGED_POSTINGS = 16_000_000
+"""On disk: postings that are merged at a time (700 MB)."""
 IN_MEMORY = 1 << 20
-"""Both, in memory."""
+"""In memory: tokens in one run, and postings that are merged at a time."""
 
 Matrix = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
 """Scores, rows and `indptr`: the columns (tokens) of the matrix."""
@@ -90,8 +92,8 @@ class Numbers(dict[str, int]):
 @dataclass(frozen=True)
 class PostingRun:
     """Postings of consecutive rows, by token and row: their `rows` and `counts`, the `tokens` that
-    occur and where each one's postings start (`starts`, one more than tokens); `lengths`: tokens a
-    row."""
+    occur, where each one's postings start (`starts`, one more than tokens), and how many tokens
+    each row has (`lengths`)."""
 
     tokens: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int64]
@@ -100,93 +102,99 @@ class PostingRun:
     lengths: npt.NDArray[np.int32]
 
 
+Runs = Callable[[], Iterable[PostingRun]]
+"""Gives all runs in row order, as often as it is called."""
+Space = Callable[[str, Any, int], Any]
+"""An array of this name, type and length."""
+Report = Callable[[int, int], None]
+"""Hears how many postings are done, and how many there are."""
+
+
 def check(k1: float, b: float) -> None:
     """InputError unless BM25 has a score with these."""
-    if not 0 <= k1 < math.inf or not 0 <= b <= 1:
-        raise InputError(
-            "BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set --k1 and --b"
-        )
+    fits = 0 <= k1 < math.inf and 0 <= b <= 1
+    hold(fits, "BM25 needs k1 >= 0 and 0 <= b <= 1", f"k1={k1}, b={b}", "set --k1 and --b")
 
 
 def counted(texts: Iterable[str], numbers: Numbers, size: int) -> Iterator[PostingRun]:
     """Runs of about `size` tokens of `texts`."""
-    ids, lengths, first = array("i"), array("i"), 0
+    first = 0
+    ids, lengths = array("i"), array("i")
     for text in texts:
         before = len(ids)
         ids.extend(map(numbers.__getitem__, tokenise(text)))
         lengths.append(len(ids) - before)
         if len(ids) >= size:
             yield _run(ids, lengths, first)
-            first, ids, lengths = first + len(lengths), array("i"), array("i")
+            first += len(lengths)
+            ids, lengths = array("i"), array("i")
     if lengths:
         yield _run(ids, lengths, first)
 
 
 def _run(ids: "array[int]", sizes: "array[int]", first: int) -> PostingRun:
+    """The postings of rows `first` and on: the tokens `ids` of all of them, `sizes` tokens a row."""
     lengths = np.frombuffer(sizes, dtype=np.int32)
+    rows = np.arange(first, first + len(lengths))
+    # token and row in one number, so that one sort orders both
     keys = np.frombuffer(ids, dtype=np.int32).astype(np.int64) << 32
-    keys |= np.repeat(np.arange(first, first + len(lengths)), lengths)
+    keys |= np.repeat(rows, lengths)
     keys.sort()
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    counts, keys = np.diff(starts, append=len(keys)).astype(np.int32), keys[starts]
-    numbers = (keys >> 32).astype(np.int32)
-    heads = np.flatnonzero(np.diff(numbers, prepend=-1))
-    return PostingRun(
-        numbers[heads],
-        np.append(heads, len(keys)),
-        (keys & 0xFFFFFFFF).astype(np.int32),
-        counts,
-        lengths,
-    )
+    counts = np.diff(starts, append=len(keys)).astype(np.int32)
+    keys = keys[starts]
+    tokens = (keys >> 32).astype(np.int32)
+    heads = np.flatnonzero(np.diff(tokens, prepend=-1))
+    ends = np.append(heads, len(keys))
+    held = (keys & 0xFFFFFFFF).astype(np.int32)
+    return PostingRun(tokens[heads], ends, held, counts, lengths)
 
 
 def scored(
-    runs: Callable[[], Iterable[PostingRun]],
+    runs: Runs,
     tokens: int,
     k1: float,
     b: float,
     size: int,
-    space: Callable[[str, Any, int], Any] = lambda name, kind, length: np.empty(length, kind),
-    report: Callable[[int, int], None] = lambda done, total: None,
+    space: Space = lambda name, kind, length: np.empty(length, kind),
+    report: Report = lambda done, total: None,
 ) -> Matrix:
-    """The matrix of the postings in `runs` (in row order) of so many `tokens`, about `size` of them
-    at a time. `space` makes the arrays `data` and `rows`. InputError for a corpus without one
-    token."""
-    frequency, sizes = np.zeros(tokens, dtype=np.int64), [np.zeros(0, dtype=np.int32)]
+    """The matrix of the postings in `runs` of so many `tokens`, made of about `size` postings at a
+    time. `space` makes the arrays `data` and `rows`. InputError for a corpus without one token."""
+    frequency = np.zeros(tokens, dtype=np.int64)
+    sizes = [np.zeros(0, dtype=np.int32)]
     for run in runs():
         frequency[run.tokens] += np.diff(run.starts)
         sizes.append(run.lengths)
     lengths = np.concatenate(sizes)
-    found = f"{len(lengths)} documents without a word" if len(lengths) else "no documents"
-    hold(
-        tokens,
-        "an index needs at least one document with a word in it",
-        found,
-        "check the corpus file",
-    )
+    documents = len(lengths)
+    if not tokens:
+        rule = "an index needs at least one document with a word in it"
+        empty = f"{documents} documents without a word" if documents else "no documents"
+        raise InputError(rule, empty, "check the corpus file")
+
+    # Lucene's idf, once for each number of documents that a token may be in
+    frequencies, which = np.unique(frequency, return_inverse=True)
+    idf = [math.log(1 + (documents - n + 0.5) / (n + 0.5)) for n in frequencies.tolist()]
+    weights = np.array(idf, dtype=np.float32)[which]
+    norms = k1 * ((1 - b) + b * lengths / lengths.mean())
+
     indptr = np.concatenate([[0], np.cumsum(frequency)])
-    total, first = int(indptr[-1]), 0
-    values, where = np.unique(frequency, return_inverse=True)
-    idf = [math.log(1 + (len(lengths) - n + 0.5) / (n + 0.5)) for n in values.tolist()]  # Lucene's
-    weights, norms = (
-        np.array(idf, dtype=np.float32)[where],
-        k1 * ((1 - b) + b * lengths / lengths.mean()),
-    )
+    total = int(indptr[-1])
     data, rows = space("data", np.float32, total), space("rows", np.int32, total)
+    first = 0
     while first < tokens:
         start = indptr[first]
-        last = min(
-            tokens, max(int(np.searchsorted(indptr, start + size, side="right")) - 1, first + 1)
-        )
+        fitting = int(np.searchsorted(indptr, start + size, side="right")) - 1
+        last = min(tokens, max(fitting, first + 1))
+        end = indptr[last]
         local, counts = _gathered(runs(), first, last, indptr[first : last + 1] - start)
         # As bm25s's "lucene" scores: in double precision but for idf, whatever the order of the
         # rows.
         saturation = counts / (norms[local] + counts)
-        data[start : indptr[last]] = (
-            np.repeat(weights[first:last], frequency[first:last]) * saturation
-        )
-        rows[start : indptr[last]] = local
-        report(int(indptr[last]), total)
+        data[start:end] = np.repeat(weights[first:last], frequency[first:last]) * saturation
+        rows[start:end] = local
+        report(int(end), total)
         first = last
     return data, rows, indptr
 
@@ -194,28 +202,30 @@ def scored(
 def _gathered(
     runs: Iterable[PostingRun], first: int, last: int, heads: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Rows and counts of the postings of tokens [first, last), by token and row. `heads`: where
-    each begins here."""
-    rows, counts = np.empty(heads[-1], np.int32), np.empty(heads[-1], np.float32)
+    """Rows and counts of the postings of tokens [first, last), by token and row. `heads` says where
+    each token's begin in the result, and at its end how many there are."""
+    rows = np.empty(heads[-1], np.int32)
+    counts = np.empty(heads[-1], np.float32)
     heads = heads[:-1].copy()
     for run in runs:  # in row order, so that each goes behind the one before
         low, high = np.searchsorted(run.tokens, [first, last])
-        if low == high:
-            continue
-        tokens, starts = run.tokens[low:high] - first, np.asarray(run.starts[low : high + 1])
-        sizes = np.diff(starts)
-        places = np.repeat(heads[tokens] - starts[:-1], sizes) + np.arange(starts[0], starts[-1])
-        rows[places] = run.rows[starts[0] : starts[-1]]
-        counts[places] = run.counts[starts[0] : starts[-1]]
-        heads[tokens] += sizes
+        if low < high:
+            tokens = run.tokens[low:high] - first
+            starts = np.asarray(run.starts[low : high + 1])
+            sizes = np.diff(starts)
+            moved = np.repeat(heads[tokens] - starts[:-1], sizes)
+            places = moved + np.arange(starts[0], starts[-1])
+            rows[places] = run.rows[starts[0] : starts[-1]]
+            counts[places] = run.counts[starts[0] : starts[-1]]
+            heads[tokens] += sizes
     return rows, counts
 
 
 def on_disk(
     documents: MappedDocuments, scratch: Path, out: Path, k1: float, b: float, progress: Progress
 ) -> None:
-    """The matrix of `documents`, as `data.npy`, `rows.npy`, `indptr.npy`, `tokens.txt` in `out`;
-    its runs are kept in `scratch`. `progress` hears the stages "words" (rows) and "bm25"
+    """Write the matrix of `documents` as `data.npy`, `rows.npy`, `indptr.npy` and `tokens.txt` in
+    `out`; its runs are kept in `scratch`. `progress` hears the stages "words" (rows) and "bm25"
     (postings). InputError for a corpus without one token."""
     numbers = Numbers()
 
@@ -225,29 +235,25 @@ def on_disk(
                 progress("words", done, documents.rows)
             yield document.contents
 
-    folders = list[Path]()
+    folders: list[Path] = []
     for run in counted(contents(), numbers, RUN_TOKENS):
-        folders.append(scratch / f"run-{len(folders):06d}")
-        folders[-1].mkdir()
+        folder = scratch / f"run-{len(folders):06d}"
+        folder.mkdir()
         for name, values in vars(run).items():
-            np.save(folders[-1] / f"{name}.npy", values)
+            np.save(folder / f"{name}.npy", values)
+        folders.append(folder)
 
     def runs() -> Iterator[PostingRun]:
+        names = [field.name for field in fields(PostingRun)]
         for folder in folders:
-            yield PostingRun(
-                *(
-                    np.load(folder / f"{field.name}.npy", mmap_mode="r")
-                    for field in fields(PostingRun)
-                )
-            )
+            yield PostingRun(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
 
     def space(name: str, kind: Any, length: int) -> Any:
         return np.lib.format.open_memmap(out / f"{name}.npy", "w+", kind, (length,))
 
-    data, rows, indptr = scored(
-        runs, len(numbers), k1, b, MERGED_POSTINGS, space, partial(progress, "bm25")
-    )
-    for made in (data, rows):
-        made.flush()  # type: ignore[union-attr]
+    report = partial(progress, "bm25")
+    data, rows, indptr = scored(runs, len(numbers), k1, b, MERGED_POSTINGS, space, report)
+    for mapped in (data, rows):
+        mapped.flush()  # type: ignore[union-attr]
     np.save(out / "indptr.npy", indptr)
     (out / "tokens.txt").write_bytes("".join(f"{word}\n" for word in numbers).encode())

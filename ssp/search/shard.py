@@ -20,6 +20,14 @@ KINDS = (BM25, DENSE, HYBRID)
 """How a corpus is searched; hybrid is both, fused."""
 
 
+def kind_of(words: object, vectors: object) -> str:
+    """How a corpus is searched that has an index of words, or of vectors, or both; None is what it
+    has not."""
+    if vectors is None:
+        return BM25
+    return DENSE if words is None else HYBRID
+
+
 class Encoder(Protocol):
     """Queries → vectors."""
 
@@ -50,7 +58,7 @@ class Shard:
     @property
     def kind(self) -> str:
         """How it is searched: with all that is here."""
-        return BM25 if self.dense is None else DENSE if self.bm25 is None else HYBRID
+        return kind_of(self.bm25, self.dense)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -86,9 +94,8 @@ class HeldDocuments:
         """Those of `rows`, in that order. IndexError for a row that is not held."""
         places = [int(row) - self.first for row in rows]
         if any(not 0 <= place < self.rows for place in places):
-            raise IndexError(
-                f"rows outside {self.first}..{self.first + self.rows - 1} are asked for"
-            )
+            last = self.first + self.rows - 1
+            raise IndexError(f"rows outside {self.first}..{last} are asked for")
         return [self._documents[place] for place in places]
 
 
@@ -99,11 +106,12 @@ def in_memory(
     k1 or b."""
     whole = build((document.contents for document in documents), k1, b)
     name = retriever(fingerprint(documents), k1, b)
-    parts = [whole.shard(i, shards) for i in range(shards)] if shards > 1 else [whole]
-    held = [
-        HeldDocuments(documents[part.first : part.first + part.rows], part.first) for part in parts
-    ]
-    return [Shard(name, whole.total, some, part) for some, part in zip(held, parts, strict=True)]
+    made = []
+    for i in range(shards):
+        part = whole if shards == 1 else whole.shard(i, shards)
+        held = HeldDocuments(documents[part.first : part.first + part.rows], part.first)
+        made.append(Shard(name, whole.total, held, part))
+    return made
 
 
 def retriever(corpus_sha256: str, k1: float, b: float) -> str:

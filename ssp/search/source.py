@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 SCHEMA = "retriever_schema"
 BATCH = 256
 ABOUT_THE_QUERY = (400, 413, 414, 422)
-"""Statuses with which a service may refuse one query; it is a fault when it refuses `PROBE` too."""
+"""Statuses by which a service may refuse a query. It is a fault when it refuses `PROBE` too."""
 PROBE = "a"
 SAID = 300
 """Bytes of a refusal that are shown."""
 
 
 class Elsewhere:
-    """`Search` by `there` for the corpora called `names`, by `otherwise` for the others. `none`
-    finds nothing."""
+    """`Search` by `there` for the corpora called `names`, by `otherwise` for the others. In the
+    corpus `none` nothing is found."""
 
     def __init__(self, there: Search, names: Collection[str], otherwise: Search) -> None:
         self._there, self._names, self._otherwise = there, names, otherwise
@@ -38,9 +38,8 @@ class Elsewhere:
         """For each query at most `k` documents, best first. Raises what the two raise."""
         if corpus == NO_CORPUS:
             return Answers([[] for _ in queries])
-        return (self._there if corpus in self._names else self._otherwise).search(
-            queries, k, corpus
-        )
+        search = self._there if corpus in self._names else self._otherwise
+        return search.search(queries, k, corpus)
 
 
 class HttpSearch:
@@ -58,8 +57,10 @@ class HttpSearch:
         """For each query at most `k` documents, best first, as the server ranked and scored them.
         Raises Fault. A query that it refuses (400, 413, 414, 422) while it takes another finds
         nothing: the policy's doing, not a fault (law 2)."""
-        parts = [self._batch(queries[at : at + BATCH], k) for at in range(0, len(queries), BATCH)]
-        return Answers([found for part in parts for found in part])
+        answers = Answers()
+        for at in range(0, len(queries), BATCH):
+            answers += self._batch(queries[at : at + BATCH], k)
+        return answers
 
     def close(self) -> None:
         """Close the connections."""
@@ -70,7 +71,10 @@ class HttpSearch:
         if status not in ABOUT_THE_QUERY:
             return parse(status, content, len(queries), k)
         if len(queries) > 1:
-            return [found for query in queries for found in self._batch([query], k)]
+            answers = []
+            for query in queries:
+                answers += self._batch([query], k)
+            return answers
         parse(*self._post([PROBE], k), 1, k)
         return [[]]
 
@@ -81,52 +85,51 @@ class HttpSearch:
 
 def parse(status: int, content: bytes, queries: int, k: int) -> list[list[Document]]:
     """Documents of a `/retrieve` reply with scores: `{"result": [[{"document": {"id", "contents"},
-    "score"}]]}`. A document without an id gets one made from its contents; it may be its text
-    alone; a reply without any score is in rank order, and a score is 1 / rank. Anything else that
-    differs from the contract raises Fault(retriever_schema), an answer of which the server says
-    that it covers a part of the corpus Fault(retriever_partial)."""
+    "score"}]]}`.
+
+    A document without an id gets one made from its contents; it may be its text alone. A reply
+    without any score is in rank order, and a score is 1 / rank. Any other difference from the
+    contract raises Fault(retriever_schema); an answer that covers, as the server says, a part of
+    the corpus raises Fault(retriever_partial)."""
     if not 200 <= status < 300:
         said = clean(content[:SAID].decode(errors="replace"), "", SAID)
-        raise Fault(SCHEMA, f"status {status}" + (f": {said}" if said else ""))
+        raise Fault(SCHEMA, f"status {status}: {said}" if said else f"status {status}")
     try:
         reply = json.loads(content)
         result = reply["result"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Fault(SCHEMA, "the answer is not a JSON object with a result") from error
-    if (
-        not isinstance(result, list)
-        or len(result) != queries
-        or not all(isinstance(found, list) for found in result)
-    ):
+    lists = isinstance(result, list) and all(isinstance(items, list) for items in result)
+    if not lists or len(result) != queries:
         raise Fault(SCHEMA, f"result is not a list of {queries} lists")
     if reply.get("coverage", 1.0) != 1.0:
         raise Fault(PARTIAL, "the server searched a part of its corpus")
-    ranked = not any(
-        isinstance(item, dict) and "score" in item for found in result for item in found
-    )
-    given = [1 / rank if ranked else None for rank in range(1, k + 1)]
-    return [
-        [_document(item, score) for item, score in zip(found, given, strict=False)]
-        for found in result
-    ]
 
-
-def _number(value: Any) -> bool:
-    """A finite number. The comparison is false for nan, and safe for an integer that no float
-    holds."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+    scored = False
+    for items in result:
+        scored = scored or any(isinstance(item, dict) and "score" in item for item in items)
+    answers = []
+    for items in result:
+        documents = []
+        for rank, item in enumerate(items[:k], 1):
+            documents.append(_document(item, None if scored else 1 / rank))
+        answers.append(documents)
+    return answers
 
 
 def _document(item: Any, score: float | None) -> Document:
-    """An item of a reply, with its own score where none is given."""
+    """The document in an item of a reply, with the item's own score where none is given."""
     document = item.get("document") if isinstance(item, dict) else None
     if isinstance(document, str):
         document = {"contents": document}
     if not isinstance(document, dict) or not isinstance(document.get("contents"), str):
         raise Fault(SCHEMA, "an item of result is not {document: {id, contents}, score}")
-    contents, number = document["contents"], document.get("id")
-    score = item.get("score") if score is None else score
-    if not _number(score):
+    contents = document["contents"]
+    number = document.get("id")
+    if score is None:
+        score = item.get("score")
+    # the comparison is false for nan, and safe for an integer that no float holds
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < 1e300:
         raise Fault(SCHEMA, "a score is not a finite number")
     if not contents.isascii() and contents != sendable(contents):
         raise Fault(SCHEMA, "contents is not valid Unicode")

@@ -4,6 +4,7 @@ own code is refused."""
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,8 @@ from ssp.base.errors import InputError, hold, holding
 from ssp.base.models import read_json
 from ssp.search.encoders.families import position_limit
 
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    SafetensorError,
-)
+_ODD = (KeyError, TypeError, AttributeError)
+_UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError, *_ODD)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _CPU_TOKENS, _GPU_TOKENS = 512, 32_768
 """Tokens of one batch: on a CPU what keeps the activations near the core, on a GPU what fills
@@ -49,20 +43,16 @@ class TextBatch:
 
 
 class BlockedLinear(nn.Module):
-    """`nn.Linear` up to rounding, its weights `[out / BLOCK, in, BLOCK]`: what one product reads
-    lies together. On a CPU a short text, whose time is that of reading all weights, then takes 5 to
-    30 % less. `weight` keeps its name: models look at its dtype."""
+    """`nn.Linear` up to rounding, with weights `[out / BLOCK, in, BLOCK]`: what one product reads
+    lies together. A short text on a CPU, which mostly waits for the weights, then takes 5 to 30 %
+    less time. `weight` keeps its name: models look at its dtype."""
 
     BLOCK = 32
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.weight = (
-            layer.weight.detach()
-            .view(-1, self.BLOCK, layer.in_features)
-            .transpose(1, 2)
-            .contiguous()
-        )
+        blocks = layer.weight.detach().view(-1, self.BLOCK, layer.in_features)
+        self.weight = blocks.transpose(1, 2).contiguous()
         self.bias = None if layer.bias is None else layer.bias.detach()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -82,21 +72,19 @@ def block(model: nn.Module) -> None:
 
 
 class Forward:
-    """The model of class `kind` in `folder`, on one device. `optional`: names of weights that it
-    may lack, unused then. `limit`: most tokens that it reads at once. InputError for a folder or
-    device that cannot be used."""
+    """The model of class `kind` in `folder`, on one device. `optional`: parts of names of weights
+    that it may lack, since they are not used. `limit`: most tokens that it reads at once.
+    InputError for a folder or device that cannot be used."""
 
     def __init__(
         self, folder: Path, kind: Any, dtype: str, device: str, optional: tuple[str, ...] = ()
     ) -> None:
-        with holding(
-            RuntimeError, "a device is cpu, cuda or cuda:N", lambda _: device, "set another device"
-        ):
+        rule = "a device is cpu, cuda or cuda:N"
+        with holding(RuntimeError, rule, lambda _: device, "set another device"):
             self.device = torch.device(device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError(
-                "device cuda needs a GPU that torch sees", device, "use cpu, or torch's CUDA build"
-            )
+            rule = "device cuda needs a GPU that torch sees"
+            raise InputError(rule, device, "use cpu, or torch's CUDA build")
         config = read_json(folder / "config.json")
         self.model = _load(folder, config, kind, DTYPES[dtype], optional)
         self.limit = position_limit(folder, config)
@@ -110,12 +98,8 @@ class Forward:
     def tokenizer(self, length: int) -> Any:
         """A Rust tokenizer of its own, which cuts at `length` tokens. InputError for more than the
         model reads."""
-        if not 2 < length <= self.limit:
-            raise InputError(
-                f"a text's length is 3 to {self.limit} tokens for this model",
-                length,
-                "set a shorter one",
-            )
+        rule = f"a text's length is 3 to {self.limit} tokens for this model"
+        hold(2 < length <= self.limit, rule, length, "set a shorter one")
         rust = copy.deepcopy(self._slow.backend_tokenizer)
         rust.no_padding()
         rust.enable_truncation(length, direction=self._slow.truncation_side)
@@ -127,13 +111,13 @@ class Forward:
         lengths = [max(1, len(encoding.ids)) for encoding in encodings]
         rows: list[int] = []
         for row in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            longest = lengths[rows[0]] if rows else 0
-            full = (len(rows) + 1) * longest > budget or len(rows) == most
-            if rows and (
-                full or (lengths[row] < longest and len(rows) * longest >= budget // _FULL_SHARE)
-            ):
-                yield self._batch(encodings, rows, lengths)
-                rows = []
+            if rows:
+                longest = lengths[rows[0]]
+                full = (len(rows) + 1) * longest > budget or len(rows) == most
+                large = len(rows) * longest >= budget // _FULL_SHARE
+                if full or (large and lengths[row] < longest):
+                    yield self._batch(encodings, rows, lengths)
+                    rows = []
             rows.append(row)
         if rows:
             yield self._batch(encodings, rows, lengths)
@@ -145,17 +129,20 @@ class Forward:
         return self.model(input_ids=batch.ids, attention_mask=batch.mask, **more)
 
     def _batch(self, encodings: Sequence[Any], rows: list[int], lengths: list[int]) -> TextBatch:
-        longest, shortest = lengths[rows[0]], lengths[rows[-1]]
+        """The batch of `rows`, which are sorted by length, the longest first."""
+        longest = lengths[rows[0]]
+        padded = lengths[rows[-1]] < longest
 
         def tensor(values: list[list[int]], fill: int) -> torch.Tensor:
-            if shortest < longest or not values[-1]:
-                values = [some + [fill] * (longest - len(some)) for some in values]
+            if padded or not values[-1]:
+                values = [line + [fill] * (longest - len(line)) for line in values]
             return torch.tensor(values, device=self.device)
 
-        some = [encodings[row] for row in rows]
-        mask = tensor([[1] * lengths[row] for row in rows], 0) if shortest < longest else None
-        types = tensor([one.type_ids for one in some], 0) if self._typed else None
-        return TextBatch(rows, tensor([one.ids for one in some], self._pad), mask, types)
+        texts = [encodings[row] for row in rows]
+        ids = tensor([text.ids for text in texts], self._pad)
+        mask = tensor([[1] * lengths[row] for row in rows], 0) if padded else None
+        types = tensor([text.type_ids for text in texts], 0) if self._typed else None
+        return TextBatch(rows, ids, mask, types)
 
 
 def clean(text: str, length: int) -> str:
@@ -168,61 +155,61 @@ def clean(text: str, length: int) -> str:
 def _load(
     folder: Path, config: dict[str, Any], kind: Any, dtype: torch.dtype, optional: tuple[str, ...]
 ) -> Any:
+    """The model in `folder`, for inference. InputError for one with code of its own, for files that
+    do not load, and for missing weights."""
     classes = config.get("architectures") or []
     if "auto_map" in config and not any(hasattr(transformers, str(name)) for name in classes):
-        found = f"{folder} brings its own ({classes})"
-        raise InputError("a model runs on the library's own code", found, "use another model")
-    options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True}
+        own = f"{folder} brings its own ({classes})"
+        raise InputError("a model runs on the library's own code", own, "use another model")
     transformers.logging.disable_progress_bar()
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # what it warns of, missing weights, is our error
     try:
         model, info = kind.from_pretrained(
-            folder, output_loading_info=True, trust_remote_code=False, **options
+            folder,
+            output_loading_info=True,
+            trust_remote_code=False,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
         )
     except _UNREADABLE as error:
-        found = f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
-        raise InputError(
-            "a model's folder holds its config and safetensors", found, "copy or save it again"
-        ) from error
+        rule = "a model's folder holds its config and safetensors"
+        raise InputError(rule, _told(folder, error), "copy or save it again") from error
     finally:
         transformers.logging.set_verbosity(verbosity)
     missing = sorted(
         name for name in info["missing_keys"] if not any(part in name for part in optional)
     )
-    found = f"{folder} lacks {', '.join([*missing, *map(str, info['mismatched_keys'])][:5])}"
-    rule = f"a folder holds all weights of {type(model).__name__}"
-    hold(
-        not (missing or info["mismatched_keys"]),
-        rule,
-        found,
-        "use a model of that kind, or another pooling",
-    )
+    missing += map(str, info["mismatched_keys"])
+    if missing:
+        rule = f"a folder holds all weights of {type(model).__name__}"
+        step = "use a model of that kind, or another pooling"
+        raise InputError(rule, f"{folder} lacks {', '.join(missing[:5])}", step)
     model.config.use_cache = False
     return model.eval().requires_grad_(False)
 
 
+def _told(folder: Path, error: Exception) -> str:
+    return f"{folder}: {type(error).__name__} {str(error).strip().splitlines()[:1]}"
+
+
 def _tokenizer(folder: Path, config: dict[str, Any]) -> Any:
-    """The folder's tokenizer; its ids lie within the model's vocabulary."""
-    held = [name for form in ("tokenizer.json", "vocab.*", "*.model") for name in folder.glob(form)]
-    rule, step = "a model's folder holds a tokenizer that has a Rust form", "copy it again"
-    with holding(
-        _UNREADABLE,
-        rule,
-        lambda e: f"{folder}: {type(e).__name__} {str(e).strip().splitlines()[:1]}",
-        step,
-    ):
-        if not held:
+    """The folder's tokenizer. InputError for none that has a Rust form, and for ids beyond the
+    model's vocabulary."""
+    rule = "a model's folder holds a tokenizer that has a Rust form"
+    with holding(_UNREADABLE, rule, partial(_told, folder), "copy it again"):
+        if not any(any(folder.glob(form)) for form in ("tokenizer.json", "vocab.*", "*.model")):
             raise OSError("no tokenizer.json, vocab.txt or *.model")
         # AutoTokenizer rebuilds what tokenizer.json says after the model's type: only for folders
         # without that file.
         exact = (folder / "tokenizer.json").is_file()
         kind = transformers.PreTrainedTokenizerFast if exact else transformers.AutoTokenizer
-        made: Any = kind.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        words = 1 + max(made.backend_tokenizer.get_vocab().values(), default=0)
-    most, rule = (
-        config.get("vocab_size", words),
-        "a tokenizer's ids lie within the model's vocabulary",
-    )
+        tokenizer: Any = kind.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        words = 1 + max(tokenizer.backend_tokenizer.get_vocab().values(), default=0)
+    most = config.get("vocab_size", words)
+    rule = "a tokenizer's ids lie within the model's vocabulary"
     hold(words <= most, rule, f"{folder}: {words} > {most}", "copy the tokenizer of this model")
-    return made
+    return tokenizer

@@ -1,6 +1,6 @@
 """A corpus file becomes an index folder, in stages: documents, bm25, vectors, dense, seal. The
-folder is complete or not there, and the same command goes on where a killed one was
-(`.NAME.building` beside the folder says what is done)."""
+folder is complete or not there. The same command goes on where a killed one stopped:
+`.NAME.building` beside the folder says what is done."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ NOTES, TABLE = "notes.json", "embedding.npy"
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """What is built. `kind`: bm25, dense, hybrid (both); `k1`, `b`: of BM25. Dense: `encoder` and
-    the `folder` of its weights, `dtype`, `device`, `batch` texts at a time; `factory`: faiss's
-    string, in `parts` files of consecutive rows (Flat needs none); `save_embedding`: the vectors
-    stay in the folder beside the index. `embedding`: a file of the corpus's vectors, `faiss_file`:
-    an index of them, both instead of encoding."""
+    """What is built. `kind`: bm25, dense, hybrid (both). `k1`, `b`: BM25's.
+
+    For dense: `encoder` and the `folder` of its weights, `dtype`, `device`, `batch` texts at a
+    time; `factory`, faiss's string, in `parts` files of consecutive rows (Flat needs none). With
+    `save_embedding` the vectors stay in the folder beside the index. Instead of encoding,
+    `embedding` names a file of the corpus's vectors, or `faiss_file` an index of them."""
 
     kind: str = BM25
     k1: float = 1.2
@@ -57,34 +58,23 @@ class IndexPlan:
     def check(self) -> None:
         """InputError for settings that do not go together."""
         postings.check(self.k1, self.b)
-        rule, found = (
-            "a dense or hybrid index has an encoder, a BM25 index none",
-            f"--kind {self.kind}",
-        )
-        hold((self.kind == BM25) == (self.encoder is None), rule, found, "set --kind and --encoder")
+        if (self.kind == BM25) != (self.encoder is None):
+            rule = "a dense or hybrid index has an encoder, a BM25 index none"
+            raise InputError(rule, f"--kind {self.kind}", "set --kind and --encoder")
         if self.faiss_file and (self.embedding or self.save_embedding or self.parts > 1):
-            found = "--faiss-file with --embedding, --save-embedding or --parts"
-            raise InputError("an index file is taken over as it is", found, "leave these out")
-        rule = "any number of shards share a Flat index; others have parts"
-        hold(
-            self.factory != store.FLAT or self.parts <= 1,
-            rule,
-            f"--parts {self.parts}",
-            "leave it out",
-        )
+            both = "--faiss-file with --embedding, --save-embedding or --parts"
+            raise InputError("an index file is taken over as it is", both, "leave these out")
+        if self.factory == store.FLAT and self.parts > 1:
+            rule = "any number of shards share a Flat index; others have parts"
+            raise InputError(rule, f"--parts {self.parts}", "leave it out")
 
     def noted(self, corpus: Path) -> dict[str, Any]:
         """All that decides the folder, with size and time of each file, as JSON. InputError for a
         file that is not one."""
-        body = asdict(replace(self, device="")) | {
-            "folder": str(self.folder),
-            "version": store.VERSION,
-        }
-        for key, path in (
-            ("corpus", corpus),
-            ("embedding", self.embedding),
-            ("faiss_file", self.faiss_file),
-        ):
+        body = asdict(replace(self, device=""))
+        body |= {"folder": str(self.folder), "version": store.VERSION}
+        files = {"corpus": corpus, "embedding": self.embedding, "faiss_file": self.faiss_file}
+        for key, path in files.items():
             if path is None:
                 continue
             if path.is_dir():
@@ -102,12 +92,13 @@ def build_index(
     progress: Progress = lambda stage, done, total: None,
     encode: Encode | None = None,
 ) -> Manifest:
-    """Make the folder `out`, or go on with it. `progress`: stage, done, in all (0: not known);
-    rows, and bytes in "seal". `encode`: passages → vectors, instead of the plan's encoder.
-    InputError for bad input, a taken or an unwritable folder, an unfinished build of another plan,
-    and one that is under way."""
+    """Make the folder `out`, or go on with it. `progress` hears the stage, how much is done, and
+    how much there is (0: not known): rows, and bytes in "seal". `encode`: passages → vectors,
+    instead of the plan's encoder. InputError for bad input, a taken or an unwritable folder, an
+    unfinished build of another plan, and one that is under way."""
     plan.check()
-    noted, dim = plan.noted(corpus), getattr(encode, "dim", 0)
+    noted = plan.noted(corpus)
+    dim = getattr(encode, "dim", 0)
     if plan.kind != BM25:  # before the first stage: hours may lie between
         from ssp.search.dense import open_index
         from ssp.search.index import vectors
@@ -119,7 +110,8 @@ def build_index(
 
             assert plan.folder is not None and plan.encoder is not None
             encoder = TextEncoder(plan.folder, plan.encoder, plan.dtype, plan.device)
-            encode, dim = encoder.encode_passages, encoder.dim
+            encode = encoder.encode_passages
+            dim = encoder.dim
         if dim and not plan.faiss_file:
             vectors.check_factory(plan.factory, dim)
     out = out.absolute()
@@ -134,16 +126,14 @@ def build_index(
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return _Build(corpus, out, work, plan, noted, progress, encode, dim).run()
     except OSError as error:
-        found, step = (
-            f"{out}: {error.strerror or error}",
-            "make room or choose another; then run it again",
-        )
-        raise InputError("the index folder can be written", found, step) from error
+        reason = f"{out}: {error.strerror or error}"
+        step = "make room or choose another; then run it again"
+        raise InputError("the index folder can be written", reason, step) from error
 
 
 @dataclass
 class _Build:
-    """One run over the stages. What a stage made counts from the note on that it is done."""
+    """One run over the stages. What a stage made counts once a note says that it is done."""
 
     corpus: Path
     out: Path
@@ -156,26 +146,20 @@ class _Build:
     notes: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.made, self.scratch = self.work / "made", self.work / "scratch"
-        file, step = (
-            self.work / NOTES,
-            f"type the first command again, or give that build up: rm -r {self.work}",
-        )
-        with holding(
-            (ValueError, KeyError, TypeError),
-            "the notes of an unfinished build can be read",
-            file,
-            step,
-        ):
+        self.made = self.work / "made"
+        self.scratch = self.work / "scratch"
+        file = self.work / NOTES
+        rule = "the notes of an unfinished build can be read"
+        step = f"type the first command again, or give that build up: rm -r {self.work}"
+        with holding((ValueError, KeyError, TypeError), rule, file, step):
             self.notes = json.loads(file.read_bytes()) if file.exists() else {"plan": self.noted}
             before = self.notes["plan"]
-        if changed := [key for key, value in self.noted.items() if before.get(key) != value]:
-            found = "; ".join(
-                f"{key} was {before.get(key)}, now {self.noted[key]}" for key in changed
-            )
-            raise InputError(
-                f"an unfinished build goes on with its own plan ({self.work})", found, step
-            )
+        changed = []
+        for key, value in self.noted.items():
+            if before.get(key) != value:
+                changed.append(f"{key} was {before.get(key)}, now {value}")
+        rule = f"an unfinished build goes on with its own plan ({self.work})"
+        hold(not changed, rule, "; ".join(changed), step)
 
     def _note(self, **facts: Any) -> None:
         self.notes |= facts
@@ -183,7 +167,7 @@ class _Build:
             aside.write_text(json.dumps(self.notes, indent=1))
 
     def run(self) -> Manifest:
-        """Every stage that is not done."""
+        """Make every stage that is not done, and return what the folder holds."""
         # killed between the last rename and the tidying
         if self.notes.get("sealed") and not self.made.exists():
             shutil.rmtree(self.work)
@@ -230,21 +214,19 @@ class _Build:
         """Width of the vectors, which are at hand now unless there is an index file."""
         from ssp.search.index import vectors
 
-        plan, held = self.plan, self._held
+        plan = self.plan
+        held = self._held
+        parts = f"{plan.parts} parts of {held.rows} rows"
         rule = "every part of an index holds a row"
-        hold(
-            plan.parts <= held.rows,
-            rule,
-            f"{plan.parts} parts of {held.rows} rows",
-            "set --parts to less",
-        )
+        hold(plan.parts <= held.rows, rule, parts, "set --parts to less")
         (self.made / "dense").mkdir(exist_ok=True)
         if plan.faiss_file:
-            width = vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)[1]
+            _, width = vectors.adopted(plan.faiss_file, held.rows, self.dim, plan.factory)
             if self.encode is not None:
                 vectors.check_rows(plan.faiss_file, held, self.encode)
             return width
-        table, report = self.scratch / TABLE, partial(self.progress, "vectors")
+        table = self.scratch / TABLE
+        report = partial(self.progress, "vectors")
         if plan.embedding:
             return vectors.take_embedding(plan.embedding, table, held.rows, self.dim, report)
         assert self.encode is not None
@@ -255,51 +237,52 @@ class _Build:
         """The index's factory."""
         from ssp.search.index import vectors
 
-        plan, source = self.plan, self.scratch / TABLE
+        plan = self.plan
         if plan.faiss_file:
             documents.place(plan.faiss_file, self.made / store.part_name(0))
-            return vectors.adopted(plan.faiss_file, self._held.rows, 0, plan.factory)[0]
-        if plan.factory != store.FLAT:
-            table, report = np.load(source, mmap_mode="r"), partial(self.progress, "dense")
-            vectors.build_parts(
-                table, plan.factory, plan.parts, self.scratch, self.made / "dense", report
-            )
-        kept = {store.VECTORS: plan.factory == store.FLAT, store.EMBEDDING: plan.save_embedding}
-        # a second name costs nothing
-        for target in (self.made / name for name, wanted in kept.items() if wanted):
-            target.unlink(missing_ok=True)
-            if source.is_symlink():
-                target.symlink_to(source.resolve())
-            else:
-                try:
-                    os.link(source, target)
-                except OSError:  # a file system without second names
-                    shutil.copyfile(source, target)
+            factory, _ = vectors.adopted(plan.faiss_file, self._held.rows, 0, plan.factory)
+            return factory
+        source = self.scratch / TABLE
+        if plan.factory == store.FLAT:
+            _second_name(source, self.made / store.VECTORS)
+        else:
+            table = np.load(source, mmap_mode="r")
+            out = self.made / "dense"
+            report = partial(self.progress, "dense")
+            vectors.build_parts(table, plan.factory, plan.parts, self.scratch, out, report)
+        if plan.save_embedding:
+            _second_name(source, self.made / store.EMBEDDING)
         return plan.factory
 
     def _sealed(self) -> Manifest:
-        plan = self.plan
-        if (found := plan.noted(self.corpus)["corpus"]) != self.notes["plan"]["corpus"]:
-            raise InputError(
-                "a corpus stays as it is while it is indexed",
-                found,
-                f"build it again: rm -r {self.work}",
-            )
+        plan, notes = self.plan, self.notes
+        corpus = plan.noted(self.corpus)["corpus"]
+        rule = "a corpus stays as it is while it is indexed"
+        same = corpus == notes["plan"]["corpus"]
+        hold(same, rule, corpus, f"build it again: rm -r {self.work}")
+        words = (plan.k1, plan.b) if notes["bm25"] else None
         dense = None
         if plan.encoder is not None:
-            factory = self.notes["dense"]
-            dense = DensePart(
-                factory,
-                self.notes["vectors"],
-                1 if factory == store.FLAT else plan.parts,
-                plan.encoder,
-            )
-        rows, fingerprint = self.notes["documents"]
-        made = Manifest(rows, fingerprint, (plan.k1, plan.b) if self.notes["bm25"] else None, dense)
-        made = store.seal(self.made, made, partial(self.progress, "seal"))
+            parts = 1 if notes["dense"] == store.FLAT else plan.parts
+            dense = DensePart(notes["dense"], notes["vectors"], parts, plan.encoder)
+        rows, fingerprint = notes["documents"]
+        manifest = Manifest(rows, fingerprint, words, dense)
+        manifest = store.seal(self.made, manifest, partial(self.progress, "seal"))
         self._note(sealed=True)
         os.rename(self.made, self.out)
         sync(self.out.parent)
-        store.stamp(self.out, made)
+        store.stamp(self.out, manifest)
         shutil.rmtree(self.work)
-        return made
+        return manifest
+
+
+def _second_name(source: Path, target: Path) -> None:
+    """Give the file `source` the name `target` too, which costs nothing where it can be done."""
+    target.unlink(missing_ok=True)
+    if source.is_symlink():
+        target.symlink_to(source.resolve())
+        return
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without second names
+        shutil.copyfile(source, target)

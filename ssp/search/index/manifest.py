@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.search.encoders.families import EncoderSpec
-from ssp.search.shard import BM25, DENSE, HYBRID
+from ssp.search.shard import kind_of
 
 DOCUMENTS = "documents.jsonl"
 OFFSETS = "offsets.npy"
@@ -22,8 +22,8 @@ def part_name(i: int) -> str:
 
 @dataclass(frozen=True)
 class DensePart:
-    """The dense index of a folder: faiss's `factory` string, `dim`, how many `parts` of consecutive
-    rows, whose vectors."""
+    """The dense index of a folder: faiss's `factory` string, the vectors' width `dim`, the number
+    of `parts` of consecutive rows, the encoder of the vectors."""
 
     factory: str
     dim: int
@@ -48,7 +48,7 @@ class Manifest:
     @property
     def kind(self) -> str:
         """How it is searched: with all that is here."""
-        return BM25 if self.dense is None else DENSE if self.bm25 is None else HYBRID
+        return kind_of(self.bm25, self.dense)
 
     @property
     def needed(self) -> list[str]:
@@ -60,6 +60,6 @@ class Manifest:
         """The files of the dense index."""
         if self.dense is None:
             return []
-        return (
-            [VECTORS] if VECTORS in self.files else [part_name(i) for i in range(self.dense.parts)]
-        )
+        if VECTORS in self.files:
+            return [VECTORS]
+        return [part_name(i) for i in range(self.dense.parts)]

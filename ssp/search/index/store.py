@@ -1,5 +1,5 @@
-"""An index as a folder. Refused where manifest, sizes (at every start) or contents (once a machine)
-disagree."""
+"""An index as a folder. It is refused where its manifest and its files disagree: about sizes at
+every start, about contents once a machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ssp.search.postings import TOKENISER
 from ssp.search.shard import HYBRID, Shard, retriever
 
 if TYPE_CHECKING:
-    from ssp.search.dense import FaissIndex, FlatIndex
+    from ssp.search import dense
 
 FORMAT, VERSION = "ssp-index", 2
 MANIFEST = "manifest.json"
@@ -54,14 +54,10 @@ MB, PROCESS_MB = 2**20, 300
 def check_free(folder: str | Path) -> None:
     """InputError when something other than an empty folder is at `folder`."""
     folder = Path(folder)
-    if folder.is_symlink() or (
-        folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
-    ):
-        raise InputError(
-            "a new index needs a folder that does not exist yet",
-            folder,
-            "remove it or choose another",
-        )
+    empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.is_symlink() or (folder.exists() and not empty):
+        rule = "a new index needs a folder that does not exist yet"
+        raise InputError(rule, folder, "remove it or choose another")
 
 
 def read_manifest(folder: str | Path) -> Manifest:
@@ -78,32 +74,38 @@ def read_manifest(folder: str | Path) -> Manifest:
     if not isinstance(body, dict) or body.get("sha256") != own_digest(body):
         raise _broken(folder, f"{MANIFEST} does not match its own checksum")
     for key, value in (("format", FORMAT), ("version", VERSION)):
-        found, step = (
+        step = "build it again: ssp index --corpus FILE --out NEW"
+        hold(
+            body.get(key) == value,
+            f"an index has {key} {value}",
             f"{folder}: {key} {body.get(key)}",
-            "build it again: ssp index --corpus FILE --out NEW",
+            step,
         )
-        hold(body.get(key) == value, f"an index has {key} {value}", found, step)
     try:
         if body["bm25"] and body.get("tokeniser") != TOKENISER:
             rule = "BM25 cuts passages and queries into words by one rule"
-            found = (
-                f"{folder} was built by {body.get('tokeniser')}, this version cuts by {TOKENISER}"
-            )
-            raise InputError(
-                rule, found, f"build it again, under a new name: {_again(folder, body)}"
-            )
-        dense = body["dense"] and DensePart(
-            **{**body["dense"], "encoder": EncoderSpec(**body["dense"]["encoder"])}
-        )
-        words = body["bm25"] and (float(body["bm25"][0]), float(body["bm25"][1]))
-        made = Manifest(
-            int(body["rows"]), body["corpus_sha256"], words, dense, body["files"], body["sha256"]
-        )
-        if missing := [name for name in made.needed if name not in made.files]:
-            raise ValueError(f"it lists no {missing[0]}")
-        return made
+            built = f"{folder} was built by {body.get('tokeniser')}"
+            step = f"build it again, under a new name: {_again(folder, body)}"
+            raise InputError(rule, f"{built}, this version cuts by {TOKENISER}", step)
+        return _manifest_of(body)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _broken(folder, f"{MANIFEST}: {type(error).__name__} {error}") from error
+
+
+def _manifest_of(body: Mapping[str, Any]) -> Manifest:
+    """The manifest that the file's body says. It raises what Python raises for another form."""
+    words = dense = None
+    if body["bm25"]:
+        words = float(body["bm25"][0]), float(body["bm25"][1])
+    if body["dense"]:
+        encoder = EncoderSpec(**body["dense"]["encoder"])
+        dense = DensePart(**{**body["dense"], "encoder": encoder})
+    rows = int(body["rows"])
+    manifest = Manifest(rows, body["corpus_sha256"], words, dense, body["files"], body["sha256"])
+    for name in manifest.needed:
+        if name not in manifest.files:
+            raise ValueError(f"it lists no {name}")
+    return manifest
 
 
 def _again(folder: Path, body: Mapping[str, Any]) -> str:
@@ -111,47 +113,42 @@ def _again(folder: Path, body: Mapping[str, Any]) -> str:
     taken over."""
     k1, b = body["bm25"]
     command = ["ssp", "index", "--corpus", folder / DOCUMENTS, "--out", "NEW", "--k1", k1, "--b", b]
-    if body["dense"]:
-        factory, parts, files = body["dense"]["factory"], body["dense"]["parts"], body["files"]
-        tables = [folder / name for name in (VECTORS, EMBEDDING) if name in files]
-        command += [
-            "--kind",
-            HYBRID,
-            "--encoder",
-            body["dense"]["encoder"]["model"],
-            "--faiss",
-            factory,
-        ]
-        if parts > 1:
-            command += ["--parts", parts]
+    dense = body["dense"]
+    if dense:
+        command += ["--kind", HYBRID, "--encoder", dense["encoder"]["model"]]
+        command += ["--faiss", dense["factory"]]
+        if dense["parts"] > 1:
+            command += ["--parts", dense["parts"]]
+        tables = [folder / name for name in (VECTORS, EMBEDDING) if name in body["files"]]
         if tables:
             command += ["--embedding", tables[0]]
-        elif parts == 1:
+        elif dense["parts"] == 1:
             command += ["--faiss-file", folder / part_name(0)]
     return shlex.join(map(str, command))
 
 
 def seal(folder: Path, manifest: Manifest, progress: _Progress) -> Manifest:
-    """Write the manifest of the files in `folder`, everything on disk."""
+    """Write the manifest of the files in `folder`, and bring everything to the disk."""
     (folder / MANIFEST).unlink(missing_ok=True)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    total, done = sum(path.stat().st_size for path in paths), 0
+    total = sum(path.stat().st_size for path in paths)
+    done = 0
     files: dict[str, dict[str, Any]] = {}
     for path in paths:
-        name = path.relative_to(folder).as_posix()
-        files[name] = {
-            "bytes": path.stat().st_size,
-            "sha256": _sha256(path, _behind(done, total, progress)),
-        }
-        done += files[name]["bytes"]
-    body: dict[str, Any] = {
+        size = path.stat().st_size
+        digest = _sha256(path, done, total, progress)
+        files[path.relative_to(folder).as_posix()] = {"bytes": size, "sha256": digest}
+        done += size
+    body = {
         "format": FORMAT,
         "version": VERSION,
         "tokeniser": TOKENISER,
         "rows": manifest.rows,
+        "corpus_sha256": manifest.corpus_sha256,
+        "bm25": manifest.bm25 and list(manifest.bm25),
+        "dense": manifest.dense and asdict(manifest.dense),
+        "files": files,
     }
-    body |= {"corpus_sha256": manifest.corpus_sha256, "bm25": manifest.bm25 and list(manifest.bm25)}
-    body |= {"dense": None if manifest.dense is None else asdict(manifest.dense), "files": files}
     body["sha256"] = own_digest(body)
     (folder / MANIFEST).write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     for path in (*folder.rglob("*"), folder):
@@ -167,23 +164,24 @@ def verify(
     progress: _Progress = lambda done, total: None,
 ) -> None:
     """InputError unless the files `names` (default: all) have the manifest's sizes and contents.
+
     Contents are read once a machine: a stamp in the cache folder says for which path, inode, size
-    and time of change they were right. `again`: whatever the stamps say. Processes that start at
-    once read them once."""
+    and time of change they were right. `again` reads them whatever the stamps say. Processes that
+    start at once read them once."""
+    if names is None:
+        names = list(manifest.files)
     with (folder / MANIFEST).open("rb") as lock:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        stamps = {
-            name: _stamp(folder, name, manifest)
-            for name in (manifest.files if names is None else names)
-        }
+        stamps = {name: _stamp(folder, name, manifest) for name in names}
         new = [name for name, stamp in stamps.items() if again or not stamp.exists()]
-        total, done = sum(manifest.files[name]["bytes"] for name in new), 0
+        total = sum(manifest.files[name]["bytes"] for name in new)
+        done = 0
         for name in new:
-            digest = _sha256(folder / name, _behind(done, total, progress))
-            if digest != manifest.files[name]["sha256"]:
+            entry = manifest.files[name]
+            if _sha256(folder / name, done, total, progress) != entry["sha256"]:
                 raise _broken(folder, f"{name} differs from its checksum in the manifest")
-            done += manifest.files[name]["bytes"]
+            done += entry["bytes"]
             _keep(stamps[name])
 
 
@@ -194,26 +192,21 @@ def stamp(folder: Path, manifest: Manifest) -> None:
 
 
 def _stamp(folder: Path, name: str, manifest: Manifest) -> Path:
-    """Of this machine: several may share a cache folder, and have other files under the same path.
-    InputError for a file that is gone, or of another size."""
-    path, entry = folder / name, manifest.files[name]
+    """The file that says that `name` was right on this machine: several machines may share a cache
+    folder, and have other files under the same path. InputError for a file that is gone, or of
+    another size."""
+    path = folder / name
+    entry = manifest.files[name]
     try:
         stat = path.stat()
     except OSError as error:
         gone = f" (a link to {path.readlink()})" if path.is_symlink() else ""
         raise _broken(folder, f"{name}{gone}: {error.strerror}") from error
     if stat.st_size != entry["bytes"]:
-        raise _broken(
-            folder, f"{name} has {stat.st_size:,} bytes, its manifest says {entry['bytes']:,}"
-        )
-    mark = [
-        platform.node(),
-        str(path.resolve()),
-        stat.st_ino,
-        stat.st_size,
-        stat.st_mtime_ns,
-        entry["sha256"],
-    ]
+        sizes = f"{stat.st_size:,} bytes, its manifest says {entry['bytes']:,}"
+        raise _broken(folder, f"{name} has {sizes}")
+    where = [platform.node(), str(path.resolve()), stat.st_ino]
+    mark = [*where, stat.st_size, stat.st_mtime_ns, entry["sha256"]]
     return cache.root() / "checked" / hashlib.sha256(json.dumps(mark).encode()).hexdigest()
 
 
@@ -237,9 +230,8 @@ def open_shard(folder: str | Path, i: int = 0, n: int = 1, gpu: bool = False) ->
         raise _broken(folder, f"{OFFSETS} points behind the end of {DOCUMENTS}")
     documents = MappedDocuments(folder / DOCUMENTS, offsets, first, last - first)
     words = _words(folder, manifest.rows, first, last) if manifest.bm25 else None
-    dense = _dense(folder, manifest, manifest.dense, first, last, gpu) if manifest.dense else None
-    getattr(dense, "warm", lambda: None)()
-    return Shard(name_of(manifest), manifest.rows, documents, words, dense)
+    vectors = _dense(folder, manifest, manifest.dense, first, last, gpu) if manifest.dense else None
+    return Shard(name_of(manifest), manifest.rows, documents, words, vectors)
 
 
 def name_of(manifest: Manifest) -> str:
@@ -247,9 +239,8 @@ def name_of(manifest: Manifest) -> str:
     in memory."""
     if manifest.dense is None and manifest.bm25 is not None:
         return retriever(manifest.corpus_sha256, *manifest.bm25)
-    return (
-        f"{manifest.kind} {manifest.dense.factory if manifest.dense else ''} {manifest.sha256[:16]}"
-    )
+    factory = manifest.dense.factory if manifest.dense else ""
+    return f"{manifest.kind} {factory} {manifest.sha256[:16]}"
 
 
 def needs(manifest: Manifest, n: int, gpu: bool = False) -> dict[str, float]:
@@ -258,51 +249,54 @@ def needs(manifest: Manifest, n: int, gpu: bool = False) -> dict[str, float]:
     def mb(*names: str) -> float:
         return sum(manifest.files[name]["bytes"] for name in names) / MB
 
-    found = {"process": float(PROCESS_MB)}
+    loaded = {"process": float(PROCESS_MB)}
     if manifest.bm25:
+        data, rows, indptr, tokens = WORDS
         # a token is a string (49 bytes and its letters), its number (32) and its place in a table
         # (about 70)
-        found["words"] = mb(WORDS[3]) + mb(WORDS[2]) / 8 * 150
-        found |= {"bm25": mb(*WORDS[:2]) / n + mb(WORDS[2])} if n > 1 else {}
-    return found | ({"vectors": mb(*manifest.vectors) / n} if gpu else {})
+        loaded["words"] = mb(tokens) + mb(indptr) / 8 * 150
+        if n > 1:
+            loaded["bm25"] = mb(data, rows) / n + mb(indptr)
+    if gpu:
+        loaded["vectors"] = mb(*manifest.vectors) / n
+    return loaded
 
 
 def check_memory(loaded: Mapping[str, float]) -> None:
     """InputError when what a process loads (name → MB) is more than `available_mb`."""
-    free, needed = available_mb(), sum(loaded.values())
-    parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
-    found = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
-    step = "take more retriever.shards, or a smaller index (--faiss IVF4096,SQ8)"
-    hold(needed <= free, "what a process loads fits its memory", found, step)
+    free = available_mb()
+    needed = sum(loaded.values())
+    if needed > free:
+        parts = ", ".join(f"{name} {mb:,.0f}" for name, mb in loaded.items())
+        sizes = f"{needed:,.0f} MB ({parts}), and {free:,.0f} MB may be used"
+        step = "take more retriever.shards, or a smaller index (--faiss IVF4096,SQ8)"
+        raise InputError("what a process loads fits its memory", sizes, step)
 
 
 def check_parts(folder: Path, manifest: Manifest, n: int) -> None:
     """InputError when the dense index cannot be cut into `n` shards."""
     dense = manifest.dense
     if dense is not None and dense.factory != FLAT and dense.parts % n:
-        found = (
-            f"{folder}: {dense.factory} in {dense.parts} part{'s' * (dense.parts > 1)}, {n} shards"
-        )
-        step = (
-            f"set retriever.shards to a number that divides {dense.parts}, or build it with"
-            f" --parts {n}"
-        )
-        raise InputError("shards of an approximate index are whole parts of it", found, step)
+        rule = "shards of an approximate index are whole parts of it"
+        parts = f"{dense.parts} part{'s' * (dense.parts > 1)}"
+        divides = f"set retriever.shards to a number that divides {dense.parts}"
+        step = f"{divides}, or build it with --parts {n}"
+        raise InputError(rule, f"{folder}: {dense.factory} in {parts}, {n} shards", step)
 
 
 def check_vectors(folder: Path) -> None:
     """InputError for a part of a folder's dense index that faiss cannot read, or whose ids are not
     its rows."""
-    parts = [folder / name for name in read_manifest(folder).vectors if name.endswith(".faiss")]
-    if parts:
-        from ssp.search.dense import open_index
+    for name in read_manifest(folder).vectors:
+        if name.endswith(".faiss"):
+            from ssp.search.dense import open_index
 
-        for part in parts:
-            open_index(part)
+            open_index(folder / name)
 
 
 def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
-    data, rows = array(folder, WORDS[0], np.float32), array(folder, WORDS[1], np.int32)
+    data = array(folder, WORDS[0], np.float32)
+    rows = array(folder, WORDS[1], np.int32)
     indptr = array(folder, WORDS[2], np.int64)
     try:
         tokens = (folder / WORDS[3]).read_text(encoding="utf-8").split("\n")[:-1]
@@ -318,24 +312,29 @@ def _words(folder: Path, total: int, first: int, last: int) -> Bm25Index:
 
 def _dense(
     folder: Path, manifest: Manifest, part: DensePart, first: int, last: int, gpu: bool
-) -> FlatIndex | FaissIndex:
-    from ssp.search.dense import flat_vectors, open_flat, open_parts
+) -> dense.FlatIndex | dense.FaissIndex:
+    from ssp.search.dense import FlatIndex, flat_vectors, open_flat, open_parts
 
-    if part.factory == FLAT:
-        name, shape = manifest.vectors[0], (manifest.rows, part.dim)
-        table = (
-            flat_vectors(folder / name)
-            if name.endswith(".faiss")
-            else array(folder, name, np.float32, shape)
-        )
-        if table.shape != shape:
-            raise _broken(folder, f"{name} has {table.shape}")
-        return open_flat(table, first, last, gpu)
-    spans = [shard_rows(manifest.rows, at, part.parts) for at in range(part.parts)]
-    held = [
-        (folder / part_name(at), span) for at, span in enumerate(spans) if first <= span[0] < last
-    ]
-    return open_parts(held, part.dim, gpu)
+    if part.factory != FLAT:
+        held = []
+        for i in range(part.parts):
+            span = shard_rows(manifest.rows, i, part.parts)
+            if first <= span[0] < last:
+                held.append((folder / part_name(i), span))
+        return open_parts(held, part.dim, gpu)
+
+    name = manifest.vectors[0]
+    shape = manifest.rows, part.dim
+    if name.endswith(".faiss"):
+        table = flat_vectors(folder / name)
+    else:
+        table = array(folder, name, np.float32, shape)
+    if table.shape != shape:
+        raise _broken(folder, f"{name} has {table.shape}")
+    index = open_flat(table, first, last, gpu)
+    if isinstance(index, FlatIndex):
+        index.warm()
+    return index
 
 
 def array(
@@ -344,32 +343,28 @@ def array(
     """A .npy file of a folder, memory-mapped. InputError unless it has this type and shape (None:
     any length)."""
     try:
-        found: npt.NDArray[Any] = np.load(folder / name, mmap_mode="r")
+        mapped: npt.NDArray[Any] = np.load(folder / name, mmap_mode="r")
     except (OSError, ValueError, EOFError) as error:
         raise _broken(folder, f"{name}: {error}") from error
-    fits = len(found.shape) == len(shape) and all(
-        b in (None, a) for a, b in zip(found.shape, shape, strict=True)
+    fits = len(mapped.shape) == len(shape) and all(
+        wanted in (None, size) for size, wanted in zip(mapped.shape, shape, strict=True)
     )
-    if found.dtype != dtype or not fits:
-        raise _broken(folder, f"{name} has {found.dtype} {found.shape}")
-    return np.asarray(found)
+    if mapped.dtype != dtype or not fits:
+        raise _broken(folder, f"{name} has {mapped.dtype} {mapped.shape}")
+    return np.asarray(mapped)
 
 
-def _behind(done: int, total: int, progress: _Progress) -> Callable[[int], None]:
-    """Reports bytes of a file that is read after `done` bytes of others."""
-    return lambda read: progress(done + read, total)
-
-
-def _sha256(path: Path, progress: Callable[[int], None]) -> str:
-    digest, done = hashlib.sha256(), 0
+def _sha256(path: Path, done: int, total: int, progress: _Progress) -> str:
+    """The digest of a file that is read after `done` bytes of others."""
+    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
         while block := stream.read(2**24):
             digest.update(block)
-            progress(done := done + len(block))
+            done += len(block)
+            progress(done, total)
     return digest.hexdigest()
 
 
 def _broken(folder: Path, what: str) -> InputError:
-    return InputError(
-        "an index folder matches its manifest", f"{folder}: {what}", "build it again: ssp index"
-    )
+    rule = "an index folder matches its manifest"
+    return InputError(rule, f"{folder}: {what}", "build it again: ssp index")

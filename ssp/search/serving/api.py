@@ -35,10 +35,11 @@ count."""
 BODY_SECONDS = 30.0
 """In which a body arrives as a whole."""
 RETRY_AFTER = {"retry-after": "1"}
-"""When a client is told to try again, in seconds."""
+"""Tells a client in how many seconds to try again."""
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
-Info = dict[str, float]
+Seconds = dict[str, float]
+"""What the stages of one search took."""
 
 
 class Reply(JSONResponse):
@@ -107,12 +108,14 @@ class SearchApi:
         window: float = 0.0,
         workers: int = 1,
     ) -> None:
-        self.topk, self.timeout = topk, timeout
+        self.topk = topk
+        self.timeout = timeout
         self.metrics = Metrics()
         self._counts = dict.fromkeys(("requests", "queries", "refused", "faults"), 0)
-        self._started, self._busy = time.monotonic(), 0
+        self._started = time.monotonic()
+        self._busy = 0
         self._served: Served | None = None
-        self._searches = Batcher[str, list[Document], Info](
+        self._searches = Batcher[str, list[Document], Seconds](
             self._search, max_batch, window, workers, settle=_in_loop
         )
         self._rerankings: Batcher[Any, list[float], None] = Batcher(
@@ -165,14 +168,15 @@ class SearchApi:
             if self._busy > MAX_REQUESTS:
                 raise Fault(BUSY, f"{MAX_REQUESTS} requests are under way")
             asked: Any = forms.read(forms.FORMS[path], await _body(request))
-            if isinstance(asked, Rerank):
-                return await self._reranked(asked)
-            return await self._retrieved(asked)
+            if not isinstance(asked, Rerank):
+                return await self._retrieved(asked)
+            forms.needs(self._loaded().reranker is not None)
+            scores, _ = await self._soon(self._rerankings, None, asked.pairs())
+            return Reply(asked.reply(scores))
         except RefusedRequest as refused:
             self._counts["refused"] += 1
-            headers = {}
-            if refused.status == REQUEST_TIMEOUT:
-                headers["connection"] = "close"
+            late = refused.status == REQUEST_TIMEOUT
+            headers = {"connection": "close"} if late else {}
             return Reply({"detail": refused.detail}, refused.status, headers)
         except InputError as refused:  # what only the index knows: a knob that it has not
             self._counts["refused"] += 1
@@ -183,32 +187,28 @@ class SearchApi:
             return Reply({"detail": str(fault), "cause": fault.cause}, 503, RETRY_AFTER)
 
     async def _retrieved(self, asked: Retrieve | SearchRequest | BatchSearch) -> Response:
-        served = self._open()
+        served = self._loaded()
         question = asked.question(self.topk, served.options, served.reranker is not None)
         began = time.perf_counter()
         self._counts["queries"] += len(question.queries)
         self.metrics.queries.inc(len(question.queries))
         key = question.k, question.options
-        documents, infos = await self._soon(self._searches, key, question.queries)
+        documents, batches = await self._soon(self._searches, key, question.queries)
         content = question.render(documents)
         if question.timings:
             total = time.perf_counter() - began
             seconds: dict[str, float] = {}
-            for info in infos:
-                for stage, spent in info.items():
+            for batch in batches:
+                for stage, spent in batch.items():
                     seconds[stage] = seconds.get(stage, 0.0) + spent
             wait = max(0.0, total - sum(seconds.values()))
             content["timings"] = {"wait": wait, **seconds, "total": total}
         return Reply(content)
 
-    async def _reranked(self, asked: Rerank) -> Response:
-        forms.needs(self._open().reranker is not None)
-        scores, _ = await self._soon(self._rerankings, None, asked.pairs())
-        return Reply(asked.reply(scores))
-
     async def _soon(
         self, batcher: Batcher[Any, Any, Any], key: Hashable, items: Sequence[Any]
     ) -> tuple[Any, Any]:
+        """What `batcher` makes of the items. Fault when it takes longer than a request may."""
         future = batcher.submit(key, items, asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout(self.timeout):
@@ -216,14 +216,14 @@ class SearchApi:
         except TimeoutError:
             raise Fault(DOWN, f"no answer within {self.timeout:g} s") from None
 
-    def _open(self) -> Served:
+    def _loaded(self) -> Served:
         if self._served is None:
             raise Fault(LOADING, "the index is not loaded yet")
         return self._served
 
-    def _search(self, key: Any, queries: list[str]) -> tuple[list[list[Document]], Info]:
-        served, (k, options) = self._open(), key
-        answers = served.router.search(queries, k, CORPUS, options)
+    def _search(self, key: Any, queries: list[str]) -> tuple[list[list[Document]], Seconds]:
+        k, options = key
+        answers = self._loaded().router.search(queries, k, CORPUS, options)
         self.metrics.batches.inc()
         self.metrics.cached.inc(answers.known)
         for stage, seconds in answers.seconds.items():
@@ -233,12 +233,11 @@ class SearchApi:
     def _rerank(
         self, key: Any, pairs: list[tuple[str, list[Document]]]
     ) -> tuple[list[list[float]], None]:
-        reranker = self._open().reranker
+        reranker = self._loaded().reranker
         assert reranker is not None
         began = time.perf_counter()
-        scores = reranker.scores(
-            [query for query, _ in pairs], [documents for _, documents in pairs]
-        )
+        queries = [query for query, _ in pairs]
+        scores = reranker.scores(queries, [documents for _, documents in pairs])
         self.metrics.stages.labels("rerank").inc(time.perf_counter() - began)
         return scores, None
 
@@ -280,6 +279,7 @@ class SearchApi:
 
 
 async def _body(request: Request) -> bytes:
+    """The whole body. RefusedRequest for one that is too long, late or cut off."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -296,12 +296,12 @@ async def _body(request: Request) -> bytes:
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
-    """The reply for a path or a method that there is none for."""
+    """The reply for a path, or a method of it, that nothing answers."""
     assert isinstance(error, HTTPException)
     return Reply({"detail": error.detail}, error.status_code, error.headers)
 
 
 def _in_loop(outcomes: Sequence[Outcome]) -> None:
-    """Settle all in their event loop, with one call into it."""
+    """Settle all outcomes in their event loop, with one call into it."""
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
         outcomes[0][0].get_loop().call_soon_threadsafe(settle, outcomes)

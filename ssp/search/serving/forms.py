@@ -22,19 +22,24 @@ MAX_TOPK = 1000
 MAX_KNOB = 1_000_000
 MAX_DOCUMENTS = 2**18
 """Documents that one reply may hold: queries times topk."""
-RETRIEVED, RERANKED, TOP_N = 10, 3, 10
-"""What clients of the reranking and of FlashRAG's server get when they name no number."""
+RETRIEVED, RERANKED = 10, 3
+"""Candidates and documents of a reranked search whose client names no number."""
+TOP_N = 10
+"""Documents that FlashRAG's clients get when they name no number."""
 
 Query = Annotated[str, Field(max_length=MAX_QUERY)]
 Queries = Annotated[list[Query], Field(max_length=MAX_QUERIES, fail_fast=True)]
 Text = Annotated[str, Field(max_length=MAX_BODY)]
-"""With a bound, since what has none is not looked at: it may not be Unicode."""
+"""It has a bound because pydantic looks only at what has one: it may not be Unicode."""
 Top = Annotated[int, Field(ge=1, le=MAX_TOPK)] | None
 Knob = Annotated[int, Field(ge=1, le=MAX_KNOB)] | None
 
+Answered = Sequence[Sequence[Document]]
+"""Documents of each query, best first."""
+
 
 class RefusedRequest(Exception):
-    """A request that is not answered: the HTTP status, and why."""
+    """A request that is not answered, with the HTTP status and the reason."""
 
     def __init__(self, status: int, detail: str) -> None:
         self.status, self.detail = status, detail
@@ -43,31 +48,30 @@ class RefusedRequest(Exception):
 
 @dataclass(frozen=True)
 class SearchQuestion:
-    """What a body asks: at most `k` documents for each of `queries`, found as `options` say, in the
-    form of `render`."""
+    """What a body asks: at most `k` documents for each of `queries`, searched as `options` say.
+    `render` makes the reply's form of the answers."""
 
     queries: list[str]
     k: int
     options: Options
-    render: Callable[[Sequence[Sequence[Document]]], Any]
+    render: Callable[[Answered], Any]
     timings: bool | None = False
 
     def __post_init__(self) -> None:
         k = max(self.k, self.options.rerank)
-        if len(self.queries) * k > MAX_DOCUMENTS:
-            raise RefusedRequest(
-                422,
-                f"topk: {len(self.queries)} queries times {k} are above {MAX_DOCUMENTS} documents",
-            )
+        count = len(self.queries)
+        if count * k > MAX_DOCUMENTS:
+            many = f"{count} queries times {k} are above {MAX_DOCUMENTS} documents"
+            raise RefusedRequest(422, f"topk: {many}")
 
 
 class Form(BaseModel, strict=True):
-    """A body: what the type of a field does not take is refused, a field that is not known is left
+    """A body. What the type of a field does not take is refused; a field that is not known is left
     out."""
 
 
 class Asking(Form):
-    """A body that asks for documents, in a way that may differ from the server's."""
+    """A body that asks for documents, perhaps in another way than the server's default."""
 
     kind: str | None = None
     ef_search: Knob = None
@@ -79,18 +83,16 @@ class Asking(Form):
             return default
         held = KINDS if default.kind == HYBRID else (default.kind,)
         if self.kind is not None and self.kind not in held:
-            raise RefusedRequest(
-                422, f"kind: Input should be {' or '.join(held)}, which this server holds"
-            )
-        knobs = Knobs(
-            self.ef_search or default.knobs.ef_search, self.nprobe or default.knobs.nprobe
-        )
-        return replace(default, kind=self.kind or default.kind, knobs=knobs)
+            allowed = " or ".join(held)
+            raise RefusedRequest(422, f"kind: Input should be {allowed}, which this server holds")
+        ef_search = self.ef_search or default.knobs.ef_search
+        nprobe = self.nprobe or default.knobs.nprobe
+        return replace(default, kind=self.kind or default.kind, knobs=Knobs(ef_search, nprobe))
 
 
 class Retrieve(Asking):
-    """POST /retrieve: Search-R1's, and with `topk_retrieval` or `topk_rerank` that of its reranking
-    server."""
+    """POST /retrieve as Search-R1 sends it; with `topk_retrieval` or `topk_rerank` as its reranking
+    server takes it."""
 
     queries: Queries
     topk: Top = None
@@ -100,32 +102,32 @@ class Retrieve(Asking):
     timings: bool | None = None
 
     def question(self, topk: int, default: Options, reranks: bool) -> SearchQuestion:
-        """`topk`: documents a query when the body names none. `reranks`: whether a cross-encoder is
-        loaded."""
-        k, options = self.topk or topk, self.options(default)
+        """What is asked. `topk`: documents a query when the body names no number. `reranks`:
+        whether a cross-encoder is loaded."""
+        k = self.topk or topk
+        options = self.options(default)
         if self.topk_retrieval or self.topk_rerank:
             candidates = self.topk_retrieval or RETRIEVED
             k = min(self.topk_rerank or RERANKED, candidates)
             needs(reranks)
             options = replace(options, rerank=candidates)
 
-        def render(found: Sequence[Sequence[Document]]) -> Any:
-            plain = without_scores(found)
-            if not self.return_scores:
-                return {"result": plain}
-            pairs = [zip(*both, strict=True) for both in zip(plain, found, strict=True)]
-            return {
-                "result": [
-                    [{"document": item, "score": d.score} for item, d in some] for some in pairs
-                ]
-            }
+        def render(answers: Answered) -> Any:
+            result: list[Any] = []
+            for documents in answers:
+                plain = _plain(documents)
+                if self.return_scores:
+                    scored = zip(plain, documents, strict=True)
+                    plain = [{"document": item, "score": d.score} for item, d in scored]
+                result.append(plain)
+            return {"result": result}
 
         return SearchQuestion(self.queries, k, options, render, self.timings)
 
 
 class BatchSearch(Asking):
-    """POST /batch_search: FlashRAG's; the reply is a list of documents a query, or a pair of it and
-    their scores."""
+    """POST /batch_search as FlashRAG sends it. The reply is a list of documents a query; with
+    scores a pair: these lists, and the lists of their scores."""
 
     query: Queries
     top_n: Top = None
@@ -133,28 +135,27 @@ class BatchSearch(Asking):
 
     def question(self, topk: int, default: Options, reranks: bool) -> SearchQuestion:
         """See `Retrieve.question`; FlashRAG's clients have a default of their own."""
-        queries, scored = (
-            self.query if isinstance(self.query, list) else [self.query],
-            self.return_score,
-        )
+        queries = self.query if isinstance(self.query, list) else [self.query]
+        single = queries is not self.query
 
-        def render(found: Sequence[Sequence[Document]]) -> Any:
-            documents, scores = without_scores(found), [[d.score for d in some] for some in found]
-            if queries is self.query:
-                return [documents, scores] if scored else documents
-            return [documents[0], scores[0]] if scored else documents[0]
+        def render(answers: Answered) -> Any:
+            documents: list[Any] = [_plain(answer) for answer in answers]
+            scores: list[Any] = [[d.score for d in answer] for answer in answers]
+            if single:
+                documents, scores = documents[0], scores[0]
+            return [documents, scores] if self.return_score else documents
 
         return SearchQuestion(queries, self.top_n or TOP_N, self.options(default), render)
 
 
 class SearchRequest(BatchSearch):
-    """POST /search: FlashRAG's for one query."""
+    """POST /search as FlashRAG sends it, for one query."""
 
     query: Query  # type: ignore[assignment]
 
 
 class Given(Form):
-    """A document of a client: {id, contents}, or one item of a reply with scores."""
+    """A document that a client sends: {id, contents}, or one item of a reply with scores."""
 
     id: Text | int | None = None
     contents: Text
@@ -165,16 +166,19 @@ class Given(Form):
         return item.get("document", item) if isinstance(item, dict) else item
 
     def document(self) -> Document:
-        """It, with the id "" where none came."""
+        """The document, with the id "" where none came."""
         return Document("" if self.id is None else str(self.id), self.contents)
 
     def plain(self) -> dict[str, str]:
-        """As it goes back: without an id that did not come."""
-        return ({} if self.id is None else {"id": str(self.id)}) | {"contents": self.contents}
+        """The document as it goes back: without an id where none came."""
+        if self.id is None:
+            return {"contents": self.contents}
+        return {"id": str(self.id), "contents": self.contents}
 
 
 class Rerank(Form):
-    """POST /rerank: Search-R1's. Order `documents[i]` by `queries[i]`, and keep the best."""
+    """POST /rerank as Search-R1 sends it: order `documents[i]` by `queries[i]`, and keep the
+    best."""
 
     queries: Queries
     documents: Annotated[list[Annotated[list[Given], Field(fail_fast=True)]], Field(fail_fast=True)]
@@ -189,22 +193,22 @@ class Rerank(Form):
 
     def pairs(self) -> list[tuple[str, list[Document]]]:
         """Each query with its documents."""
-        return [
-            (query, [d.document() for d in some])
-            for query, some in zip(self.queries, self.documents, strict=True)
-        ]
+        pairs = []
+        for query, documents in zip(self.queries, self.documents, strict=True):
+            pairs.append((query, [document.document() for document in documents]))
+        return pairs
 
     def reply(self, scores: Sequence[Sequence[float]]) -> dict[str, Any]:
         """The body of the answer; ties stay in the order in which they came."""
+        most = self.rerank_topk or RERANKED
         result: list[list[Any]] = []
         for documents, values in zip(self.documents, scores, strict=True):
-            order = sorted(range(len(documents)), key=lambda i: -values[i])[
-                : self.rerank_topk or RERANKED
-            ]
-            items = [(documents[i].plain(), values[i]) for i in order]
-            result.append(
-                [{"document": d, "score": s} if self.return_scores else d for d, s in items]
-            )
+            scored = sorted(zip(documents, values, strict=True), key=lambda pair: -pair[1])
+            items: list[Any] = []
+            for document, score in scored[:most]:
+                plain = document.plain()
+                items.append({"document": plain, "score": score} if self.return_scores else plain)
+            result.append(items)
         return {"result": result}
 
 
@@ -220,21 +224,20 @@ FORMS: dict[str, type[Form]] = {
 def read(form: type[F], body: bytes) -> F:
     """What a body says. `RefusedRequest` 400 when it is not JSON, 422 when it is not of this form."""
     try:
-        found = orjson.loads(body)
+        content = orjson.loads(body)
     except ValueError:
         # what the standard library takes beyond JSON (NaN, lone surrogates) is refused field by
         # field
         try:
-            found = json.loads(body)
+            content = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise RefusedRequest(400, "the body is not JSON") from error
     try:
-        return form.model_validate(found)
+        return form.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise RefusedRequest(
-            422, f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
-        ) from error
+        place = ".".join(map(str, first["loc"])) or "body"
+        raise RefusedRequest(422, f"{place}: {first['msg']}") from error
 
 
 def needs(reranks: bool) -> None:
@@ -243,6 +246,6 @@ def needs(reranks: bool) -> None:
         raise RefusedRequest(501, "no reranker is loaded: start the server with --reranker FOLDER")
 
 
-def without_scores(found: Sequence[Sequence[Document]]) -> list[list[dict[str, Any]]]:
-    """The documents alone: {id, contents}."""
-    return [[{"id": d.id, "contents": d.contents} for d in some] for some in found]
+def _plain(documents: Sequence[Document]) -> list[dict[str, Any]]:
+    """The documents without their scores."""
+    return [{"id": d.id, "contents": d.contents} for d in documents]
