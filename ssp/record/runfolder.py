@@ -76,16 +76,16 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
     if cfg.resume not in ("never", "auto") and step is None:
         return _resumed(_named_by_resume(cfg), cfg)
 
-    runs = resolve("runs")
+    runs = Path() if cfg.run.dir else resolve("runs")  # which a job may refuse
     named = Path(config_name)
     stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
     fixed: Path | None = None
-    last = 0
     if cfg.run.dir:
-        newest = fixed = resolve(cfg.run.dir)
+        fixed = resolve(cfg.run.dir)
     elif cfg.run.name:
-        newest = fixed = runs / cfg.run.name
-    else:
+        fixed = runs / cfg.run.name
+    newest, last = fixed, 0
+    if fixed is None:
         matches = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in runs.glob("*")]
         numbered = {int(match[1]): runs / match[0] for match in matches if match}
         last = max(numbered, default=0)
