@@ -5,7 +5,6 @@ import sys
 from dataclasses import dataclass
 
 from ssp.base.errors import hold
-from ssp.base.shape import Shape
 from ssp.capacity.memory.learner import FLOAT32, width
 from ssp.capacity.memory.needs import GB, Need, share, size
 from ssp.capacity.memory.shapes import Model
@@ -110,7 +109,14 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     beside = adapters * number
     work = episode = packed = 0
     if shape is not None:
-        _check_parts(shape, ranks)
+        whole = shape.kv_heads % ranks == 0 or ranks % shape.kv_heads == 0
+        rule = (
+            "engine.tensor_parallel divides a model's heads, and those of keys or is a multiple of"
+            " them"
+        )
+        given = f"{ranks}, with {shape.heads} heads and {shape.kv_heads} of keys"
+        step = "set another engine.tensor_parallel"
+        hold(whole and shape.heads % ranks == 0, rule, given, step)
         # Activations of one step, and the sampler's float32 logits of every sequence in three
         # copies.
         tokens = min(BATCHED, cfg.longest * cfg.sequences)
@@ -143,13 +149,3 @@ def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeed
     length = f"one episode of {cfg.longest} tokens"
     short = f"{size(cache)} of KV cache for {size(episode)} of {length}"
     return EngineNeeds(tuple(needs), short)
-
-
-def _check_parts(shape: Shape, ranks: int) -> None:
-    """InputError for a number of ranks that cannot share the heads."""
-    parted = shape.kv_heads % ranks == 0 or ranks % shape.kv_heads == 0
-    rule = (
-        "engine.tensor_parallel divides a model's heads, and those of keys or is a multiple of them"
-    )
-    given = f"{ranks}, with {shape.heads} heads and {shape.kv_heads} of keys"
-    hold(shape.heads % ranks == 0 and parted, rule, given, "set another engine.tensor_parallel")

@@ -62,7 +62,10 @@ def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     listed.append(Process("retriever", shards, place.cpus, shard(cfg), gpus, spread))
     encoders = corpora.encoders(cfg)
     if encoders:
-        listed.append(Process("encoder", encoders, place.cpus, _encoder(cfg), gpus, spread))
+        parameters = sum(find(model).parameters for model in dict.fromkeys(_encoded(cfg)))
+        weights = Need("weights", parameters * (2 if gpus else 4))
+        needs = (*base("policy", gpus), weights)
+        listed.append(Process("encoder", encoders, place.cpus, needs, gpus, spread))
 
     listed += [_learner(cfg, name, roles) for name, roles in learners(cfg).items()]
     listed.append(Process("ledger", 1, 0.0, tuple(base("plain"))))
@@ -165,17 +168,8 @@ def shard(cfg: Config) -> tuple[Need, ...]:
     return (*base("search", cfg.retriever.gpus), Need("index", int(size)))
 
 
-def _encoder(cfg: Config) -> tuple[Need, ...]:
-    """The encoder of each dense corpus, and the cross-encoder."""
-    gpus = cfg.retriever.gpus
-    models = dict.fromkeys(_encoded(cfg))
-    numbers = sum(find(model).parameters for model in models)
-    width = 2 if gpus else 4
-    return (*base("policy", gpus), Need("weights", numbers * width))
-
-
 def _encoded(cfg: Config) -> list[str]:
-    """The models that encode: of each dense corpus, and the cross-encoder."""
+    """The encoder of each dense corpus, and the cross-encoder."""
     models = []
     for path in corpora.paths(cfg):
         part = corpora.dense(path)

@@ -58,35 +58,26 @@ def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
     place = cfg.placement
     taught = learners(cfg)
     shares = place.layout == COLOCATE or (place.layout == SHARED_BASE and place.engine_gpus < 1)
-    on_gpus = [process for process in processes if process.gpus]
-
     made: dict[str, list[Unit]] = {}
-    for process in on_gpus:
-        if process.name not in taught:
-            made[process.name] = [_engine(process, index) for index in range(process.count)]
-    for process in on_gpus:
-        if process.name not in taught:
+    for process in sorted(processes, key=lambda process: process.name in taught):
+        name, gpus = process.name, process.gpus
+        hosts = [FLEET] if place.layout == SHARED_BASE else list(taught.get(name, ()))
+        if not gpus:
             continue
-        hosts = [FLEET] if place.layout == SHARED_BASE else list(taught[process.name])
-        if shares and all(host in made for host in hosts):
+        if name not in taught:  # each on GPUs of its own, or on a share of one
+            made[name] = []
+            for index in range(process.count):
+                seats = [
+                    PlannedSeat(name, index, rank, rank, gpus) for rank in range(process.spread)
+                ]
+                bundles = (gpus,) * process.spread
+                made[name].append(Unit(f"{name}-{index}", bundles, tuple(seats)))
+        elif shares and all(host in made for host in hosts):
             _sit(process, hosts, made)
-        else:
-            made[process.name] = [_ranks(process)]
+        else:  # all ranks together, a bundle each
+            seats = [PlannedSeat(name, rank, 0, rank, gpus) for rank in range(process.count)]
+            made[name] = [Unit(name, (gpus,) * process.count, tuple(seats), together=False)]
     return [unit for some in made.values() for unit in some]
-
-
-def _engine(process: Process, index: int) -> Unit:
-    """One engine, judge or shard: on GPUs of its own, or on a share of one."""
-    ranks = range(process.spread)
-    seats = [PlannedSeat(process.name, index, rank, rank, process.gpus) for rank in ranks]
-    return Unit(f"{process.name}-{index}", (process.gpus,) * process.spread, tuple(seats))
-
-
-def _ranks(learner: Process) -> Unit:
-    """All ranks of a learner together, with a bundle each."""
-    ranks = range(learner.count)
-    seats = [PlannedSeat(learner.name, rank, 0, rank, learner.gpus) for rank in ranks]
-    return Unit(learner.name, (learner.gpus,) * learner.count, tuple(seats), together=False)
 
 
 def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) -> None:
@@ -235,8 +226,12 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Gpu
     slots: dict[str, tuple[GpuSlot, ...]] = {}
     spread: list[Unit] = []
     for unit in ordered:
-        slots[unit.name] = _on_one_node(unit, free)
-        if not slots[unit.name]:
+        for node, left in enumerate(free):
+            chosen = _take(left, unit.bundles)
+            if chosen:
+                slots[unit.name] = tuple(GpuSlot(node, gpu) for gpu in chosen)
+                break
+        else:
             if unit.together:
                 return None
             spread.append(unit)
@@ -245,15 +240,6 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Gpu
         if not slots[unit.name]:
             return None
     return slots
-
-
-def _on_one_node(unit: Unit, free: list[list[float]]) -> tuple[GpuSlot, ...]:
-    """GPUs of the first node that has room for the whole unit; () without one."""
-    for node, left in enumerate(free):
-        chosen = _take(left, unit.bundles)
-        if chosen:
-            return tuple(GpuSlot(node, gpu) for gpu in chosen)
-    return ()
 
 
 def _on_several(unit: Unit, free: list[list[float]]) -> tuple[GpuSlot, ...]:

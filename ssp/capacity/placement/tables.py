@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ssp.base.errors import InputError, hold
 from ssp.capacity.memory import MB, Process, size
-from ssp.capacity.placement.plan import GpuSlot, Plan, PlannedSeat, lay
+from ssp.capacity.placement.plan import GpuSlot, Plan, lay
 from ssp.config.nodes import Node
 from ssp.config.schema import Config
 
@@ -15,8 +15,7 @@ def placement(plan: Plan) -> str:
     share."""
     if not plan.placed:
         return "Every process computes on CPUs; Ray spreads them over its nodes."
-    used = plan.used()
-    tenants = plan.tenants()
+    known, used, tenants = plan.known, plan.used(), plan.tenants()
     rows = []
     for at, node in enumerate(plan.nodes):
         for gpu in range(node.gpus):
@@ -24,18 +23,15 @@ def placement(plan: Plan) -> str:
             memory = f"{size(used[slot])} of {size(node.usable)}" if slot in used else "free"
             who: list[str] = []
             for unit, bundle in tenants.get(slot, []):
-                who += [_seat(plan, seat) for seat in unit.seats if seat.bundle == bundle]
+                for seat in unit.seats:
+                    if seat.bundle == bundle:
+                        rank = f" rank {seat.rank}" if known[seat.process].spread > 1 else ""
+                        share = "" if seat.gpus == 1 else f" ({seat.gpus:g} of it)"
+                        who.append(f"{seat.process} {seat.index}{rank}{share}")
             rows.append((node.name, str(gpu), memory, ", ".join(who)))
     placed = table(("node", "GPU", "memory", "who"), rows)
     anywhere = ", ".join(f"{p.name} x{p.count}" for p in plan.processes if not p.gpus)
     return f"{placed}\nOn CPUs, wherever Ray puts them: {anywhere}."
-
-
-def _seat(plan: Plan, seat: PlannedSeat) -> str:
-    """Who has one GPU, or a share of it."""
-    rank = f" rank {seat.rank}" if plan.known[seat.process].spread > 1 else ""
-    share = "" if seat.gpus == 1 else f" ({seat.gpus:g} of it)"
-    return f"{seat.process} {seat.index}{rank}{share}"
 
 
 def gpu_memory(processes: Iterable[Process]) -> str:
@@ -54,43 +50,35 @@ def gpu_memory(processes: Iterable[Process]) -> str:
 def host_memory(plan: Plan, beside: Mapping[str, int]) -> str:
     """A row a kind of process, in MB of host memory, with its large parts, and what there is
     `beside` them."""
-    rows = []
-    total = 0
-
-    def add(name: str, count: int, parts: str = "") -> None:
-        rows.append((name, f"{count / MB:.0f}", parts))
-
+    needed: dict[str, int] = {}
+    parts: dict[str, str] = {}
     for process in plan.processes:
-        parts = [need for need in process.on_its_host if need.what != "process"]
-        large = [f"{need.what} {size(need.bytes)}" for need in parts if need.bytes >= 100 * MB]
-        needed = process.count * process.on_host
-        add(f"{process.name} x{process.count}", needed, ", ".join(large))
-        total += needed
-    for name, needed in beside.items():
-        if needed:
-            add(name, needed)
-            total += needed
-    add("total", total)
+        name = f"{process.name} x{process.count}"
+        needed[name] = process.count * process.on_host
+        own = [need for need in process.on_its_host if need.what != "process"]
+        large = [f"{need.what} {size(need.bytes)}" for need in own if need.bytes >= 100 * MB]
+        parts[name] = ", ".join(large)
+    needed |= {name: count for name, count in beside.items() if count}
+    needed["total"] = sum(needed.values())
+    rows = [(name, f"{count / MB:.0f}", parts.get(name, "")) for name, count in needed.items()]
     return table(("what", "MB", ""), rows)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns with two blanks between; those of numbers alone lie to the right."""
     columns = []
-    for name, *cells in zip(header, *rows, strict=True):
-        width = max(map(len, [name, *cells]))
-        numbers = all(cell.replace(".", "").isdigit() for cell in cells)
-        columns.append(
-            [cell.rjust(width) if numbers else cell.ljust(width) for cell in (name, *cells)]
-        )
+    for column in zip(header, *rows, strict=True):
+        width = max(map(len, column))
+        numbers = all(cell.replace(".", "").isdigit() for cell in column[1:])
+        columns.append([f"{cell:>{width}}" if numbers else f"{cell:{width}}" for cell in column])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 class DoesNotFit(InputError):
     """Memory does not suffice; `table` says of what, a row a part."""
 
-    def __init__(self, rule: str, found: object, next_step: str, table: str) -> None:
-        super().__init__(rule, found, next_step)
+    def __init__(self, rule: str, value: object, next_step: str, table: str) -> None:
+        super().__init__(rule, value, next_step)
         self.table = table
 
 

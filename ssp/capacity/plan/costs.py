@@ -9,7 +9,6 @@ with checkpointed activations."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from statistics import NormalDist
 from typing import Any
@@ -229,6 +228,16 @@ def capped(mean: float, sigma: float, cap: float) -> float:
     return mean * below(z - sigma) + cap * (1 - below(z))
 
 
+@dataclass
+class _Crew:
+    """Workers of one kind: GPU seconds of all their work, GPUs of each, and how many they are."""
+
+    seconds: float
+    gpus: int = 1
+    grows: bool = True
+    count: int = 1
+
+
 def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
     """Splits of `gpus` that are worth a simulation; one in which all take turns where they do not
     go round. InputError when not even one engine fits."""
@@ -253,7 +262,13 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
     for lean in LEAN:
         playing = {role: _Crew(lean * play[role], size[role]) for role in cfg.roles}
         learning = {name: _Crew(learn[name], grows=grows[name]) for name in learn}
-        _give_out(gpus, [*playing.values(), *learning.values()])
+        # Whoever would need longest has one worker more, as long as GPUs are left.
+        crews = [*playing.values(), *learning.values()]
+        left = gpus - sum(crew.gpus for crew in crews)
+        while fitting := [crew for crew in crews if crew.grows and crew.gpus <= left]:
+            slowest = max(fitting, key=lambda crew: crew.seconds / crew.count / crew.gpus)
+            slowest.count += 1
+            left -= slowest.gpus
         engines = {role: crew.count for role, crew in playing.items()}
         ranks = dict.fromkeys(learners(cfg), 1)
         ranks |= {name: crew.count for name, crew in learning.items()}
@@ -262,22 +277,3 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
         if split not in splits:
             splits.append(split)
     return splits
-
-
-@dataclass
-class _Crew:
-    """Workers of one kind: GPU seconds of all their work, GPUs of each, and how many they are."""
-
-    seconds: float
-    gpus: int = 1
-    grows: bool = True
-    count: int = 1
-
-
-def _give_out(gpus: int, crews: Sequence[_Crew]) -> None:
-    """Whoever would need longest has one worker more, as long as GPUs are left."""
-    left = gpus - sum(crew.gpus for crew in crews)
-    while fitting := [crew for crew in crews if crew.grows and crew.gpus <= left]:
-        slowest = max(fitting, key=lambda crew: crew.seconds / crew.count / crew.gpus)
-        slowest.count += 1
-        left -= slowest.gpus
