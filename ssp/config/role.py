@@ -128,9 +128,9 @@ class KlConfig:
     `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished
     advantages). `topk`: how many tokens topk_reverse and topk_forward compute exactly; with _paper
     they are as published, with a biased gradient. `weight`: importance weights correct for the
-    sampling policy. `target` above 0 (nats a token) steers the coefficient, over 10,000 episodes.
-    `ema_tau` below 1: the reference follows the policy; every ten updates it keeps this share of
-    itself."""
+    sampling policy. `target` above 0 (nats a token) steers the coefficient, over 10,000
+    episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it keeps this
+    share of itself."""
 
     kind: Literal[
         "k1",
