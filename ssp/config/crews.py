@@ -33,6 +33,12 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     return trains
 
 
+def teaching(cfg: Config) -> dict[str, tuple[str, ...]]:
+    """The learners whose weights change, as `learners` has them."""
+    trains = learners(cfg).items()
+    return {name: roles for name, roles in trains if cfg.block(name).policy != "frozen"}
+
+
 def warmed(cfg: Config) -> tuple[str, ...]:
     """The roles that start from what a warm start makes of the model of who answers: those that
     play and name the same one."""
@@ -144,12 +150,11 @@ class SharedGpus:
 def shared_gpus(cfg: Config) -> tuple[SharedGpus, ...]:
     """All that share GPUs in a run; none where engines and learners have GPUs of their own."""
     place = cfg.placement
-    trains = learners(cfg)
-    learn = tuple(name for name in trains if cfg.block(name).policy != "frozen")
+    learn = teaching(cfg)
     if place.layout == "colocate":
-        return tuple(SharedGpus(trains[name], trains[name], (name,)) for name in learn)
+        return tuple(SharedGpus(roles, roles, (name,)) for name, roles in learn.items())
     if place.layout == "shared-base" and place.engine_gpus < 1 and learn:
-        return (SharedGpus(cfg.roles, (cfg.spec.answerer,), learn),)
+        return (SharedGpus(cfg.roles, (cfg.spec.answerer,), tuple(learn)),)
     return ()
 
 

@@ -42,8 +42,7 @@ def judge(cfg: Config) -> int:
 
 def learner(cfg: Config, role: str) -> int:
     """Of a rank of the learner of `role`; all that learn compute at once."""
-    learn = [name for name in crews.learners(cfg) if cfg.block(name).policy != "frozen"]
-    ranks = sum(crews.ranks(cfg, name) for name in learn)
+    ranks = sum(crews.ranks(cfg, name) for name in crews.teaching(cfg))
     return alone(cfg, role, max(1, ranks))
 
 

@@ -117,6 +117,10 @@ class GpuSlot:
     gpu: int
 
 
+Slots = tuple[GpuSlot, ...]
+"""The places of a unit's bundles, in order."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """The units with a slot for each bundle, on `nodes`, for `processes`. What has no unit computes
@@ -124,7 +128,7 @@ class Plan:
 
     nodes: list[Node]
     processes: list[Process]
-    placed: list[tuple[Unit, tuple[GpuSlot, ...]]]
+    placed: list[tuple[Unit, Slots]]
 
     @property
     def known(self) -> dict[str, Process]:
@@ -211,7 +215,7 @@ def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
     )
 
 
-def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSlot, ...]] | None:
+def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
     """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the
     first node with room; where that fails, what must be on one node comes first, and learners take
     what is left. None when that fails too."""
@@ -220,10 +224,10 @@ def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSl
     return _assign(largest_first, gpus) or _assign(bound_first, gpus)
 
 
-def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSlot, ...]] | None:
+def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
     """The slots of each unit, given out in this order; None when one has no room."""
     free = [[1.0] * count for count in gpus]
-    slots: dict[str, tuple[GpuSlot, ...]] = {}
+    slots: dict[str, Slots] = {}
     spread: list[Unit] = []
     for unit in ordered:
         for node, left in enumerate(free):
@@ -242,7 +246,7 @@ def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[Gpu
     return slots
 
 
-def _on_several(unit: Unit, free: list[list[float]]) -> tuple[GpuSlot, ...]:
+def _on_several(unit: Unit, free: list[list[float]]) -> Slots:
     """GPUs of several nodes, those with most room first, so that few are touched; () when they do
     not suffice."""
     whole = [sum(left >= 1 - SLACK for left in node) for node in free]

@@ -16,7 +16,7 @@ from typing import Any
 from ssp.base.errors import hold
 from ssp.capacity.memory.needs import share
 from ssp.capacity.memory.shapes import find
-from ssp.config.crews import learners, played, players
+from ssp.config.crews import learners, played, players, teaching
 from ssp.config.role import ACTED
 from ssp.config.schema import Config
 from ssp.engines.simulated import DecodePace
@@ -174,16 +174,10 @@ def own(cfg: Config, costs: Costs) -> Split:
     if base:
         gpus = max(*play.values(), *ranks.values())
         return Split(engines, ranks, gpus, place.judges, shared=True)
-    taught = sum(ranks[name] for name in _teaching(cfg))
+    taught = sum(ranks[name] for name in teaching(cfg))
     if place.layout == "separate":
         return Split(engines, ranks, sum(play.values()) + taught, place.judges)
     return Split(engines, ranks, max(sum(play.values()), taught), place.judges, shared=True)
-
-
-def _teaching(cfg: Config) -> dict[str, tuple[str, ...]]:
-    """The learners whose weights change, and the roles of each."""
-    listed = learners(cfg).items()
-    return {name: roles for name, roles in listed if cfg.block(name).policy != "frozen"}
 
 
 def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]:
@@ -213,7 +207,7 @@ def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]
         trained[role] = tokens * taught
 
     learn: dict[str, float] = {}
-    for name, roles in _teaching(cfg).items():
+    for name, roles in teaching(cfg).items():
         tokens = sum(trained[role] for role in roles)
         learn[name] = tokens * role_costs(cfg, name, costs).token
     return play, learn

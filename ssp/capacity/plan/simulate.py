@@ -90,11 +90,12 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
 
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
-    # A call that one of these does not write out does nothing.
     players: dict[str, _Fleet] = {}
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
         players[role] = _Fleet(role, split.engines[role], cost, costs, at_once(cfg, role))
+
+    # A call that a learner or the books do not write out does nothing.
     taught: dict[str, _Learner] = {}
     crews: dict[str, Crew[Learners]] = {}
     for name, roles in learners(cfg).items():
@@ -103,7 +104,8 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
         taught[name] = learner
         crew = LocalCrew(Learners, f"learner-{name}", [learner].__getitem__)
         crews |= dict.fromkeys(roles, crew)
-    seconds, calls = judge_seconds(cfg, costs), itertools.count(1)
+    seconds = judge_seconds(cfg, costs)
+    calls = itertools.count(1)
     judges = [_Judge(seconds, costs, cfg.game.attempts, calls) for _ in range(split.judges)]
     books = _Books()  # type: ignore[abstract]
     cast = Cast(
