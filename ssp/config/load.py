@@ -246,7 +246,8 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
 
 
 def _parsed(key: str, steps: Sequence[str], value: str) -> Any:
-    """A typed value, read as YAML, but for a setting that is a text as it stands there."""
+    """The value of a typed setting, read as YAML. A setting that takes a text keeps the words as they
+    were typed."""
     odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError)
     rule = f"the value of {key} must be YAML"
     with holding(odd, rule, lambda _: value, "quote it: 'key=\"text\"'"):

@@ -1,15 +1,12 @@
 """One simulated run: the real coordinator over made-up crews, in a time that jumps.
 
-What a call would take is waited for, what it would say is made up; players decode by the arithmetic
-of simulated engines (`ssp.engines.simulated`) the lengths that such engines would draw. Figures are
-of the rounds in the middle: the first, in which everything fills up, and the last, in which it runs
+The time that a call would take is waited for, and its answer is made up. Figures are of the rounds
+in the middle. The first rounds, in which everything fills up, and the last ones, in which it runs
 empty, are left out."""
 
 import asyncio
 import copy
-import functools
 import itertools
-import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,31 +15,27 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.crew import Crew, LocalCrew
-from ssp.base.episode import Grade, State, Task, Verdict
-from ssp.base.played import Brief
+from ssp.base.episode import Grade, State, Verdict
 from ssp.base.seeds import generator
-from ssp.capacity.plan.costs import Costs, RoleCosts, Split, judge_seconds, role_costs
+from ssp.capacity.plan.costs import Costs, Split, judge_seconds, role_costs
 from ssp.capacity.plan.jumping import run_jumping
+from ssp.capacity.plan.players import PlannedPlayers, TokenCounts
 from ssp.config.crews import at_once, bound, learners
 from ssp.config.schema import Config
-from ssp.engines.simulated import DecodePace, Decoding
 from ssp.learning.samples import Sample
-from ssp.learning.tiny.actor import turns
 from ssp.record.ledger.rows import NOTHING
 from ssp.record.ledger.writer import LedgerWriter, Rows
 from ssp.record.runfolder import RunFolder
 from ssp.selfplay.coordinator import SelfPlay
 from ssp.selfplay.crews.cast import Cast
-from ssp.selfplay.crews.seams import Judges, Learners, Players
+from ssp.selfplay.crews.seams import Judges, Learners
 from ssp.selfplay.evaluator import Evaluator
-from ssp.selfplay.records import PlayOrder, PlayReport
 from ssp.selfplay.report import Report, Sink
 from ssp.selfplay.targets import TargetRow, Targets
 from ssp.selfplay.transfer.parcel import Parcel
 
 WARM = 1
 """Rounds that are left out at both ends, beside those in flight."""
-_Block = list[int]  # what stands for a payload: model tokens of each episode
 
 
 @dataclass
@@ -90,10 +83,10 @@ def simulate(cfg: Config, split: Split, costs: Costs, rounds: int | None = None)
 
 
 async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge: int) -> Measured:
-    players: dict[str, _Fleet] = {}
+    players: dict[str, PlannedPlayers] = {}
     for role in cfg.roles:
         cost = role_costs(cfg, role, costs)
-        players[role] = _Fleet(role, split.engines[role], cost, costs, at_once(cfg, role))
+        players[role] = PlannedPlayers(role, split.engines[role], cost, costs, at_once(cfg, role))
 
     # A call that a learner or the books do not write out does nothing.
     taught: dict[str, _Learner] = {}
@@ -126,143 +119,6 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     return measured
 
 
-@dataclass(eq=False)
-class _PlannedTurn:
-    """The versions that draw its first and its last token, and its end."""
-
-    over: asyncio.Future[None]
-    first: int = -1
-    last: int = -1
-
-
-class _Engine:
-    """What one engine decodes, with which version; `room` for so many blocks."""
-
-    def __init__(self, pace: DecodePace, at_once: int) -> None:
-        self.decoding: Decoding[_PlannedTurn] = Decoding(pace, self._started)
-        self.room = asyncio.Semaphore(at_once)
-        self.version = -1
-        self._timer: asyncio.TimerHandle | None = None
-
-    async def turn(self, tokens: int) -> _PlannedTurn:
-        turn = _PlannedTurn(asyncio.get_running_loop().create_future())
-        self.decoding.add(self.catch_up(), tokens, turn)
-        self._wind()
-        await turn.over
-        return turn
-
-    def catch_up(self, at: float = -math.inf) -> float:
-        """End the turns that are over now, or at the later time `at`. Returns that time."""
-        now = max(at, asyncio.get_running_loop().time())
-        for turn in self.decoding.advance(now):
-            turn.last = self.version
-            turn.over.set_result(None)
-        return now
-
-    def _started(self, turn: _PlannedTurn) -> None:
-        turn.first = self.version
-
-    def _wind(self) -> None:
-        """Look when the next turn may end; one that began meanwhile only makes it later."""
-
-        def look() -> None:
-            self._timer = None
-            self.catch_up(at)
-            self._wind()
-
-        at = self.decoding.next()
-        if self._timer is not None:
-            if self._timer.when() <= at:
-                return
-            self._timer.cancel()
-        self._timer = None
-        if at < math.inf:
-            self._timer = asyncio.get_running_loop().call_at(at, look)
-
-
-class _Fleet(LocalCrew[Players]):
-    """The players of one role. `at_once`: blocks that one of them plays at a time."""
-
-    def __init__(self, name: str, count: int, cost: RoleCosts, costs: Costs, at_once: int) -> None:
-        self.engines = [_Engine(cost.pace, at_once) for _ in range(count)]
-
-        def player(i: int) -> Players:
-            return _SimulatedPlayer(self.engines[i], cost, costs)  # type: ignore[abstract]
-
-        super().__init__(Players, name, player, count)
-
-    def figures(self) -> list[float]:
-        """Busy seconds, tokens, searches and running sequences times seconds, of all engines up to
-        now."""
-        busy = tokens = slots = 0.0
-        for engine in self.engines:
-            engine.catch_up()
-            busy += engine.decoding.busy
-            tokens += engine.decoding.tokens
-            slots += engine.decoding.slots
-        searches = sum(player.searches for player in self.workers)
-        return [busy, tokens, float(searches), slots]
-
-
-class _SimulatedPlayer(Players):  # `sleep` and `wake` do nothing
-    def __init__(self, engine: _Engine, cost: RoleCosts, costs: Costs) -> None:
-        self._engine, self._cost, self._costs = engine, cost, costs
-        self.searches = 0
-
-    async def play(
-        self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Any
-    ) -> tuple[_Block, PlayReport]:
-        loop = asyncio.get_running_loop()
-        async with self._engine.room:
-            started = loop.time()
-            if version > self._engine.version:
-                await self.refresh(version, parcel)
-            briefs = await asyncio.gather(*map(self._episode, tasks))
-            report = PlayReport(list(briefs), {"busy": loop.time() - started})
-            return [brief.tokens for brief in briefs], report
-
-    async def refresh(self, version: int, parcel: Any) -> dict[str, float]:
-        await asyncio.sleep(self._costs.sync_s)
-        self._engine.catch_up()
-        self._engine.version = max(version, self._engine.version)
-        return {}
-
-    async def _episode(self, task: Task) -> Brief:
-        cost = self._cost
-        lengths = _turns(cost.tokens, cost.sigma, task.seed, cost.searches, cost.cap)
-        first = last = await self._engine.turn(lengths[0])
-        for tokens in lengths[1:]:
-            self.searches += 1
-            await asyncio.sleep(self._costs.search_s)
-            last = await self._engine.turn(tokens)
-        total = sum(lengths)
-        return Brief(
-            task.id,
-            task.game,
-            task.role,
-            task.attempt,
-            final=f"{task.id} ?",
-            outcome=None,
-            cause="",
-            stopped="final",
-            searches=len(lengths) - 1,
-            tokens=total,
-            length=total,
-            version_min=first.first,
-            version_max=last.last,
-            file="",
-            row=0,
-        )
-
-
-@functools.lru_cache(maxsize=500_000)
-def _turns(
-    tokens: float, sigma: float, seed: int, searches: tuple[int, int], cap: int
-) -> tuple[int, ...]:
-    """Tokens of an episode's turns; each split of a plan plays the same ones."""
-    return tuple(max(1, wanted) for wanted in turns(tokens, sigma, seed, searches, cap))
-
-
 class _Judge:
     """Takes `seconds` a block. The share `valid` of all questions is valid. Of the share `spread`
     every other answer is right, so that all of them are trained; of the rest none is. `calls`:
@@ -273,14 +129,14 @@ class _Judge:
         self._free = asyncio.Lock()
 
     async def verify(
-        self, block: _Block, targets: Sequence[str], *live: Any
+        self, block: TokenCounts, targets: Sequence[str], *live: Any
     ) -> tuple[list[Verdict], float]:
         await self._work()
         draws = generator(next(self._calls), "valid").random(len(block))
         verdicts = [Verdict(bool(draw < self._costs.valid), "invalid") for draw in draws]
         return verdicts, self._seconds
 
-    async def grade(self, block: _Block, items: Sequence[Any]) -> tuple[list[Grade], float]:
+    async def grade(self, block: TokenCounts, items: Sequence[Any]) -> tuple[list[Grade], float]:
         await self._work()
         groups = -(-len(items) // self._attempts)
         draws = generator(next(self._calls), "spread").random(groups)
@@ -309,7 +165,7 @@ class _Learner(Learners):
         self.trained = 0
 
     async def update(
-        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: _Block
+        self, samples: Mapping[str, Sequence[Sample]], names: Sequence[str], *blocks: TokenCounts
     ) -> tuple[Parcel, dict[str, dict[str, float]]]:
         by_name = dict(zip(names, blocks, strict=True))
         tokens: dict[str, int] = {}
@@ -361,7 +217,7 @@ class _Rows(Sink):
     """Sink of the run's report (`ssp.selfplay.report.Sink`): its rows, and at the end of each round
     what everybody did."""
 
-    def __init__(self, players: dict[str, _Fleet], taught: dict[str, _Learner]) -> None:
+    def __init__(self, players: dict[str, PlannedPlayers], taught: dict[str, _Learner]) -> None:
         self._players, self._taught = players, taught
         self._rows: list[tuple[int, str, dict[str, float]]] = []
         self._marks: dict[int, dict[str, list[float]]] = {}

@@ -66,22 +66,8 @@ class HomeLedger(Ledger):
     def __init__(self, target: str | Path) -> None:
         self._target = Path(target)
         file = written_at(self._target)
-        copied = file != self._target
-        fetched = False
-        if copied:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            # of a writer that was killed
-            for left in self._target.parent.glob(f".{self._target.name}.*.part"):
-                left.unlink(missing_ok=True)
-            # Another machine went on (two may have, from one copy), or this disk was emptied.
-            (mine, count), (theirs, newest) = _copies(file), _copies(self._target)
-            fetched = self._target.is_file() and (mine != theirs or count < newest)
-        if fetched or (copied and not self._target.is_file()):  # a run of this name was deleted
-            for left in file.parent.glob(f"*{file.name}*"):
-                left.unlink()
-        if fetched:
-            with whole(file) as aside:
-                shutil.copyfile(self._target, aside)
+        elsewhere = file != self._target
+        fetched = elsewhere and _fetched(file, self._target)
         super().__init__(file)
         if fetched:
             self._db.execute(f"PRAGMA application_id = {secrets.randbits(31)}")
@@ -91,7 +77,7 @@ class HomeLedger(Ledger):
                     f"INSERT INTO versions SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0"
                     " FROM (SELECT role, version FROM versions UNION SELECT 'run', 0) GROUP BY role"
                 )
-        if copied:
+        if elsewhere:
             self.keep()
 
     def keep(self) -> None:
@@ -123,6 +109,27 @@ class HomeLedger(Ledger):
             f"the run folder is on {kind}: its ledger is written at {self.path} and copied at each"
             " checkpoint"
         )
+
+
+def _fetched(file: Path, target: Path) -> bool:
+    """Make `file` ready to be written for `target`. Returns whether it was copied from there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # of a writer that was killed
+    for left in target.parent.glob(f".{target.name}.*.part"):
+        left.unlink(missing_ok=True)
+    if target.is_file():
+        (mine, count), (theirs, newest) = _copies(file), _copies(target)
+        if mine == theirs and count >= newest:
+            return False
+    # Another machine went on (two may have, from one copy), this disk was emptied, or a run of this
+    # name was deleted.
+    for left in file.parent.glob(f"*{file.name}*"):
+        left.unlink()
+    if not target.is_file():
+        return False
+    with whole(file) as aside:
+        shutil.copyfile(target, aside)
+    return True
 
 
 def _copies(file: Path) -> tuple[int, int]:
