@@ -9,8 +9,7 @@ from ssp.config.fields import Actors, Count, Seconds, Share, Within
 @dataclass
 class PlacementConfig:
     """How many actors there are, and where: of each role `ROLEs`, such as `solvers`, and
-    `judges`. `cpus`: what each
-    asks Ray for. `restarts`: how often each may start again (learners: all together).
+    `judges`. `cpus`: what each asks Ray for. `restarts`: how often each may start again (learners: all together).
     `call_timeout`: seconds that one call may take, and (but 60 at least) Ray to start or a
     RAY_ADDRESS to answer, all actors to start, one to come back; in twice that all nodes of `ssp
     cluster` must meet.

@@ -14,7 +14,8 @@ def players(cfg: Config, role: str) -> int:
 
 def played(cfg: Config, role: str) -> int:
     """Episodes of `role` in one batch of a round, without refills."""
-    spec, episodes = cfg.spec, 0
+    spec = cfg.spec
+    episodes = 0
     for play in spec.plays.values():
         if role in play.roles:
             games = cfg.asking.batch if play in spec.before else cfg.answering.batch
@@ -26,8 +27,16 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
     """Every learner of a run, by the role that it is called after: the roles that it trains, in the
     order of their steps. Roles with policy=shared have one, called after the last of them."""
     shared = tuple(role for role in cfg.roles if cfg.block(role).policy == "shared")
-    own: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
-    return {**own, shared[-1]: shared} if shared else own
+    trains: dict[str, tuple[str, ...]] = {role: (role,) for role in cfg.roles if role not in shared}
+    if shared:
+        trains[shared[-1]] = shared
+    return trains
+
+
+def teaching(cfg: Config) -> dict[str, tuple[str, ...]]:
+    """The learners whose weights change, as `learners` has them."""
+    trains = learners(cfg).items()
+    return {name: roles for name, roles in trains if cfg.block(name).policy != "frozen"}
 
 
 def warmed(cfg: Config) -> tuple[str, ...]:
@@ -49,19 +58,22 @@ def apart(cfg: Config) -> bool:
 def learns(cfg: Config, role: str, step: int) -> bool:
     """False for a frozen role, after its last step, in a phase of other roles, and while another
     role warms up alone (SSP's warm-up)."""
-    mine = cfg.block(role)
-    if not cfg.spec.learns(role, step):
+    block = cfg.block(role)
+    if block.policy == "frozen" or not cfg.spec.learns(role, step):
         return False
     alone = max((cfg.block(other).warmup_steps for other in cfg.roles if other != role), default=0)
-    return mine.policy != "frozen" and step > alone and not 0 < mine.freeze_after < step
+    return step > alone and not 0 < block.freeze_after < step
 
 
 def at_once(cfg: Config, role: str) -> int:
-    """Blocks of episodes that one player of `role` plays at a time. More than one only in flight:
-    an engine has the weights of one version, and elsewhere each block waits for its own. Then the
-    blocks of all rounds under way, and of an evaluation, share the engine, which the last episodes
-    of one alone would leave nearly empty (docs/plan.md)."""
-    return bound(cfg, role) + 2 if cfg.schedule.in_flight and bound(cfg, role) > 0 else 1
+    """Blocks of episodes that one player of `role` plays at a time.
+
+    It is one where weights wait for the end of a block: an engine has the weights of one version,
+    and each block waits for its own. In flight the blocks of all rounds under way, and of an
+    evaluation, share the engine, which the last episodes of one block would leave nearly empty
+    (docs/plan.md)."""
+    stale = bound(cfg, role)
+    return stale + 2 if cfg.schedule.in_flight and stale > 0 else 1
 
 
 def evaluated(cfg: Config) -> int:
@@ -79,21 +91,22 @@ def ranks(cfg: Config, learner: str) -> int:
 
 def gpus(cfg: Config, role: str) -> tuple[float, float]:
     """GPUs of a rank of an engine of `role`, and of its learner: none with engine.device=cpu."""
-    place = cfg.placement
-    return (
-        (0.0, 0.0)
-        if cfg.block(role).engine.device == "cpu"
-        else (place.engine_gpus, place.learner_gpus)
-    )
+    if cfg.block(role).engine.device == "cpu":
+        return 0.0, 0.0
+    return cfg.placement.engine_gpus, cfg.placement.learner_gpus
 
 
 def judge_gpus(cfg: Config) -> float:
     """GPUs of each rank of a judge's engine, where one verifies and engines have GPUs: a whole one
     of vLLM, a player's share of the embedded one."""
     answerer = cfg.spec.answerer
-    verifies = cfg.referee.verifier in ("frozen", "solver") and bool(cfg.spec.asker)
-    share = gpus(cfg, answerer)[0] if verifies else 0.0
-    return {"vllm": float(share > 0), "torch": share}.get(cfg.block(answerer).engine.kind, 0.0)
+    if cfg.referee.verifier not in ("frozen", "solver") or not cfg.spec.asker:
+        return 0.0
+    share, _ = gpus(cfg, answerer)
+    kind = cfg.block(answerer).engine.kind
+    if kind == "vllm":
+        return 1.0 if share > 0 else 0.0
+    return share if kind == "torch" else 0.0
 
 
 MOST_BATCHES = 20
@@ -111,14 +124,10 @@ def queue_budget(cfg: Config) -> tuple[int, int]:
 def waiting(cfg: Config, role: str) -> int:
     """Bytes of the longest training batch of `role` in every round that may be under way, and
     one."""
-    contexts = 8 if cfg.block(role).agent else 1  # `CONTEXTS` of ssp.game.rollout.player
-    return (
-        (bound(cfg, role) + 2)
-        * batch(cfg, role)
-        * cfg.block(role).limits.longest
-        * contexts
-        * BYTES_A_TOKEN
-    )
+    block = cfg.block(role)
+    contexts = 8 if block.agent else 1  # `CONTEXTS` of ssp.game.rollout.player
+    episode = block.limits.longest * contexts * BYTES_A_TOKEN
+    return (bound(cfg, role) + 2) * batch(cfg, role) * episode
 
 
 def batch(cfg: Config, role: str) -> int:
@@ -134,8 +143,8 @@ def batch(cfg: Config, role: str) -> int:
 
 @dataclass(frozen=True)
 class SharedGpus:
-    """GPUs that are shared: by the engines that play these roles (the crews of `sleepers` have them
-    all), and learners."""
+    """GPUs that engines and learners share. `roles`: whom these engines play. `sleepers`: the crews
+    that have the engines."""
 
     roles: tuple[str, ...]
     sleepers: tuple[str, ...]
@@ -145,9 +154,7 @@ class SharedGpus:
 def shared_gpus(cfg: Config) -> tuple[SharedGpus, ...]:
     """All that share GPUs in a run; none where engines and learners have GPUs of their own."""
     place = cfg.placement
-    learn = {
-        name: roles for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"
-    }
+    learn = teaching(cfg)
     if place.layout == "colocate":
         return tuple(SharedGpus(roles, roles, (name,)) for name, roles in learn.items())
     if place.layout == "shared-base" and place.engine_gpus < 1 and learn:

@@ -86,32 +86,37 @@ def has(raw: Any, place: Place) -> bool:
 def unknown(place: Place, roles: tuple[str, ...], source: str) -> InputError:
     """The error for a key that does not exist, with the nearest ones that do: same last word first,
     then by spelling."""
-    every, full = list(all_keys(roles)), shown(place)
-    found, last = f"{full} in {source}", str(place[-1]).rsplit(".", 1)[-1]
+    every = list(all_keys(roles))
+    full = shown(place)
+    where = f"{full} in {source}"
+    last = str(place[-1]).rsplit(".", 1)[-1]
     if full in every:
         rule = "a config file nests its keys, without dots"
-        return InputError(rule, found, "indent it under its block")
+        return InputError(rule, where, "indent it under its block")
     if ":" in last:
         name, _, text = last.partition(":")
         step = f"write '{{{name}: {text}, ...}}', in quotes"
-        return InputError("a blank follows the colon of a key", found, step)
-    same = [key for key in every if re.search(rf"(^|\.){re.escape(last)}$", key)]
+        return InputError("a blank follows the colon of a key", where, step)
+
+    same = [key for key in every if key.rpartition(".")[2] == last]
     same = [key for key in same if "[]" not in key and not key.startswith("defaults.")]
-    near = [key for key in same if key.split(".")[0] == place[0]] or same
-    near = near[:4] or _spelt_alike(place, every)
+    beside = [key for key in same if key.split(".")[0] == place[0]]
+    near = (beside or same)[:4] or _spelt_alike(place, every)
     step = "list all keys with: ssp train --dry-run"
     if near:
         step = f"did you mean {' or '.join(near)}"
     if len(place) == 1 and not same and not set(near) & set(roles):
         step += f" (the game's roles are {' and '.join(roles)})"
-    return InputError("every config key must exist", found, step)
+    return InputError("every config key must exist", where, step)
 
 
 def _spelt_alike(place: Place, every: list[str]) -> list[str]:
     """The key that is spelt most alike, beside it rather than elsewhere."""
     above = shown(place[:-1])
-    beside = [key for key in every if key.rpartition(".")[0] == _pattern(above)]
+    block = _pattern(above)
+    beside = [key for key in every if key.rpartition(".")[0] == block]
     near = difflib.get_close_matches(_pattern(shown(place)), beside, n=1)
     if near and above:
-        return [f"{above}.{near[0].rpartition('.')[2]}"]
+        name = near[0].rpartition(".")[2]
+        return [f"{above}.{name}"]
     return near or difflib.get_close_matches(shown(place), every, n=1)

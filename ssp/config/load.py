@@ -58,28 +58,29 @@ def load(
         _seal(file, path, typed)
         file = _without_gone(file)
     spec = _game(file, typed)
+    roles = spec.role_blocks
     game = _parse_overrides([f"{key}={value}" for key, value in spec.settings.items()])
     layers = {"the game": game, str(path): file, _COMMAND_LINE: typed}
-    for source in (str(path), _COMMAND_LINE):
-        _refuse_foreign(layers[source], spec.role_blocks, source)
+    _refuse_foreign(file, roles, str(path))
+    _refuse_foreign(typed, roles, _COMMAND_LINE)
 
     merged: Raw = {}
-    for raw in layers.values():
-        merged = merge(merged, raw)
-    for role in spec.role_blocks:
+    for layer in layers.values():
+        merged = merge(merged, layer)
+    for role in roles:
         merged[role] = _inherit(role, list(layers.values()))
-    merged = _interpolated(merged, spec.role_blocks)
-    _expand_preset(merged, spec.role_blocks)
+    merged = _interpolated(merged, roles)
+    _expand_preset(merged, roles)
 
     def written(place: Place) -> tuple[Place, str]:
-        inherited = ("defaults", *place[1:]) if place[0] in spec.role_blocks else place
+        inherited = ("defaults", *place[1:]) if place[0] in roles else place
         for source, raw in reversed(layers.items()):
             for one in (place, inherited):
                 if keys.has(raw, one):
                     return one, source
         return place, str(path)
 
-    return reading.check(merged, spec.role_blocks, written, combinations)
+    return reading.check(merged, roles, written, combinations)
 
 
 def checked(cfg: Config) -> Config:
@@ -98,16 +99,21 @@ def layered(name_or_file: str, overrides: Sequence[str] = ()) -> Raw:
     overrides gives."""
     raw, typed = _read(find(name_or_file)), _parse_overrides(overrides)
     for name in _blocks(raw):
-        block, above = raw[name], typed.get(name, {})
-        if above.get("reward", block.get("reward")) != block.get("reward"):
-            block.pop("reward_options", None)
+        _change_reward(raw[name], typed.get(name, {}))
         if name != "defaults":
-            _drop(block, typed.get("defaults", {}))
+            _drop(raw[name], typed.get("defaults", {}))
     return merge(raw, typed)
 
 
+def _change_reward(block: Raw, above: Raw) -> None:
+    """Leave the options of a reward behind where `above` names another one."""
+    before = block.get("reward")
+    if above.get("reward", before) != before:
+        block.pop("reward_options", None)
+
+
 def _drop(block: Raw, above: Raw) -> None:
-    """Take out of a role's block what `above` says for both roles."""
+    """Take out of a role's block what `above` says for all roles."""
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(block.get(key), dict):
             _drop(block[key], value)
@@ -121,9 +127,10 @@ def container(cfg: Config) -> Raw:
     raw |= raw.pop("blocks")
     place: Raw = {}
     for name, value in raw["placement"].items():
-        place |= (
-            {f"{role}s": n for role, n in value.items()} if name == "players" else {name: value}
-        )
+        if name == "players":
+            place |= {f"{role}s": count for role, count in value.items()}
+        else:
+            place[name] = value
     raw["placement"] = place
     return raw
 
@@ -169,33 +176,22 @@ def find(name_or_file: str) -> Path:
 
 def _read(path: Path) -> Raw:
     odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError)
-    with holding(
-        odd,
-        f"{path} must be a readable YAML file",
-        lambda e: " ".join(str(e).split()),
-        "correct the file",
-    ):
+    rule = f"{path} must be a readable YAML file"
+    with holding(odd, rule, lambda error: " ".join(str(error).split()), "correct the file"):
         loaded = OmegaConf.to_container(OmegaConf.load(path))
-    if not isinstance(loaded, dict):
-        raise InputError(
-            f"{path} must hold keys and values",
-            f"a {type(loaded).__name__}",
-            "write `key: value` lines",
-        )
+    rule = f"{path} must hold keys and values"
+    kind = f"a {type(loaded).__name__}"
+    hold(isinstance(loaded, dict), rule, kind, "write `key: value` lines")
     return cast(Raw, loaded)
 
 
 def _seal(file: Raw, path: Path, typed: Raw) -> None:
-    """What a file that nobody vouches for may not do: name code that runs, name whom keys go to,
-    read the environment."""
+    """Take from a file that nobody vouches for what it may not do: name code that runs, name whom
+    keys go to. InputError where it reads the environment."""
+    rule = "the config.yaml of a run holds plain values"
     for key, value in leaves(file):
-        rule = "the config.yaml of a run holds plain values"
-        hold(
-            "${" not in f"{key} {value}",
-            rule,
-            f"an interpolation in {key}, in {path}",
-            "write its value there",
-        )
+        where = f"an interpolation in {key}, in {path}"
+        hold("${" not in f"{key} {value}", rule, where, "write its value there")
     for name in _blocks(file):
         own.seal(file[name])
         _seal_address(file[name].get("engine"))
@@ -203,9 +199,8 @@ def _seal(file: Raw, path: Path, typed: Raw) -> None:
     if isinstance(game, dict) and is_own(str(game.get("kind"))):
         game["kind"] = f"{own.SEALED}{game['kind']}"
     _seal_address(file.get("judge"))
-    if keys.value(
-        merge(file, typed), ("retriever", "online", "engine")
-    ):  # whose key goes to that address
+    online = keys.value(merge(file, typed), ("retriever", "online", "engine"))
+    if online:  # whose key goes to that address
         _seal_address(file.get("retriever"))
 
 
@@ -233,36 +228,38 @@ def _parse_overrides(overrides: Sequence[str]) -> Raw:
     for text in overrides:
         key, equals, value = text.partition("=")
         steps = key.strip().split(".")
-        if not equals or not all(steps) or len(steps) > DEEPEST:
-            raise InputError(
-                "a setting is typed as key=value",
-                text,
-                "write for example steps=20 (no spaces around =)",
-            )
-        try:
-            parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
-        except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
-            raise InputError(
-                f"the value of {key} must be YAML", value, "quote it: 'key=\"text\"'"
-            ) from error
-        assert isinstance(parsed, dict)
-        leaf = "" if parsed["value"] is None and value.strip() == "" else parsed["value"]
-        roles = () if keys.is_fixed(steps[0]) else (steps[0],)
-        words = is_text(keys.hint(steps, roles)) and not value.lstrip().startswith(("{", "["))
-        if words and leaf is not None and not isinstance(leaf, str):
-            leaf = value.strip()  # 007, on and step: are words too
+        rule = "a setting is typed as key=value"
+        typed = equals and all(steps) and len(steps) <= DEEPEST
+        hold(typed, rule, text, "write for example steps=20 (no spaces around =)")
+
+        leaf = _parsed(key, steps, value)
         node = tree
         for step in steps[:-1]:
-            below = node.setdefault(step, {})
-            if not isinstance(below, dict):
-                raise InputError(
-                    "a key is a block or a value, not both", text, f"leave one of them out: {key}"
-                )
-            node = below
-        if isinstance(leaf, dict) and isinstance(node.get(steps[-1]), dict):
-            leaf = merge(node[steps[-1]], leaf)
-        node[steps[-1]] = leaf
+            node = node.setdefault(step, {})
+            rule = "a key is a block or a value, not both"
+            hold(isinstance(node, dict), rule, text, f"leave one of them out: {key}")
+        last = steps[-1]
+        if isinstance(leaf, dict) and isinstance(node.get(last), dict):
+            leaf = merge(node[last], leaf)
+        node[last] = leaf
     return tree
+
+
+def _parsed(key: str, steps: Sequence[str], value: str) -> Any:
+    """The value of a typed setting, read as YAML. A setting that takes a text keeps the words as they
+    were typed."""
+    odd = (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError)
+    rule = f"the value of {key} must be YAML"
+    with holding(odd, rule, lambda _: value, "quote it: 'key=\"text\"'"):
+        parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={value}"]))
+    leaf = cast(Raw, parsed)["value"]
+    if leaf is None:
+        return None if value.strip() else ""
+    roles = () if keys.is_fixed(steps[0]) else (steps[0],)
+    words = is_text(keys.hint(steps, roles)) and not value.lstrip().startswith(("{", "["))
+    if words and not isinstance(leaf, str):
+        return value.strip()  # 007, on and step: are words too
+    return leaf
 
 
 def _blocks(raw: Raw) -> list[str]:
@@ -272,14 +269,14 @@ def _blocks(raw: Raw) -> list[str]:
 
 
 def _game(file: Raw, typed: Raw) -> GameSpec:
-    """The game that these settings name, whose roles have names that are free."""
+    """The game that these settings name. InputError where one of its roles is called as a key."""
     game = _interpolated({"game": {}} | merge(file, typed))["game"]
     named = game if isinstance(game, dict) else {}
     kind, questions = named.get("kind", ""), named.get("questions", "proposer")
     spec = games.find(games.kind(str(kind), str(questions)))
+    rule = "a role of a game has a name that is no key of the configuration yet"
     for role in spec.role_blocks:
         free = not keys.is_fixed(role) and f"{role}s" not in hints(PlacementConfig)
-        rule = "a role of a game has a name that is no key of the configuration yet"
         hold(free, rule, f"{role} in game.kind={kind}", "give the role another name")
     return spec
 
@@ -292,8 +289,7 @@ def _inherit(role: str, layers: Sequence[Raw]) -> Any:
             above = layer.get(name, {})
             if not isinstance(above, dict):
                 return above
-            if above.get("reward", block.get("reward")) != block.get("reward"):
-                block.pop("reward_options", None)
+            _change_reward(block, above)
             block = merge(block, above)
     return block
 
@@ -314,11 +310,12 @@ def _interpolated(raw: Raw, roles: Sequence[str] = ()) -> Raw:
 
 def _only(raw: Raw, whole: Raw) -> Raw:
     """What `whole` says of the keys of `raw`."""
-    both = {key: (value, whole[key]) for key, value in raw.items()}
-    return {
-        key: _only(value, said) if isinstance(value, dict) and isinstance(said, dict) else said
-        for key, (value, said) in both.items()
-    }
+    kept: Raw = {}
+    for key, value in raw.items():
+        kept[key] = whole[key]
+        if isinstance(value, dict) and isinstance(whole[key], dict):
+            kept[key] = _only(value, whole[key])
+    return kept
 
 
 def _expand_preset(raw: Raw, roles: Sequence[str]) -> None:
@@ -329,12 +326,11 @@ def _expand_preset(raw: Raw, roles: Sequence[str]) -> None:
     if not isinstance(preset, str) or preset not in PRESETS or not isinstance(bounds, dict):
         return
     stands = PRESETS[preset]
+    step = "set the preset or the bounds, not both"
     for role in roles:
-        key, bound = f"schedule.max_staleness.{role}", bounds.get(role, stands)
-        rule, step = (
-            f"schedule.preset={preset} stands for {key}={stands}",
-            "set the preset or the bounds, not both",
-        )
+        key = f"schedule.max_staleness.{role}"
+        bound = bounds.get(role, stands)
+        rule = f"schedule.preset={preset} stands for {key}={stands}"
         hold(f"{bound}" == f"{stands}", rule, f"{key}={bound}", step)
     raw["schedule"]["max_staleness"] = bounds | dict.fromkeys(roles, stands)
 
@@ -342,10 +338,12 @@ def _expand_preset(raw: Raw, roles: Sequence[str]) -> None:
 def _refuse_foreign(raw: Raw, roles: tuple[str, ...], source: str) -> None:
     """Keys of the reference systems, and settings of ours that are gone, are named all at once,
     with what replaces them."""
-    given, known = dict(leaves(raw)), keys.all_keys(roles)
-    foreign = [key for key in given if key not in known and gone.word(key)]
+    known = keys.all_keys(roles)
+    given = dict(leaves(raw))
+    refused = [key for key in given if key not in known and gone.word(key)]
     values = [f"{key}={value}" for key, value in given.items() if key in known]
-    foreign += [value for value in values if gone.row(value)]
-    told, more = foreign[:FOREIGN], ", ..." if len(foreign) > FOREIGN else ""
+    refused += [value for value in values if gone.row(value)]
+    told = refused[:FOREIGN]
+    more = ", ..." if len(refused) > FOREIGN else ""
     named = f"{', '.join(told)}{more} in {source}"
-    hold(not foreign, "every config key must exist", named, gone.advice(told))
+    hold(not refused, "every config key must exist", named, gone.advice(told))

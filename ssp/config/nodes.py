@@ -36,19 +36,19 @@ def parse(text: str) -> list[Node]:
     """`4x8x80`: 4 nodes of 8 GPUs of 80 GB each; a fourth number is the GB of each node's own
     memory; several groups with commas between. InputError for anything else, and for more than
     1,024 nodes."""
+    rule = "placement.nodes says nodes x GPUs x GB a GPU (x GB of a node, if known)"
+    step = 'e.g. placement.nodes="4x8x80", or "1x8x80x2000,2x4x40"'
     nodes: list[Node] = []
     for group in text.replace(" ", "").split(","):
-        found = _GROUP.fullmatch(group)
-        if found is None or not 1 <= int(found[1]) <= MOST or int(found[2]) > MOST:
-            rule = "placement.nodes says nodes x GPUs x GB a GPU (x GB of a node, if known)"
-            raise InputError(
-                rule, repr(group), 'e.g. placement.nodes="4x8x80", or "1x8x80x2000,2x4x40"'
-            )
-        count, gpus, gpu, host = int(found[1]), int(found[2]), float(found[3]), float(found[4] or 0)
+        match = _GROUP.fullmatch(group)
+        if match is None:
+            raise InputError(rule, repr(group), step)
+        count, gpus = int(match[1]), int(match[2])
+        hold(1 <= count <= MOST and gpus <= MOST, rule, repr(group), step)
+        gpu = int(float(match[3]) * GB)
+        host = int(float(match[4] or 0) * GB)
         first = len(nodes)
-        nodes += [
-            Node(f"node {first + i}", gpus, int(gpu * GB), int(host * GB)) for i in range(count)
-        ]
+        nodes += [Node(f"node {first + i}", gpus, gpu, host) for i in range(count)]
     rule = f"placement.nodes describes at most {MOST} nodes"
     hold(len(nodes) <= MOST, rule, len(nodes), "describe the part that the run gets")
     return nodes

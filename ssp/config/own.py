@@ -1,11 +1,9 @@
 """A user's own code by its place: `my_file.py:name`, or `package.module:name` for what Python can
 import.
 
-Owns the one way in which rewards, estimators and losses from outside the package are named, found
-and recorded. Promises that a place which leads nowhere is an `InputError` with the reason, that a
-file is read once a process, and that workers find it wherever they run: `locate` makes files
-absolute. Code that was sealed, because the configuration of a run that is looked at names it, is
-never found. Refuses to know what the code is for."""
+Owns how rewards, estimators and losses from outside the package are sealed, located and recorded.
+Workers find a file wherever they run, since `locate` makes it absolute. Code is sealed where the
+configuration of a run that is only looked at names it; sealed code is never run."""
 
 import hashlib
 import shlex
@@ -24,10 +22,11 @@ from ssp.config.schema import Config
 KEYS = ("algorithm", "loss", "reward", "agent")
 """Settings of a role block that may name a place."""
 
+_LOSSES = ("ppo_clip", "tis", "decoupled", "gspo", "cispo")
+_KLS = ("topk_reverse", "topk_forward", "topk_reverse_paper", "topk_forward_paper", "full")
 SAID: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("ppo_clip", "tis", "decoupled", "gspo", "cispo"), {"trust_region": True}),
-    **dict.fromkeys(("topk_reverse", "topk_forward"), {"distributions": True}),
-    **dict.fromkeys(("topk_reverse_paper", "topk_forward_paper", "full"), {"distributions": True}),
+    **dict.fromkeys(_LOSSES, {"trust_region": True}),
+    **dict.fromkeys(_KLS, {"distributions": True}),
 }
 """What losses and KLs say of themselves as attributes (a test compares), for rules that import no
 torch."""
@@ -36,28 +35,30 @@ torch."""
 def seal(block: dict[str, Any]) -> None:
     """Seal the places in a role block as it was read. A name that is built in has neither a colon
     nor a point."""
+
+    def sealed_place(value: Any) -> Any:
+        return f"{SEALED}{value}" if ":" in str(value) or "." in str(value) else value
+
     for key in KEYS:
-        value = block.get(key)
-        if isinstance(value, str) and (":" in value or "." in value):
-            block[key] = SEALED + value
-    options, tools = block.get("reward_options"), block.get("tools")
+        if isinstance(block.get(key), str):
+            block[key] = sealed_place(block[key])
+    if isinstance(block.get("tools"), list):
+        block["tools"] = [sealed_place(tool) for tool in block["tools"]]
+    options = block.get("reward_options")
     if isinstance(options, dict) and ":" in str(options.get("guide", "")):
         options["guide"] = f"{SEALED}{options['guide']}"
-    if isinstance(tools, list):
-        block["tools"] = [
-            f"{SEALED}{tool}" if ":" in str(tool) or "." in str(tool) else tool for tool in tools
-        ]
 
 
 def says(value: str, attribute: str) -> Any:
     """What an estimator, a loss or a KL says of itself: one that is built in by its name, a user's
-    own by the attribute of what stands at its place. False where it says nothing, as does sealed
+    own by the attribute of what stands at its place. False where it says nothing, and for sealed
     code, which is not asked."""
-    if is_own(value):
-        return not sealed(value) and getattr(
-            find(value, f"your own {value}", f"{attribute} = True"), attribute, False
-        )
-    return SAID.get(value, {}).get(attribute, False)
+    if not is_own(value):
+        return SAID.get(value, {}).get(attribute, False)
+    if sealed(value):
+        return False
+    code = find(value, f"your own {value}", f"{attribute} = True")
+    return getattr(code, attribute, False)
 
 
 def saying(attribute: str) -> str:
@@ -68,7 +69,9 @@ def saying(attribute: str) -> str:
 def title(value: str) -> str:
     """A place without folders, as it is recorded: the same wherever the file lies."""
     place, _, name = value.partition(":")
-    return f"{Path(place).name if is_file_place(place) else place}:{name}"
+    if is_file_place(place):
+        place = Path(place).name
+    return f"{place}:{name}"
 
 
 def locate(cfg: Config) -> None:
@@ -77,7 +80,7 @@ def locate(cfg: Config) -> None:
     cfg.game.kind = _located(cfg.game.kind)
     for block in (cfg.defaults, *cfg.blocks.values()):
         for key in KEYS:
-            setattr(block, key, _located(str(getattr(block, key))))
+            setattr(block, key, _located(getattr(block, key)))
         block.tools = [_located(tool) for tool in block.tools]
         if block.guide:
             block.reward_options = {**block.reward_options, "guide": _located(block.guide)}
@@ -87,9 +90,9 @@ def locate(cfg: Config) -> None:
 
 def _located(value: str) -> str:
     place, colon, name = value.partition(":")
-    return (
-        f"{Path(place).expanduser().absolute()}:{name}" if colon and is_file_place(place) else value
-    )
+    if not colon or not is_file_place(place):
+        return value
+    return f"{Path(place).expanduser().absolute()}:{name}"
 
 
 def prints(cfg: Config) -> dict[str, str]:
@@ -106,13 +109,20 @@ def prints(cfg: Config) -> dict[str, str]:
         named[f"{role}.reward_options.guide"] = block.guide
     marks = {}
     for key, value in named.items():
-        ours = value.startswith("ssp.")
-        if is_own(value) and not sealed(value) and not ours:
-            marks[key] = f"{title(value)} {_print(_files(value))}".rstrip()
-    spoken = Path(cfg.protocol).expanduser()
-    if spoken.suffix in (".yaml", ".yml"):
-        marks["protocol"] = f"{spoken.name} {_print([spoken])}".rstrip()
+        if is_own(value) and not sealed(value) and not value.startswith("ssp."):
+            marks[key] = _marked(title(value), _files(value))
+    protocol = Path(cfg.protocol).expanduser()
+    if protocol.suffix in (".yaml", ".yml"):
+        marks["protocol"] = _marked(protocol.name, [protocol])
     return marks
+
+
+def _marked(title: str, files: Sequence[Path]) -> str:
+    """A title, and the first 16 hex digits of the SHA-256 of those files that are there, if any."""
+    there = [path.read_bytes() for path in files if path.is_file()]
+    if not there:
+        return title
+    return f"{title} {hashlib.sha256(b''.join(there)).hexdigest()[:16]}"
 
 
 def check_same(
@@ -120,11 +130,10 @@ def check_same(
 ) -> None:
     """InputError for code that differs from what a checkpoint has `recorded` of it. `typed`:
     settings that somebody typed, who means the code of today."""
-    different = [
-        f"{key} is {now[key]}, and was {was}"
-        for key, was in sorted(recorded.items())
-        if key in now and not _typed(key, typed) and not f"{now[key]} ".startswith(f"{was} ")
-    ]
+    different = []
+    for key, was in sorted(recorded.items()):
+        if key in now and not _typed(key, typed) and not f"{now[key]} ".startswith(f"{was} "):
+            different.append(f"{key} is {now[key]}, and was {was}")
     rule = (
         "code that a run's own config.yaml names is the code that its checkpoint was trained with"
     )
@@ -136,12 +145,11 @@ def check_same(
 
 
 def _typed(key: str, typed: Sequence[str]) -> bool:
-    setting = key.partition("[")[0]
-    role, _, rest = setting.partition(".")
-    return any(
-        f"{setting}.".startswith(f"{one}.")
-        for one in (*typed, *(t.replace("defaults", role) for t in typed))
-    )
+    """Whether somebody typed this setting, the block that it lies in, or either for all roles."""
+    setting, _, _ = key.partition("[")
+    role, _, _ = setting.partition(".")
+    names = [*typed, *(name.replace("defaults", role) for name in typed)]
+    return any(f"{setting}.".startswith(f"{name}.") for name in names)
 
 
 def _files(value: str) -> list[Path]:
@@ -157,11 +165,6 @@ def _files(value: str) -> list[Path]:
         spec = find_spec(place)
         return [Path(spec.origin)] if spec is not None and spec.origin else []
     return []
-
-
-def _print(files: Sequence[Path]) -> str:
-    there = [path.read_bytes() for path in files if path.is_file()]
-    return hashlib.sha256(b"".join(there)).hexdigest()[:16] if there else ""
 
 
 def mark(cfg: Config) -> dict[str, dict[str, str]]:

@@ -39,11 +39,18 @@ def check(raw: Raw, roles: tuple[str, ...], written: Written, rules: Sequence[Ru
     cfg = draft.config()
     errors = [*draft.strange.values(), *draft.wrong.values()]
     if not draft.strange:
-        about = "|".join(rf"(?<![\w.]){re.escape(key)}(?!\w)" for key in draft.wrong) or "(?!)"
-        together = refused(cfg, rules)
-        errors += [error for error in together if not re.search(about, str(error))]
+        about = [re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w)") for key in draft.wrong]
+        for error in refused(cfg, rules):
+            if not any(key.search(str(error)) for key in about):
+                errors.append(error)
     refuse(errors)
     return cfg
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Config]:
+    """The validator. Building it is slow, and one is enough."""
+    return TypeAdapter(Config)
 
 
 class Draft:
@@ -56,15 +63,15 @@ class Draft:
 
     def config(self) -> Config:
         """The configuration, with the default in the place of what is refused."""
-        empty = [tuple(key.split(".")) for key, value in leaves(self._raw) if value == "???"]
         self._refuse([(place, _STRANGE[0]) for place in self._strangers()])
-        self._refuse([(place, "missing") for place in empty])
+        empty = [key for key, value in leaves(self._raw) if value == "???"]
+        self._refuse([(tuple(key.split(".")), "missing") for key in empty])
         while True:
             try:
                 return _adapter().validate_python(_nested(self._raw))
             except ValidationError as error:
-                told = error.errors(include_url=False)
-                self._refuse([(self._place(each["loc"]), each["type"]) for each in told])
+                each = error.errors(include_url=False)
+                self._refuse([(self._place(one["loc"]), one["type"]) for one in each])
 
     def _strangers(self) -> list[Place]:
         """Keys that are named after no role."""
@@ -72,15 +79,14 @@ class Draft:
         strange: list[Place] = []
         for above in _BY_ROLE:
             block = keys.value(self._raw, above)
-            names = block if isinstance(block, dict) else {}
-            for name in names:
+            for name in block if isinstance(block, dict) else ():
                 if "." in str(name) or shown((*above, name)) not in known:
                     strange.append((*above, name))
         return strange
 
     def _place(self, loc: Place) -> Place:
-        """The place of an error: keys as somebody types them, of words in a list that list, and
-        without what pydantic calls the members of a union."""
+        """The place of an error, in keys as somebody types them. A word in a list stands at the
+        place of the list. What pydantic calls the members of a union is left out."""
         if loc[0] == "blocks":
             loc = loc[1:]
         elif loc[:2] == ("placement", "players"):
@@ -90,10 +96,10 @@ class Draft:
         for step in loc:
             if not isinstance(value, dict | list):
                 break
-            words = isinstance(value, list) and not is_block(keys.hint((*place, step), self._roles))
-            if words:
+            below = (*place, step)
+            if isinstance(value, list) and not is_block(keys.hint(below, self._roles)):
                 break
-            place = (*place, step)
+            place = below
             value = keys.value(value, (step,))
         return place
 
@@ -121,22 +127,22 @@ class Draft:
         block.pop(place[-1], None)
 
 
-@functools.cache
-def _adapter() -> TypeAdapter[Config]:
-    """The validator. Building it is slow, and one is enough."""
-    return TypeAdapter(Config)
-
-
 def _nested(raw: Raw) -> Raw:
     """Settings as the schema has them: what roles name lies in a block of its own."""
-    fixed = {name: value for name, value in raw.items() if keys.is_fixed(name)}
-    nested = {**fixed, "blocks": {name: raw[name] for name in raw if name not in fixed}}
+    nested: Raw = {"blocks": {}}
+    for name, value in raw.items():
+        block = nested if keys.is_fixed(name) else nested["blocks"]
+        block[name] = value
     place = raw.get("placement")
     if isinstance(place, dict):
         known = hints(PlacementConfig)
-        players = {name.removesuffix("s"): place[name] for name in place if name not in known}
-        rest = {name: value for name, value in place.items() if name in known}
-        nested["placement"] = {**rest, "players": players}
+        inner: Raw = {"players": {}}
+        for name, value in place.items():
+            if name in known:
+                inner[name] = value
+            else:
+                inner["players"][name.removesuffix("s")] = value
+        nested["placement"] = inner
     return nested
 
 
@@ -144,8 +150,8 @@ def _refusal(place: Place, hint: Any, kind: str, value: object, source: str) -> 
     """What pydantic found, in the words of a person who has to type something else."""
     key, base = shown(place), plain(hint)
     if kind == "missing":
-        rule, found = "every key needs a value", f"{key}: ??? in {source}"
-        return InputError(rule, found, "set it, or leave it out")
+        where = f"{key}: ??? in {source}"
+        return InputError("every key needs a value", where, "set it, or leave it out")
     if choices(hint):
         return _choice(key, hint, value)
     if kind in _RANGE:
@@ -167,9 +173,9 @@ def _choice(key: str, hint: Any, value: object) -> InputError:
     listed = [name or "''" for name in names]
     if takes_own(hint):
         listed.append("or your own my_file.py:name")
-    found = value if isinstance(value, str) and value else repr(value)
+    typed = value if isinstance(value, str) and value else repr(value)
     rule = f"{key} is one of {', '.join(listed)}"
-    return InputError(rule, found, f"set {key}={names[0] or names[-1]}")
+    return InputError(rule, typed, f"set {key}={names[0] or names[-1]}")
 
 
 def _range(key: str, hint: Any, value: Any) -> InputError:

@@ -1,7 +1,5 @@
-"""One role's half of the configuration: its policy, how it plays, how it learns.
-
-Owns names, types and defaults of the role blocks, which the game's roles and `defaults` share.
-Refuses to judge combinations (`ssp.config.rules`)."""
+"""One role's settings: its policy, how it plays, how it learns. The game's roles and `defaults` have
+the same blocks. What may stand together is judged elsewhere (`ssp.config.rules`)."""
 
 from __future__ import annotations
 
@@ -68,8 +66,8 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update counts as
-    it is."""
+    """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update is added
+    unscaled."""
 
     rank: Annotated[int, Within(0, 4096)] = 0
     targets = LINEAR
@@ -128,9 +126,9 @@ class KlConfig:
     `kind` (docs/algorithms.md).
 
     `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished
-    advantages). `topk`: tokens that topk_reverse and topk_forward compute exactly; with _paper they
-    are as published, with a biased gradient. `weight`: correct for the sampling policy with
-    importance weights. `target` above 0 (nats a token) steers the coefficient, over 10,000
+    advantages). `topk`: how many tokens topk_reverse and topk_forward compute exactly; with _paper
+    they are as published, with a biased gradient. `weight`: importance weights correct for the
+    sampling policy. `target` above 0 (nats a token) steers the coefficient, over 10,000
     episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it keeps this
     share of itself."""
 
@@ -162,7 +160,7 @@ class KlConfig:
 class CorrectionConfig:
     """`mask`: which off-policy tokens leave the loss. token: those whose ratio of trainer to
     sampler is outside [`low`, `high`] (IcePop). sequence: whole episodes, by the geometric mean of
-    their ratios. none: no token."""
+    their ratios. none: all tokens stay."""
 
     mask: Literal["none", "token", "sequence"] = "none"
     low = 0.5
@@ -250,8 +248,8 @@ class RoleConfig:
     whose rewards differ that an update has at least; for them a round plays up to 20 batches, and
     the run ends where that is not enough. `reward`: for the
     proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
-    gets `reward_options`. Of a proposer one may be `guide`: who scores a valid question from 0 to
-    1, by which its reward is multiplied: judge (the endpoint of `judge.*`), verifier (how sure it
+    gets `reward_options`. A proposer's may hold `guide`, who scores a valid question from 0 to 1;
+    the reward is multiplied by this score: judge (the endpoint of `judge.*`), verifier (how sure it
     is), FILE.py:NAME. `invalid_reward`: of an invalid question, or an attempt without an answer.
     `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean,
     of reinforce_running the fading mean of earlier batches, of reinforce_none 0. `lam` (gae)

@@ -31,20 +31,18 @@ def refused(cfg: Config, rules: Sequence[Rule]) -> list[InputError]:
 
 def each_role(rule: RoleRule) -> Rule:
     """A rule about one role, asked of all that play."""
-
-    @functools.wraps(rule)
-    def asked(cfg: Config) -> None:
-        refuse(refused(cfg, [partial(_of, rule, role) for role in cfg.roles]))
-
-    return asked
+    return _of_each(rule, lambda cfg: cfg.roles)
 
 
 def each_block(rule: RoleRule) -> Rule:
     """A rule about the settings of one role, asked of all that have some."""
+    return _of_each(rule, lambda cfg: tuple(cfg.blocks))
 
+
+def _of_each(rule: RoleRule, names: Callable[[Config], Sequence[str]]) -> Rule:
     @functools.wraps(rule)
     def asked(cfg: Config) -> None:
-        refuse(refused(cfg, [partial(_of, rule, role) for role in cfg.blocks]))
+        refuse(refused(cfg, [partial(_of, rule, role) for role in names(cfg)]))
 
     return asked
 
@@ -65,5 +63,7 @@ def check_address(key: str, url: str, step: str) -> None:
     except ValueError:  # a port that is none, an unclosed bracket
         holds, secret = False, "@" in url
     rule = f"{key} is the http(s) base address of a server, without user, password and query"
-    found = "an @ before the host, or a ?" if secret or "?" in url else repr(url)
-    hold(holds and not secret and "?" not in url, rule, found, step)
+    telling = secret or "?" in url
+    hold(
+        holds and not telling, rule, "an @ before the host, or a ?" if telling else repr(url), step
+    )

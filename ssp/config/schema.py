@@ -1,8 +1,7 @@
 """The configuration, typed: every key that a user may set, with its default and unit.
 
-Owns names, types and defaults. Promises that a resolved `Config` is plain data (no interpolation
-left).
-Refuses to read files and to judge values."""
+A resolved `Config` is plain data, without interpolations. Nothing here reads files or judges
+values."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -27,8 +26,8 @@ SHORTEST_START = 60.0
 
 @dataclass
 class RunConfig:
-    """Results go to `dir`, else `runs/<name>` in `$SSP_HOME` or the working folder. Default `name`:
-    the config's, numbered."""
+    """Results go to `dir`, else to `runs/<name>` in `$SSP_HOME` or the working folder. The default
+    `name` is the config's, numbered."""
 
     dir: str = ""
     name: str = ""
@@ -37,9 +36,9 @@ class RunConfig:
 @dataclass
 class EvalConfig:
     """The solver is evaluated at the start, at the end, and `every` so many steps between (0 =
-    never). The first, the last and `ssp eval` ask `final_questions_per_hop` questions of each of
-    `hops`, and of those that state none; one between asks half as many. `temperature`: 0 (greedy)
-    or at least 0.01."""
+    never). The first and the last evaluation and `ssp eval` ask `final_questions_per_hop` questions
+    of each of `hops`, and as many that state no hops; one between asks half as many. `temperature`:
+    0 (greedy) or at least 0.01."""
 
     every: Count = 10
     final_questions_per_hop: Positive = 128
@@ -49,8 +48,8 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """A checkpoint is saved `every` so many steps. Of each role the newest `keep` stay, those that
-    state.json needs, and the solver's with the best evaluation during the run."""
+    """A checkpoint is saved `every` so many steps. These stay: of each role the newest `keep`, those
+    that state.json needs, and the solver's with the best evaluation during the run."""
 
     every: Positive = 10
     keep: Positive = 2
@@ -58,8 +57,8 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2's limit on voids. Play stops when more than the share `limit` of a stage's last
-    `window` outcomes is void. Then one round may be tried every `probe_every` seconds, and after
+    """Law 2's limit on voids. Play stops when more than the share `limit` of the last `window`
+    outcomes of a stage is void. Then one round may be tried every `probe_every` seconds, and after
     `give_up_after` seconds the run ends."""
 
     limit: Share = 0.05
@@ -71,9 +70,10 @@ class VoidConfig:
 @dataclass
 class ScheduleConfig:
     """`max_staleness`: how many versions old a batch of each role may be (0 = synchronous).
-    `preset`: sync, one-step-off or async, which set all of its numbers. `in_flight`: new weights reach
-    players within a turn; needs bounds above 0, and an engine of kind vllm, simulated or torch, in
-    which every episode then runs on its own: it hides waits, and is not bit for bit repeatable."""
+    `preset`: sync, one-step-off or async, which set all of its numbers. `in_flight`: new weights
+    reach players within a turn. This needs bounds above 0 and an engine of kind vllm, simulated or
+    torch, in which every episode then runs on its own. It hides waits, and is not bit for bit
+    repeatable."""
 
     preset: Literal["", "sync", "one-step-off", "async"] = ""
     max_staleness: dict[str, Count] = field(default_factory=dict)
@@ -87,8 +87,8 @@ class HealthConfig:
 
     `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean
     importance ratio from 1. `samples`: smallest effective share of the tokens. `grad_norm`: largest
-    multiple of its running median. `drift`: nats a token that what earned more loses of its
-    likelihood before it is learned, as the mean of `patience` updates.
+    multiple of its running median. `drift`: nats a token by which episodes that earned more become
+    less likely before they are learned, as the mean of `patience` updates.
     `collapse`: the solver's reward, or a role's number of searches, falls to this share of its best
     running mean. `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it
     began, at most `rollbacks` times)."""
@@ -114,9 +114,9 @@ class GameConfig:
     `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets,
     in at most `resample_attempts` extra proposer batches, until the share `resample_min_valid` of
     the slots is valid; resample_all trains the rejected ones too. replay and replay_reset: earlier
-    questions of a pool of 4096; replay_reset empties the pool every ten rounds. `refill`: batches
-    of each role that are played at most for one, until `solver.batch` questions have attempts with
-    two different rewards (1 = no refill)."""
+    questions of a pool of 4096; replay_reset empties the pool every ten rounds. `refill`: so many
+    batches of each role are played at most for one that is trained, until `solver.batch` questions
+    have attempts with two different rewards (1 = no refill)."""
 
     kind: str = ""
     questions: Literal["proposer", "dataset", "bank"] = "proposer"

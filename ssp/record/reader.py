@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ssp.base.episode import Episode
-from ssp.base.errors import InputError, InvariantError, hold, holding
+from ssp.base.errors import InvariantError, hold, holding
 from ssp.config import own
 from ssp.config.load import load
 from ssp.config.schema import Config
@@ -29,10 +29,8 @@ class RunReader:
     @cached_property
     def cfg(self) -> Config:
         """What it was started with. InputError for a folder that is no run."""
-        if not self.run.config.is_file():
-            raise InputError(
-                "a run's folder holds its config.yaml", self.run.path, "give a folder below runs/"
-            )
+        rule = "a run's folder holds its config.yaml"
+        hold(self.run.config.is_file(), rule, self.run.path, "give a folder below runs/")
         cfg = load(str(self.run.config), trusted=self._trusted)
         if self._trusted:
             check_code(self.run, cfg)
@@ -41,13 +39,12 @@ class RunReader:
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
         """The ledger, for looking only. InputError for a file that is missing or none."""
-        torn = holding(
-            sqlite3.DatabaseError,
-            "a ledger has games and episodes",
-            self.run.ledger,
-            "give another run",
-        )
-        with torn, closing(Ledger(self.run.ledger, readonly=True)) as ledger:
+        file = self.run.ledger
+        rule = "a ledger has games and episodes"
+        with (
+            holding(sqlite3.DatabaseError, rule, file, "give another run"),
+            closing(Ledger(file, readonly=True)) as ledger,
+        ):
             yield ledger
 
     def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
@@ -58,7 +55,7 @@ class RunReader:
     def recorded(self, id: str) -> tuple[EpisodeRow | None, GameRow | None]:
         """The ledger's rows of an episode and of its game (an evaluation's belongs to none); None
         for what it lacks."""
-        entry, game = None, None
+        entry = game = None
         if self.run.ledger.is_file():
             with self.ledger() as ledger, suppress(InvariantError):
                 (entry,) = plain(ledger.get([id]))
@@ -76,7 +73,7 @@ class RunReader:
     ) -> dict[str, dict[str, Any]]:
         """Episode with a transcript → these columns (`id` is one). InputError for a file that is
         not the ledger's."""
-        found: dict[str, dict[str, Any]] = {}
+        texts: dict[str, dict[str, Any]] = {}
         files: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
             file, row = entry["file"], entry["row"] or 0
@@ -84,9 +81,11 @@ class RunReader:
                 continue
             if file not in files:
                 files[file] = self.columns(file, names)
-            found[entry["id"]] = files[file][row] if row < len(files[file]) else {}
-            self._check(entry, found[entry["id"]].get("id"))
-        return found
+            rows = files[file]
+            text = rows[row] if row < len(rows) else {}
+            self._check(entry, text.get("id"))
+            texts[entry["id"]] = text
+        return texts
 
     def block(self, file: str) -> list[Episode]:
         """The episodes of a file, which nobody may change. InputError for one that is missing or
@@ -97,18 +96,16 @@ class RunReader:
     def episode(self, entry: EpisodeRow) -> Episode:
         """The episode of a row that has a transcript. InputError for a file that is missing or is
         not the ledger's."""
-        block, row = self.block(entry["file"] or ""), entry["row"] or 0
+        block = self.block(entry["file"] or "")
+        row = entry["row"] or 0
         self._check(entry, block[row].id if row < len(block) else None)
         return block[row]
 
-    def _check(self, entry: EpisodeRow, found: str | None) -> None:
+    def _check(self, entry: EpisodeRow, id: str | None) -> None:
+        """InputError where another episode's id stands at the place of this entry."""
+        rule = "a run's episodes are those of its ledger"
         where = f"{entry['file']}, row {entry['row']}, which is not {entry['id']}"
-        hold(
-            found == entry["id"],
-            "a run's episodes are those of its ledger",
-            where,
-            "restore that file",
-        )
+        hold(id == entry["id"], rule, where, "restore that file")
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl as `read_metrics` has them; none where there is no such
@@ -120,8 +117,9 @@ def check_code(run: RunFolder, cfg: Config, typed: Sequence[str] = ()) -> None:
     """InputError where code that the run's own configuration names is not what its newest
     checkpoint was trained with; `typed`: settings that somebody typed. A run without a checkpoint
     has nothing to compare."""
+    state = run.read_state() or {"folders": {}}
     recorded: dict[str, str] = {}
-    for folder in dict.fromkeys((run.read_state() or {"folders": {}})["folders"].values()):
+    for folder in dict.fromkeys(state["folders"].values()):
         recorded |= read_record(run.path / folder).get("own", {})
     own.check_same(own.prints(cfg), recorded, typed)
 
@@ -134,23 +132,22 @@ def _read(path: Path, written: int) -> list[Episode]:
 
 
 BACK = "back"
-"""Key of the first line after a run went back to the step that it says: what stands before is of no
-later one."""
+"""Key of the first line after a run went back, with the step that it went back to: no line before
+counts that is of a later step."""
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The lines of a metrics.jsonl, the last one of each (step, role), sorted by step (roles in
-    order of appearance); none of later steps than one that the run went back to before the line
-    (`BACK`). An unfinished last line is left out; a broken line elsewhere, or a missing file,
-    raises InputError."""
+    order of appearance). Lines that a run left behind when it went back (`BACK`) are left out, and
+    so is an unfinished last line. InputError for a broken line elsewhere, or a missing file."""
     path = Path(path)
-    hold(
-        path.is_file(), "a metrics file must exist", path, "give the metrics.jsonl of a run folder"
-    )
-    latest = dict[tuple[int, str], dict[str, Any]]()
+    rule = "a metrics file must exist"
+    hold(path.is_file(), rule, path, "give the metrics.jsonl of a run folder")
+    latest: dict[tuple[int, str], dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
         line = line_of(path, text)
-        if (back := line.pop(BACK, None)) is not None:
+        back = line.pop(BACK, None)
+        if back is not None:
             latest = {key: kept for key, kept in latest.items() if key[0] <= back}
         latest[line["step"], line["role"]] = line
     return sorted(latest.values(), key=lambda line: int(line["step"]))
@@ -165,9 +162,11 @@ def line_of(path: Path, text: str) -> dict[str, Any]:
     broken = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     with holding(broken, rule, lambda _: f"{path}: {text[:80]}", "remove that line"):
         line: dict[str, Any] = json.loads(text)
-        if odd := [
-            name for name, value in line.items() if isinstance(value, str) and name != "role"
-        ]:
-            raise ValueError(f"{odd[0]} is text")
-        back = {BACK: int(line[BACK])} if BACK in line else {}
-        return {**line, "step": int(line["step"]), "role": str(line["role"]), **back}
+        for name, value in line.items():
+            if isinstance(value, str) and name != "role":
+                raise ValueError(f"{name} is text")
+        line["step"] = int(line["step"])
+        line["role"] = str(line["role"])
+        if BACK in line:
+            line[BACK] = int(line[BACK])
+        return line

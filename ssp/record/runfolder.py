@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -41,32 +41,26 @@ _STATE = re.compile(r"state-(\d+)\.json")
 def check_space(folder: Path, needed_bytes: int) -> None:
     """InputError when the file system of `folder` (which need not exist yet) has less than
     `needed_bytes` free."""
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    place = _existing(folder.absolute())
     free = shutil.disk_usage(place).free
-    rule, step = (
-        f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space",
-        "free some space",
-    )
-    hold(
-        free >= needed_bytes,
-        rule,
-        f"{free / 1e6:,.0f} MB at {place}",
-        f"{step}, or set run.dir to another disk",
-    )
+    rule = f"the run folder's file system needs {needed_bytes / 1e6:,.0f} MB of free space"
+    step = "free some space, or set run.dir to another disk"
+    hold(free >= needed_bytes, rule, f"{free / 1e6:,.0f} MB at {place}", step)
+
+
+def _existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def step_of(resume: str) -> int | None:
     """The step that `resume` names, None where it names none. InputError when it is no number."""
     if not resume.startswith(STEP):
         return None
-    if (
-        not (number := resume.removeprefix(STEP)).isdecimal()
-        or not number.isascii()
-        or len(number) > 9
-    ):
-        raise InputError(
-            "resume=step:N names the step of a kept checkpoint", resume, "type resume=step:<number>"
-        )
+    number = resume.removeprefix(STEP)
+    rule = "resume=step:N names the step of a kept checkpoint"
+    is_step = number.isascii() and number.isdecimal() and len(number) <= 9
+    hold(is_step, rule, resume, "type resume=step:<number>")
     return int(number)
 
 
@@ -80,48 +74,54 @@ def locate(cfg: Config, config_name: str) -> RunFolder:
     otherwise, and when a setting other than `MAY_CHANGE` has changed."""
     step = step_of(cfg.resume)
     if cfg.resume not in ("never", "auto") and step is None:
-        path = resolve(cfg.resume, "resume")
-        if cfg.run.dir and resolve(cfg.run.dir) != path:
-            raise InputError(
-                "resume=PATH continues in that folder",
-                f"run.dir={cfg.run.dir}",
-                "leave run.dir out",
-            )
-        if not RunFolder(path).has_state:
-            raise InputError(
-                "resume=PATH needs a run folder with a checkpoint",
-                path,
-                "give a folder below runs/",
-            )
-        return _resumed(path, cfg)
-    runs = resolve("runs") if not cfg.run.dir else Path()
-    fixed = resolve(cfg.run.dir) if cfg.run.dir else runs / cfg.run.name if cfg.run.name else None
+        return _resumed(_named_by_resume(cfg), cfg)
+
+    runs = Path() if cfg.run.dir else resolve("runs")  # which a job may refuse
     named = Path(config_name)
     stem = named.stem if named.suffix in (".yaml", ".yml") else named.name
-    matches = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in runs.glob("*")]
-    numbered = {int(match[1]): runs / match[0] for match in matches if match}
-    last = max(numbered, default=0)
-    newest = fixed or numbered.get(last)
+    fixed: Path | None = None
+    if cfg.run.dir:
+        fixed = resolve(cfg.run.dir)
+    elif cfg.run.name:
+        fixed = runs / cfg.run.name
+    newest, last = fixed, 0
+    if fixed is None:
+        matches = [re.fullmatch(re.escape(stem) + r"-(\d+)", path.name) for path in runs.glob("*")]
+        numbered = {int(match[1]): runs / match[0] for match in matches if match}
+        last = max(numbered, default=0)
+        newest = numbered.get(last)
+
     there = None if newest is None else RunFolder(newest)
     if step is not None:
         kept = [] if there is None else there.steps()
         if there is None or step not in kept:
-            found = f"{newest or runs / stem} keeps {', '.join(map(str, kept)) or 'none'}"
+            listed = ", ".join(map(str, kept)) or "none"
             rule = f"resume={cfg.resume} names a checkpoint that the run keeps"
-            raise InputError(rule, found, "name one of these steps, or another run with run.dir")
+            hint = "name one of these steps, or another run with run.dir"
+            raise InputError(rule, f"{newest or runs / stem} keeps {listed}", hint)
         return _resumed(there.path, cfg)
     if cfg.resume == "auto" and there is not None and (there.has_state or there.start.exists()):
         return _resumed(there.path, cfg)
     if fixed is None:
         return RunFolder(runs / f"{stem}-{last + 1:03}")
+
     # A folder of ours without a checkpoint was killed before its first one; its ledger goes on
     # counting.
     ours = cfg.resume == "auto" and RunFolder(fixed).config.is_file()
-    next_step = (
-        "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
-    )
-    hold(not fixed.exists() or ours, "a run folder must not exist yet", fixed, next_step)
+    hint = "choose another run.dir or run.name, or set resume=auto to continue from its checkpoint"
+    hold(not fixed.exists() or ours, "a run folder must not exist yet", fixed, hint)
     return RunFolder(fixed)
+
+
+def _named_by_resume(cfg: Config) -> Path:
+    """The folder of `resume=PATH`. InputError without a checkpoint, or with another run.dir."""
+    path = resolve(cfg.resume, "resume")
+    same = not cfg.run.dir or resolve(cfg.run.dir) == path
+    rule = "resume=PATH continues in that folder"
+    hold(same, rule, f"run.dir={cfg.run.dir}", "leave run.dir out")
+    rule = "resume=PATH needs a run folder with a checkpoint"
+    hold(RunFolder(path).has_state, rule, path, "give a folder below runs/")
+    return path
 
 
 def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> RunFolder:
@@ -131,15 +131,12 @@ def check(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> Run
         # 255, less an ending that is written first
         if any(len(os.fsencode(part)) > 230 for part in place.path.parts):
             raise OSError(f"a name in {place.path} is too long")
-        above = next(path for path in (place.path, *place.path.parents) if path.exists())
+        above = _existing(place.path)
     check_space(place.path, needed_bytes)
-    rule, found = (
-        "a run folder must be writable",
-        f"{place.path}, where {above} is no folder that can be written",
-    )
-    hold(
-        above.is_dir() and os.access(above, os.W_OK | os.X_OK), rule, found, "set run.dir elsewhere"
-    )
+    rule = "a run folder must be writable"
+    where = f"{place.path}, where {above} is no folder that can be written"
+    writable = above.is_dir() and os.access(above, os.W_OK | os.X_OK)
+    hold(writable, rule, where, "set run.dir elsewhere")
     place.check_idle()
     return place
 
@@ -150,7 +147,8 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
     # reading configurations costs a tenth of a second, which --help does without
     from ssp.config.load import to_yaml
 
-    folder, config = check(cfg, config_name, needed_bytes), to_yaml(cfg)
+    folder = check(cfg, config_name, needed_bytes)
+    config = to_yaml(cfg)
     if not folder.path.exists():
         aside = folder.path.with_name(f".{folder.name}.{os.getpid()}.tmp")
         try:
@@ -164,10 +162,9 @@ def open_run(cfg: Config, config_name: str, needed_bytes: int = START_BYTES) -> 
                 # Another run took the name in the meantime: the next number, or the refusal of a
                 # name that was given.
                 return open_run(cfg, config_name, needed_bytes)
-            found = f"{folder.path} ({error})"
-            raise InputError(
-                "a run folder must be writable", found, "set run.dir elsewhere"
-            ) from error
+            rule = "a run folder must be writable"
+            reason = f"{folder.path} ({error})"
+            raise InputError(rule, reason, "set run.dir elsewhere") from error
     folder.hold()
     _replace(folder.config, config)
     return folder
@@ -178,7 +175,8 @@ class RunFolder:
     touches nothing."""
 
     def __init__(self, path: str | Path, resumed: bool = False) -> None:
-        self.path, self.resumed = Path(path).absolute(), resumed
+        self.path = Path(path).absolute()
+        self.resumed = resumed
         self.name = self.path.name
         self.config = self.path / "config.yaml"
         self.metrics = self.path / "metrics.jsonl"
@@ -187,7 +185,8 @@ class RunFolder:
         self.timeline = self.path / "timeline.json"
         self.yardstick = self.path / "yardstick.json"
         self.checkpoints = self.path / "checkpoints"
-        self.start, self.proposer_start = self.path / "start", self.path / "start-proposer"
+        self.start = self.path / "start"
+        self.proposer_start = self.path / "start-proposer"
         self.state = self.checkpoints / "state.json"
         self._lock: int | None = None
 
@@ -199,13 +198,10 @@ class RunFolder:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(file)
-            rule, step = "the run folder's file system has locks", "set run.dir to another disk"
-            hold(
-                error.errno in (errno.EACCES, errno.EAGAIN),
-                rule,
-                f"{self.path}: {error.strerror}",
-                step,
-            )
+            is_held = error.errno in (errno.EACCES, errno.EAGAIN)
+            rule = "the run folder's file system has locks"
+            reason = f"{self.path}: {error.strerror}"
+            hold(is_held, rule, reason, "set run.dir to another disk")
             raise self._played_in() from error
         self._lock = file
         for folder in (self.path, self.checkpoints, self.episodes):  # nobody else writes here now
@@ -214,14 +210,16 @@ class RunFolder:
 
     @property
     def held(self) -> bool:
-        """Whether another process plays in this folder; it is asked who holds the lock, which takes
-        none."""
-        if not (self.path / LOCK).is_file():
+        """Whether another process plays in this folder. Asking who holds the lock does not take
+        it."""
+        lock = self.path / LOCK
+        if not lock.is_file():
             return False
-        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
-        # a file system without locks
-        with (self.path / LOCK).open("rb") as file, suppress(OSError):
-            kind: int = struct.unpack("hhqqi4x", fcntl.fcntl(file, fcntl.F_GETLK, wanted))[0]
+        layout = "hhqqi4x"
+        wanted = struct.pack(layout, fcntl.F_WRLCK, 0, 0, 0, 0)
+        with lock.open("rb") as file, suppress(OSError):  # a file system without locks
+            answer = fcntl.fcntl(file, fcntl.F_GETLK, wanted)
+            kind: int = struct.unpack(layout, answer)[0]
             return kind != fcntl.F_UNLCK
         return False
 
@@ -231,11 +229,9 @@ class RunFolder:
             raise self._played_in()
 
     def _played_in(self) -> InputError:
-        rule, next_step = (
-            "one process plays in a run folder",
-            "let that run end first, or start a new one",
-        )
-        return InputError(rule, f"{self.path} is held by another one", next_step)
+        rule = "one process plays in a run folder"
+        step = "let that run end first, or start a new one"
+        return InputError(rule, f"{self.path} is held by another one", step)
 
     @property
     def has_state(self) -> bool:
@@ -244,8 +240,8 @@ class RunFolder:
 
     def steps(self) -> list[int]:
         """The kept steps, which `resume=step:N` may name."""
-        found = (_STATE.fullmatch(path.name) for path in self.checkpoints.glob("state-*.json"))
-        return sorted(int(name[1]) for name in found if name)
+        names = [path.name for path in self.checkpoints.glob("state-*.json")]
+        return _numbers(_STATE, names)
 
     def _state_of(self, step: int) -> Path:
         """The copy of state.json as it was at `step`."""
@@ -287,11 +283,8 @@ class RunFolder:
 
     def versions(self, role: str) -> list[Path]:
         """The role's whole checkpoints, by version."""
-        matches = [_VERSION.fullmatch(path.name) for path in (self.checkpoints / role).glob("v*")]
-        return [
-            self.checkpoint(role, version)
-            for version in sorted(int(match[1]) for match in matches if match)
-        ]
+        names = [path.name for path in (self.checkpoints / role).glob("v*")]
+        return [self.checkpoint(role, version) for version in _numbers(_VERSION, names)]
 
     def prune(self, keep: int, needed: Collection[str] = ()) -> list[Path]:
         """Delete all but each role's newest `keep` checkpoints, those that state.json names now and
@@ -299,11 +292,14 @@ class RunFolder:
         state = self.read_state()
         if state is None:
             raise InvariantError("checkpoints are pruned only after state.json names a pair")
-        newest = [folder for step in self.steps()[-keep:] for folder in self._named(step)]
-        named = {self.path / folder for folder in [*state["folders"].values(), *newest, *needed]}
+        folders = [*state["folders"].values(), *needed]
+        for step in self.steps()[-keep:]:
+            folders += self._named(step)
+        kept = {self.path / folder for folder in folders}
+
         gone: list[Path] = []
         for role in sorted(path for path in self.checkpoints.iterdir() if path.is_dir()):
-            gone += [path for path in self.versions(role.name)[:-keep] if path not in named]
+            gone += [path for path in self.versions(role.name)[:-keep] if path not in kept]
             for trash in role.glob(".*.gone"):
                 # what is open stays on NFS; the next save tries again
                 shutil.rmtree(trash, ignore_errors=True)
@@ -321,15 +317,50 @@ class RunFolder:
         """The folders that were named at `step`; none where one of them is gone, or the copy is
         broken."""
         try:
-            return [*(self.read_state(step) or {"folders": {}})["folders"].values()]
+            state = self.read_state(step) or {"folders": {}}
         except InputError:
             return []
+        return [*state["folders"].values()]
+
+
+def _numbers(pattern: re.Pattern[str], names: Sequence[str]) -> list[int]:
+    """The numbers in the names that match, in order."""
+    matches = [pattern.fullmatch(name) for name in names]
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _resumed(path: Path, cfg: Config) -> RunFolder:
     """The folder to go on in. InputError when a setting other than `MAY_CHANGE` is not that of its
-    config.yaml: also `steps`, where a rate falls until these. A key that an earlier version did not
-    have was at its default; one that is gone since counts for nothing."""
+    config.yaml, and also `steps`, where a rate falls until these."""
+    from ssp.config.load import dotted
+
+    now = dotted(cfg)
+    then = _settings_of(path, cfg, now)
+    learning = [cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"]
+    falls = any(block.learner.schedule != "constant" for block in learning)
+
+    changed = []
+    told = []
+    for key in sorted({*then, *now}):
+        block = key.split(".")[0]
+        may_change = block in MAY_CHANGE and not (falls and block == "steps")
+        before, after = then.get(key), now.get(key)
+        if not may_change and before != after:
+            changed.append(key)
+            told.append(f"{key} was {before!r} and is now {after!r}")
+
+    rule = f"a run continues with the settings it was started with, in {path}"
+    step = "give the old values, or start a new run with resume=never"
+    if "steps" in changed:
+        rule += " (steps too, where learner.schedule=cosine falls until these)"
+        step += f", which goes on from the policy with ROLE.model={path}/checkpoints/ROLE/vN"
+    hold(not changed, rule, ", ".join(told), step)
+    return RunFolder(path, resumed=RunFolder(path).has_state)
+
+
+def _settings_of(path: Path, cfg: Config, now: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with which the run in `path` was started, by dotted key. A key that an earlier
+    version did not have was at its default; one that is gone since counts for nothing."""
     import yaml
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -338,7 +369,7 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
     from ssp.config.load import dotted, leaves
     from ssp.config.schema import Config
 
-    config = RunFolder(path).config
+    file = RunFolder(path).config
     odd = (
         yaml.YAMLError,
         OmegaConfBaseException,
@@ -347,27 +378,18 @@ def _resumed(path: Path, cfg: Config) -> RunFolder:
         RecursionError,
         OSError,
     )
-    rule, step = "a run's config.yaml can be read", "restore it, or start a new run"
-    with holding(odd, rule, lambda error: f"{config}: {' '.join(str(error).split())}", step):
-        then = dict(leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(config)))))
-    now = dotted(cfg)
-    plain, of_game = dotted(Config()), dotted(Config(game=cfg.game))
-    then = of_game | {key: plain[key] for key in plain if key.startswith("game.")} | then
-    then = {key: value for key, value in then.items() if key in now or not gone.row(key)}
-    learning = [cfg.block(role) for role in cfg.roles if cfg.block(role).policy != "frozen"]
-    falls = any(block.learner.schedule != "constant" for block in learning)
-    free = {*MAY_CHANGE} - ({"steps"} if falls else set())
-    keys = [key for key in sorted(set(then) | set(now)) if key.split(".")[0] not in free]
-    changed = [key for key in keys if then.get(key) != now.get(key)]
-    found = ", ".join(f"{key} was {then.get(key)!r} and is now {now.get(key)!r}" for key in changed)
-    rule = f"a run continues with the settings it was started with, in {path}"
-    rule += " (steps too, where learner.schedule=cosine falls until these)" * ("steps" in changed)
-    step = "give the old values, or start a new run with resume=never"
-    step += f", which goes on from the policy with ROLE.model={path}/checkpoints/ROLE/vN" * (
-        "steps" in changed
-    )
-    hold(not changed, rule, found, step)
-    return RunFolder(path, resumed=RunFolder(path).has_state)
+    rule = "a run's config.yaml can be read"
+    step = "restore it, or start a new run"
+    with holding(odd, rule, lambda error: f"{file}: {' '.join(str(error).split())}", step):
+        loaded = OmegaConf.to_container(OmegaConf.load(file))
+        written = dict(leaves(cast(dict[str, Any], loaded)))
+
+    settings = dotted(Config(game=cfg.game))
+    for key, value in dotted(Config()).items():
+        if key.startswith("game."):
+            settings[key] = value
+    settings |= written
+    return {key: value for key, value in settings.items() if key in now or not gone.row(key)}
 
 
 def _replace(path: Path, text: str) -> None:

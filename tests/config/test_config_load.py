@@ -19,21 +19,6 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_quickstart_holds_the_values_that_the_default_duel_was_tuned_with() -> None:
-    cfg = load("quickstart")
-    assert (cfg.steps, cfg.game.attempts, cfg.game.batch) == (60, 6, "dummy")
-    assert (cfg.referee.verifier, cfg.referee.evidence, cfg.referee.noise) == ("frozen", "chain", 2)
-    p, s = cfg.proposer, cfg.solver
-    assert (p.algorithm, p.loss, p.batch, p.learner.lr) == ("reinforce", "pg", 96, 2e-3)
-    assert (p.reward, p.invalid_reward) == ("1-acc", 0.0)
-    assert (s.algorithm, s.loss, s.batch, s.learner.lr) == ("grpo", "ppo_clip", 48, 2.5e-4)
-    assert (s.clip_low, s.clip_high) == (0.2, 0.28)
-    for role in (p, s):
-        assert (role.kl.coef, role.sampling.temperature, role.limits.searches) == (0.0, 1.0, 5)
-        assert (role.learner.beta2, role.learner.max_grad_norm) == (0.95, 1.0)
-    assert cfg.schedule.max_staleness == {"proposer": 0, "solver": 0}
-
-
 @pytest.mark.parametrize("name", names())
 def test_every_shipped_config_loads(name: str) -> None:
     load(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ssp.base.errors import hold
 from ssp.capacity.memory.learner import FLOAT32, width
-from ssp.capacity.memory.needs import GB, Need, size
+from ssp.capacity.memory.needs import GB, Need, share, size
 from ssp.capacity.memory.shapes import Model
 from ssp.config.role import ACTED, RoleConfig
 from ssp.engines.base import most_rows
@@ -42,33 +42,45 @@ def engine(
         return EngineNeeds()
     if role.engine.kind == "vllm":
         return _vllm(model, role, gpu, adapters)
-    read, shape = model.parameters * FLOAT32, model.shape
+    return EngineNeeds(tuple(_embedded(model, role, episodes, on_gpu=gpu > 0)))
+
+
+def _embedded(model: Model, role: RoleConfig, episodes: int, on_gpu: bool) -> list[Need]:
+    """What the embedded engine needs."""
+    dtype = role.engine.dtype
+    shape = model.shape
+    read = model.parameters * FLOAT32
     if shape is None:
-        return EngineNeeds((Need("weights", read),))
-    episodes = most_rows(episodes) if gpu else episodes
-    # Held twice: a tied output matrix, and without norms the projections of queries and keys, the
-    # second time turned.
-    twice = shape.tied * shape.vocab * shape.hidden
+        return [Need("weights", read)]
+
+    # Two things are held twice: a tied output matrix, and without norms the projections of queries
+    # and keys, the second time turned.
+    output = shape.vocab * shape.hidden
+    twice = output if shape.tied else 0
     if not shape.qk_norm:
         twice += shape.layers * (shape.query + shape.key) * (shape.hidden + 1)
-    packed = (model.parameters + twice) * width(role.engine.dtype)
-    # The output matrix passes through float32 copies. Weights are mapped, but narrow files are read
-    # into float32.
-    copies = (2 if role.engine.dtype == "float32" else 3) * FLOAT32 * shape.vocab * shape.hidden
-    logits, layer = 4 * episodes * shape.vocab, 3 * shape.mlp + 4 * shape.hidden
-    playing = FLOAT32 * max(PREFILL * layer, logits)
-    coming = [Need("next weights", max(packed, read * model.narrow) + copies, turn=True)]
-    if gpu:  # masks and scores count here; weights come over the host and are packed on the GPU
-        playing = FLOAT32 * max(GPU_PREFILL * (layer + shape.heads * role.limits.longest), logits)
+    packed = (model.parameters + twice) * width(dtype)
+    # The output matrix passes through float32 copies.
+    copies = (2 if dtype == "float32" else 3) * FLOAT32 * output
+
+    # A prefill's widest layer, or all logits in four copies.
+    layer = 3 * shape.mlp + 4 * shape.hidden
+    if on_gpu:  # masks and scores count here; weights come over the host and are packed on the GPU
+        episodes = most_rows(episodes)
+        prefill = GPU_PREFILL * (layer + shape.heads * role.limits.longest)
         coming = [
             Need("next weights", packed + copies, turn=True),
             Need("read weights", read, host=True, turn=True),
+            Need("graphs", GRAPHS),
         ]
-        coming += [Need("graphs", GRAPHS)]
+    else:  # weights are mapped, but narrow files are read into float32
+        prefill = max(PREFILL * layer, 4 * episodes * shape.vocab)
+        mapped = max(packed, read) if model.narrow else packed
+        coming = [Need("next weights", mapped + copies, turn=True)]
+
     cache = Need("KV cache", episodes * _full(model, role))
-    # of a prefill's widest layer, or all logits in four copies
-    work = Need("workspace", playing, after=True)
-    return EngineNeeds((Need("weights", packed), *coming, cache, work))
+    work = Need("workspace", FLOAT32 * prefill, after=True)
+    return [Need("weights", packed), *coming, cache, work]
 
 
 def fitting(model: Model, role: RoleConfig, room: int) -> int:
@@ -76,64 +88,64 @@ def fitting(model: Model, role: RoleConfig, room: int) -> int:
     embedded engine, at least one. Other engines have bounds of their own: as many as there are."""
     if role.engine.kind != "torch" or model.shape is None:
         return sys.maxsize
-    return max(1, room // (_full(model, role) + 4 * FLOAT32 * model.shape.vocab))
+    logits = 4 * FLOAT32 * model.shape.vocab
+    return max(1, room // (_full(model, role) + logits))
 
 
 def _full(model: Model, role: RoleConfig) -> int:
     """Bytes that one episode of the greatest length takes in the embedded engine's cache."""
-    return (
-        0
-        if model.shape is None
-        else model.shape.kv_numbers * role.limits.longest * width(role.engine.dtype)
-    )
+    if model.shape is None:
+        return 0
+    return model.shape.kv_numbers * role.limits.longest * width(role.engine.dtype)
 
 
 def _vllm(model: Model, role: RoleConfig, gpu: int, adapters: int) -> EngineNeeds:
-    cfg, ranks, each, shape = (
-        role.engine,
-        role.engine.tensor_parallel,
-        width(role.engine.dtype),
-        model.shape,
-    )
-    weights, beside, work = -(-model.parameters * each // ranks), adapters * each, 0
-    parted = shape is None or not (
-        shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads)
-    )
-    rule = (
-        "engine.tensor_parallel divides a model's heads, and those of keys or is a multiple of them"
-    )
-    found = shape and f"{ranks}, with {shape.heads} heads and {shape.kv_heads} of keys"
-    hold(parted, rule, found, "set another engine.tensor_parallel")
-    # activations of one step, and the sampler's float32 logits of every sequence in three copies
+    """What one rank of a vLLM engine needs."""
+    cfg = role.engine
+    ranks = cfg.tensor_parallel
+    number = width(cfg.dtype)
+    shape = model.shape
+    weights = share(model.parameters * number, ranks)
+    beside = adapters * number
+    work = episode = packed = 0
     if shape is not None:
-        tokens = min(BATCHED, cfg.longest * cfg.sequences)
-        work = (
-            tokens * (2 * shape.mlp // ranks + 4 * shape.hidden) * each
-            + 3 * 4 * cfg.sequences * shape.vocab
+        whole = shape.kv_heads % ranks == 0 or ranks % shape.kv_heads == 0
+        rule = (
+            "engine.tensor_parallel divides a model's heads, and those of keys or is a multiple of"
+            " them"
         )
-    one = (
-        0
-        if shape is None
-        else -(-shape.kv_numbers * cfg.longest * each // min(ranks, shape.kv_heads))
-    )
-    cache = (
-        max(int(cfg.memory * gpu) - weights - beside - work, 0)
-        if gpu
-        else cpu_cache(shape, cfg, cfg.longest)
-    )
-    needs = [
-        Need("weights", weights, turn=True),
+        given = f"{ranks}, with {shape.heads} heads and {shape.kv_heads} of keys"
+        step = "set another engine.tensor_parallel"
+        hold(whole and shape.heads % ranks == 0, rule, given, step)
+        # Activations of one step, and the sampler's float32 logits of every sequence in three
+        # copies.
+        tokens = min(BATCHED, cfg.longest * cfg.sequences)
+        layer = 2 * shape.mlp // ranks + 4 * shape.hidden
+        logits = FLOAT32 * cfg.sequences * shape.vocab
+        work = tokens * layer * number + 3 * logits
+        episode = share(shape.kv_numbers * cfg.longest * number, min(ranks, shape.kv_heads))
         # A CPU computes the logits from a packed copy.
-        *(
-            []
-            if gpu or shape is None
-            else [Need("packed output matrix", shape.vocab * shape.hidden * each, turn=True)]
-        ),
-        *([Need("adapters", beside, turn=True)] if beside else []),
-        Need("KV cache", cache, turn=True),
-        Need("workspace", work, turn=True),
-    ]
+        packed = 0 if gpu else shape.vocab * shape.hidden * number
+
     if gpu:
-        needs += [Need("graphs", GRAPHS, turn=True), Need("context", RESIDUE)]
-    short = f"{size(cache)} of KV cache for {size(one)} of one episode of {cfg.longest} tokens"
-    return EngineNeeds(tuple(needs), short if cache < one else "")
+        left = int(cfg.memory * gpu) - weights - beside - work
+        cache = max(left, 0)
+    else:
+        cache = cpu_cache(shape, cfg, cfg.longest)
+
+    needs = [Need("weights", weights, turn=True)]
+    if packed:
+        needs.append(Need("packed output matrix", packed, turn=True))
+    if beside:
+        needs.append(Need("adapters", beside, turn=True))
+    needs.append(Need("KV cache", cache, turn=True))
+    needs.append(Need("workspace", work, turn=True))
+    if gpu:
+        needs.append(Need("graphs", GRAPHS, turn=True))
+        needs.append(Need("context", RESIDUE))
+
+    if cache >= episode:
+        return EngineNeeds(tuple(needs))
+    length = f"one episode of {cfg.longest} tokens"
+    short = f"{size(cache)} of KV cache for {size(episode)} of {length}"
+    return EngineNeeds(tuple(needs), short)

@@ -10,11 +10,11 @@ backward pass under attention without a score matrix: here without dropout, with
 grouped keys, and RMSNorms that keep a float32 copy of their input (measured in tests against the
 tensors that autograd saves)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssp.base.shape import Shape
-from ssp.capacity.memory.needs import Need
+from ssp.capacity.memory.needs import Need, share
 from ssp.capacity.memory.shapes import Model
 from ssp.config.role import LearnerConfig, RoleConfig
 
@@ -43,108 +43,138 @@ def stored(learner: LearnerConfig) -> int:
 def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple[Need, ...]:
     """The needs of one rank that trains `blocks`: a role, or two that share one policy (then the
     first one's learner)."""
-    learner, trained = blocks[0].learner, trainable(model, blocks[0].learner)
+    learner = blocks[0].learner
+    trained = trainable(model, learner)
+
     needs = [*states(model.parameters, trained, learner), *_reference(model, blocks, trained)]
     if any(block.algorithm == "gae" for block in blocks):
-        needs.append(
-            Need(
-                "critic", sum(need.bytes for need in states(critic(model), critic(model), learner))
-            )
-        )
-    working = list(_activations(model, blocks, gpu))
+        value_model = critic(model)
+        parts = states(value_model, value_model, learner)
+        needs.append(Need("critic", sum(part.bytes for part in parts)))
+
+    working = _activations(model, blocks, gpu)
+    needs += working
     if learner.kind == "deepspeed" and learner.offload == "none":
-        # of the gradient, in float32 for the step, when the activations are gone
-        part = -(-trained // learner.ranks)
-        step = FLOAT32 * (min(part, LIVE) if learner.zero == 3 else part) - sum(
-            need.bytes for need in working
-        )
-        if step > 0:
-            working.append(Need("gradients in float32", step, turn=True))
+        # The step has its part of the gradient in float32, when the activations are gone.
+        stepped = share(trained, learner.ranks)
+        if learner.zero == 3:
+            stepped = min(stepped, LIVE)
+        more = FLOAT32 * stepped - sum(need.bytes for need in working)
+        if more > 0:
+            needs.append(Need("gradients in float32", more, turn=True))
+
     # Each rank reads the whole model once. The first one publishes and saves it whole: from a GPU
     # through two copies.
-    whole = Need(
-        "whole weights", model.parameters * FLOAT32 * (2 if gpu else 1), host=True, after=True
-    )
-    return (*needs, *working, whole)
+    copies = 2 if gpu else 1
+    whole = model.parameters * FLOAT32 * copies
+    needs.append(Need("whole weights", whole, host=True, after=True))
+    return tuple(needs)
 
 
 def trainable(model: Model, learner: LearnerConfig) -> int:
     """Parameters that have a gradient."""
-    lora = learner.lora
-    return model.shape.adapter(lora.rank) if lora.rank and model.shape else model.parameters
+    lora_rank = learner.lora.rank
+    if lora_rank and model.shape:
+        return model.shape.adapter(lora_rank)
+    return model.parameters
 
 
 def critic(model: Model) -> int:
     """Parameters of a value model: the policy's without its own output matrix, and a head."""
-    if model.shape is None:
-        return model.parameters
     shape = model.shape
-    return model.parameters - (0 if shape.tied else shape.vocab * shape.hidden) + shape.hidden + 1
+    if shape is None:
+        return model.parameters
+    head = shape.hidden + 1
+    output = 0 if shape.tied else shape.vocab * shape.hidden
+    return model.parameters - output + head
 
 
 def states(parameters: int, trained: int, learner: LearnerConfig) -> list[Need]:
     """Weights, gradients and optimizer of one rank, and what DeepSpeed communicates with."""
-    numbers, away = stored(learner), learner.offload != "none"
-    weights = numbers * (parameters if trained == parameters else parameters + trained)
+    number = stored(learner)
+    adapters = 0 if trained == parameters else trained
+    weights = number * (parameters + adapters)
+    gradients = number * trained
+    masters = FLOAT32 * trained
+    moments = 2 * FLOAT32 * trained
     if learner.kind != "deepspeed":
-        gradients, moments = (
-            Need("gradients", numbers * trained, turn=True),
-            Need("moments", 2 * FLOAT32 * trained),
-        )
-        return [Need("weights", weights), gradients, moments]
-    cut = {stage: learner.ranks if learner.zero >= stage else 1 for stage in (1, 2, 3)}
-    third = learner.zero == 3
-    bucket = min(parameters, BUCKET) * numbers
+        return [
+            Need("weights", weights),
+            Need("gradients", gradients, turn=True),
+            Need("moments", moments),
+        ]
+
+    # Stage 1 shares out the optimizer, stage 2 the gradients too, stage 3 the weights too.
+    ranks = learner.ranks
+    stage_3 = learner.zero == 3
+    offloaded = learner.offload != "none"
+    own_masters = share(masters, ranks)
+    if learner.zero >= 2:
+        gradients = share(gradients, ranks)
+    if stage_3:
+        weights = share(weights, ranks)
+
+    bucket = min(parameters, BUCKET) * number
+    buckets = bucket if stage_3 else 2 * bucket
     needs = [
-        Need("weights", -(-weights // cut[3]), host=learner.offload == "all"),
+        Need("weights", weights, host=learner.offload == "all"),
         # Stage 3 keeps its part of the gradient from one update to the next, and one bucket.
-        Need("gradients", -(-numbers * trained // cut[2]), host=third and away, turn=not third),
-        Need("master weights", -(-FLOAT32 * trained // cut[1]), host=away),
-        Need("moments", -(-2 * FLOAT32 * trained // cut[1]), host=away),
-        Need("buckets", bucket if third else 2 * bucket, turn=not third),
+        Need("gradients", gradients, host=stage_3 and offloaded, turn=not stage_3),
+        Need("master weights", own_masters, host=offloaded),
+        Need("moments", share(moments, ranks), host=offloaded),
+        Need("buckets", buckets, turn=not stage_3),
     ]
-    if third:
-        needs.append(Need("gathered weights", min(parameters, LIVE) * numbers, turn=True))
-    if away:
-        needs.append(Need("gradients in float32", -(-FLOAT32 * trained // cut[1]), host=True))
+    if stage_3:
+        needs.append(Need("gathered weights", min(parameters, LIVE) * number, turn=True))
+    if offloaded:
+        needs.append(Need("gradients in float32", own_masters, host=True))
     return needs
 
 
 def _reference(model: Model, blocks: Sequence[RoleConfig], trained: int) -> list[Need]:
-    """The model that the KL is measured to, one for all roles of a policy; of a policy with
-    adapters it is the base itself. One that moves has float32 masters."""
-    learner, held = blocks[0].learner, [block.kl for block in blocks if block.kl.coef > 0]
-    if not held or trained < model.parameters:
+    """The reference model of the KL, one for all roles of a policy. A policy with adapters needs
+    none: its base is the reference."""
+    learner = blocks[0].learner
+    penalties = [block.kl for block in blocks if block.kl.coef > 0]
+    if not penalties or trained < model.parameters:
         return []
-    numbers = stored(learner)
-    moves = any(kl.ema_tau < 1 for kl in held) and numbers != FLOAT32
-    cut = learner.ranks if learner.kind == "deepspeed" and learner.zero == 3 else 1
-    return [Need("reference", -(-model.parameters * (numbers + (FLOAT32 if moves else 0)) // cut))]
+
+    number = stored(learner)
+    if number != FLOAT32 and any(kl.ema_tau < 1 for kl in penalties):
+        number += FLOAT32  # a reference that moves has float32 masters
+    parts = learner.ranks if learner.kind == "deepspeed" and learner.zero == 3 else 1
+    return [Need("reference", share(model.parameters * number, parts))]
 
 
-def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> Iterator[Need]:
+def _activations(model: Model, blocks: Sequence[RoleConfig], gpu: bool) -> list[Need]:
     """What forward and backward pass of the largest micro-batch take, all of it only in an
     update."""
-    learner, shape = blocks[0].learner, model.shape
+    learner = blocks[0].learner
+    shape = model.shape
     if shape is None:
-        return
+        return []
+
     # An episode that is longer than the budget is a micro-batch of its own.
     tokens = max(max(block.learner.token_budget, block.limits.longest) for block in blocks)
     packed = learner.packing
-    way = Way(stored(learner), width(learner.dtype), packed=packed, copies=packed and not gpu)
-    # comes and goes in the widest layer
-    passing = tokens * way.product * (2 * shape.mlp + 2 * shape.hidden)
-    yield Need("activations", kept(shape, tokens, way, learner.checkpointing) + passing, turn=True)
-    yield Need("logits", CELL_BYTES * min(CELLS, tokens * shape.vocab), turn=True)
+    way = Way(stored(learner), width(learner.dtype), packed, copies=packed and not gpu)
+    widest = 2 * shape.mlp + 2 * shape.hidden
+    passing = tokens * way.product * widest  # comes and goes in the widest layer
+    activations = kept(shape, tokens, way, learner.checkpointing) + passing
+    logits = CELL_BYTES * min(CELLS, tokens * shape.vocab)
+
+    needs = [Need("activations", activations, turn=True), Need("logits", logits, turn=True)]
     if way.product < way.stream:
-        yield Need("weights in bfloat16", way.product * model.parameters, turn=True)
+        cast = way.product * model.parameters
+        needs.append(Need("weights in bfloat16", cast, turn=True))
+    return needs
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a learner computes: bytes of a number between layers (`stream`) and in matrix products
-    (smaller under autocast); `packed`: rows lie side by side; `copies`: attention works on float32
-    copies and its result is copied (packed rows on a CPU)."""
+    """How a learner computes. `stream`: bytes of a number between layers. `product`: bytes of a
+    number in matrix products, smaller under autocast. `packed`: rows lie side by side. `copies`:
+    attention works on float32 copies and its result is copied (packed rows on a CPU)."""
 
     stream: int
     product: int
@@ -156,27 +186,30 @@ def kept(shape: Shape, tokens: int, way: Way, checkpointing: bool) -> int:
     """Bytes kept of `tokens` tokens until the backward pass; with checkpointing each layer's input,
     and one layer whole."""
     layer = per_layer(shape, way)
-    layers = (
-        shape.layers * shape.hidden * way.stream + layer if checkpointing else shape.layers * layer
-    )
+    if checkpointing:
+        layers = shape.layers * shape.hidden * way.stream + layer
+    else:
+        layers = shape.layers * layer
     around = 2 * shape.head_dim * way.stream + 16  # rotary angles, ids and places
     return tokens * (layers + around + _norm(shape.hidden, way.stream))
 
 
 def per_layer(shape: Shape, way: Way) -> int:
     """Bytes a token of one layer."""
-    heads, product = shape.query + shape.key, way.product
-    # Under autocast each of the five products behind a norm has a copy of its own of the norm's
-    # result; not where packed.
-    inputs = (5 if product < way.stream and not way.packed else 2) * shape.hidden * product
-    norms = 2 * _norm(shape.hidden, way.stream) + inputs
+    product = way.product
+    heads = shape.query + shape.key
+
+    # Under autocast each of the five products behind a norm has its own copy of the norm's result;
+    # packed rows share one.
+    copies = 5 if product < way.stream and not way.packed else 2
+    norms = 2 * _norm(shape.hidden, way.stream) + copies * shape.hidden * product
     if shape.qk_norm:
         norms += heads * (4 + product) + 4 * (shape.heads + shape.kv_heads)
-    attention = (
-        (4 if way.copies else product) * 2 * heads
-        + 4 * shape.heads
-        + way.copies * product * shape.query
-    )
+
+    number = 4 if way.copies else product
+    attention = number * 2 * heads + 4 * shape.heads
+    if way.copies:
+        attention += product * shape.query
     return norms + attention + product * 4 * shape.mlp
 
 

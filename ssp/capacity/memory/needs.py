@@ -39,27 +39,34 @@ class Process:
 
     def device(self, turn: bool | None = None) -> int:
         """Bytes on one GPU: all, or only those with that `turn`. 0 for a process on CPUs."""
-        return sum(
-            n.bytes for n in self.needs if self.gpus and not n.host and turn in (None, n.turn)
-        )
+        if not self.gpus:
+            return 0
+        there = [need for need in self.needs if not need.host]
+        return sum(need.bytes for need in there if turn in (None, need.turn))
 
     @property
     def on_its_host(self) -> list[Need]:
         """The parts in the host's memory, largest first."""
-        return sorted(
-            (need for need in self.needs if need.host or not self.gpus),
-            key=lambda need: -need.bytes,
-        )
+        there = [need for need in self.needs if need.host or not self.gpus]
+        return sorted(there, key=lambda need: -need.bytes)
 
     @property
     def on_host(self) -> int:
         """Bytes in the host's memory at the peak."""
-        kept = self.on_its_host
-        turn, after = (
-            sum(need.bytes for need in kept if need.turn),
-            sum(need.bytes for need in kept if need.after),
-        )
-        return sum(need.bytes for need in kept if not (need.turn or need.after)) + max(turn, after)
+        always = turn = after = 0
+        for need in self.on_its_host:
+            if need.turn:
+                turn += need.bytes
+            if need.after:
+                after += need.bytes
+            if not (need.turn or need.after):
+                always += need.bytes
+        return always + max(turn, after)
+
+
+def share(count: int, parts: int) -> int:
+    """`count` divided by `parts`, rounded up."""
+    return -(-count // parts)
 
 
 def size(count: float) -> str:

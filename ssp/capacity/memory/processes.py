@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ssp.capacity.memory import engine, learner, threads
-from ssp.capacity.memory.needs import MB, Need, Process
+from ssp.capacity.memory.needs import MB, Need, Process, share
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
 from ssp.config.schema import Config
@@ -13,8 +13,7 @@ from ssp.game.world.files import is_world
 from ssp.search.index import store
 
 FLEET = "engine"
-"""Process name of the players of both roles, which have one engine
-(placement.layout=shared-base)."""
+"""Name of the players' process where all roles share one engine (placement.layout=shared-base)."""
 BASE_MB = dict(
     ray=345, dashboard=200, driver=160, policy=215, vllm=590, learner=310, search=85, plain=76
 )
@@ -35,28 +34,42 @@ documents of 80 words)."""
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
     """All processes but the coordinator and Ray. `gpu`: bytes of the GPUs that engines take a share
     of."""
-    place, cpus, plain = cfg.placement, cfg.placement.cpus, tuple(base("plain"))
-    judge_gpus, shard_gpus = crews.judge_gpus(cfg), max(1, int(cfg.retriever.gpus))
+    place = cfg.placement
     if place.layout == "shared-base":
-        players = [_fleet(cfg, gpu)]
+        listed = [_fleet(cfg, gpu)]
     else:
-        players = [_players(cfg, role, role, gpu, episodes(cfg, role)) for role in cfg.roles]
-    asked, on_gpu = judge(cfg, gpu if judge_gpus else 0), cfg.retriever.gpus / shard_gpus
-    spread = cfg.answering.engine.tensor_parallel if judge_gpus else 1
-    each = (judge_gpus, spread, asked.short, threads.judge(cfg))
-    shards, encoders = cfg.retriever.shards * cfg.retriever.replicas, corpora.encoders(cfg)
-    return [
-        *players,
-        Process("judge", place.judges, cpus, asked.needs, *each),
-        Process("retriever", shards, cpus, shard(cfg), on_gpu, shard_gpus),
-        *(
-            [Process("encoder", encoders, cpus, _encoder(cfg), on_gpu, shard_gpus)]
-            if encoders
-            else []
-        ),
-        *(_learner(cfg, name, roles) for name, roles in learners(cfg).items()),
-        Process("ledger", 1, 0.0, plain),
-    ]
+        listed = [_players(cfg, role, role, gpu, episodes(cfg, role)) for role in cfg.roles]
+
+    verifier_gpus = crews.judge_gpus(cfg)
+    verifier = judge(cfg, gpu if verifier_gpus else 0)
+    spread = cfg.answering.engine.tensor_parallel if verifier_gpus else 1
+    listed.append(
+        Process(
+            "judge",
+            place.judges,
+            place.cpus,
+            verifier.needs,
+            verifier_gpus,
+            spread,
+            verifier.short,
+            threads.judge(cfg),
+        )
+    )
+
+    spread = max(1, int(cfg.retriever.gpus))
+    gpus = cfg.retriever.gpus / spread
+    shards = cfg.retriever.shards * cfg.retriever.replicas
+    listed.append(Process("retriever", shards, place.cpus, shard(cfg), gpus, spread))
+    encoders = corpora.encoders(cfg)
+    if encoders:
+        parameters = sum(find(model).parameters for model in dict.fromkeys(_encoded(cfg)))
+        weights = Need("weights", parameters * (2 if gpus else 4))
+        needs = (*base("policy", gpus), weights)
+        listed.append(Process("encoder", encoders, place.cpus, needs, gpus, spread))
+
+    listed += [_learner(cfg, name, roles) for name, roles in learners(cfg).items()]
+    listed.append(Process("ledger", 1, 0.0, tuple(base("plain"))))
+    return listed
 
 
 def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
@@ -65,65 +78,79 @@ def learners(cfg: Config) -> dict[str, tuple[str, ...]]:
 
 
 def episodes(cfg: Config, role: str) -> int:
-    """What one engine of the role plays at a time: its share of a batch, of so many rounds as it
-    plays at once."""
-    block, players = cfg.block(role), cfg.placement.players[role]
-    played = crews.at_once(cfg, role) * -(-crews.played(cfg, role) // players)
-    if role != cfg.spec.answerer or block.engine.kind != "torch":
-        return played
-    asked = len(cfg.eval.hops) * cfg.eval.final_questions_per_hop if cfg.data.eval else 0
-    # in turn with training, lock step
-    return max(played, min(-(-asked // players), crews.evaluated(cfg)))
+    """Episodes that one engine of the role plays at a time: its share of the batches that it plays
+    at once."""
+    players = cfg.placement.players[role]
+    trained = crews.at_once(cfg, role) * share(crews.played(cfg, role), players)
+    if role != cfg.spec.answerer or cfg.block(role).engine.kind != "torch" or not cfg.data.eval:
+        return trained
+    # An evaluation is played in turn with training, and in lock step.
+    questions = len(cfg.eval.hops) * cfg.eval.final_questions_per_hop
+    evaluated = min(share(questions, players), crews.evaluated(cfg))
+    return max(trained, evaluated)
 
 
 def notes(cfg: Config) -> list[str]:
     """What is not known of models and corpora that are not here."""
-    names = dict.fromkeys([*(cfg.block(role).model for role in cfg.roles), *_encoded(cfg)])
-    lacks = [path for path in corpora.paths(cfg) if not path.exists() and not is_world(str(path))]
-    told = [f"{path} is not here: what it takes, and an encoder, come on top." for path in lacks]
-    return [*(note for name in names if (note := find(name).note)), *told]
+    models = [cfg.block(role).model for role in cfg.roles]
+    told = [find(model).note for model in dict.fromkeys(models + _encoded(cfg))]
+    for path in corpora.paths(cfg):
+        if not path.exists() and not is_world(str(path)):
+            told.append(f"{path} is not here: what it takes, and an encoder, come on top.")
+    return [note for note in told if note]
 
 
 def base(kind: str, gpus: float = 0.0) -> list[Need]:
     """The process itself, and on a GPU what CUDA takes."""
-    needs = [Need("process", int((BASE_MB[kind] + (CUDA_MB if gpus else 0)) * MB), host=True)]
-    return [*needs, Need("context", CONTEXT_MB * MB)] if gpus else needs
+    if not gpus:
+        return [Need("process", BASE_MB[kind] * MB, host=True)]
+    host = (BASE_MB[kind] + CUDA_MB) * MB
+    return [Need("process", host, host=True), Need("context", CONTEXT_MB * MB)]
 
 
 def _fleet(cfg: Config, gpu: int) -> Process:
-    """Players of both roles on one engine: the solver's settings, the episodes and an adapter of
-    each."""
-    both, shape = sum(episodes(cfg, role) for role in cfg.roles), find(cfg.answering.model).shape
+    """Players of all roles on one engine: with the settings of who answers, and with the episodes
+    and an adapter of each role."""
+    together = sum(episodes(cfg, role) for role in cfg.roles)
+    shape = find(cfg.answering.model).shape
     loras = [cfg.block(role).learner.lora for role in cfg.roles]
     adapters = 0 if shape is None else len(loras) * shape.adapter(room(loras))
-    return _players(cfg, FLEET, cfg.spec.answerer, gpu, both, adapters)
+    return _players(cfg, FLEET, cfg.spec.answerer, gpu, together, adapters)
 
 
 def _players(
     cfg: Config, name: str, role: str, gpu: int, at_once: int, adapters: int = 0
 ) -> Process:
     """Players with an engine of `role`."""
-    block, place = cfg.block(role), cfg.placement
-    gpus, model = crews.gpus(cfg, role)[0], find(block.model)
-    found = engine.engine(model, block, at_once, gpu if gpus else 0, adapters)
-    vllm = block.engine.kind == "vllm"  # whose context is among its own needs
-    needs = [*base("vllm" if vllm else "policy", gpus)[: 1 if vllm else 2], *found.needs]
-    count, spread = crews.players(cfg, role), block.engine.tensor_parallel if gpus else 1
+    block = cfg.block(role)
+    gpus, _ = crews.gpus(cfg, role)
+    own = engine.engine(find(block.model), block, at_once, gpu if gpus else 0, adapters)
+    if block.engine.kind == "vllm":  # whose context is among its own needs
+        needs = base("vllm", gpus)[:1]
+    else:
+        needs = base("policy", gpus)
     return Process(
-        name, count, place.cpus, tuple(needs), gpus, spread, found.short, threads.player(cfg, role)
+        name,
+        crews.players(cfg, role),
+        cfg.placement.cpus,
+        (*needs, *own.needs),
+        gpus,
+        block.engine.tensor_parallel if gpus else 1,
+        own.short,
+        threads.player(cfg, role),
     )
 
 
 def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
-    """What a judge verifies questions with, where that is an engine of ours, of the solver's
-    kind."""
-    found = engine.EngineNeeds()
+    """What a judge verifies questions with, where that is an engine of ours. It is of the kind of
+    who answers."""
+    own = engine.EngineNeeds()
     if cfg.referee.verifier in ("frozen", "solver") and cfg.asks:
-        at_once = -(-cfg.asking.batch // cfg.placement.judges)
-        found = engine.engine(find(cfg.answering.model), cfg.answering, at_once, gpu)
-    kind = "vllm" if found.needs and cfg.answering.engine.kind == "vllm" else "policy"
-    named = (replace(need, what=f"verifier's {need.what}") for need in found.needs)
-    return replace(found, needs=(*base(kind, crews.judge_gpus(cfg)), *named))
+        at_once = share(cfg.asking.batch, cfg.placement.judges)
+        own = engine.engine(find(cfg.answering.model), cfg.answering, at_once, gpu)
+    kind = "vllm" if own.needs and cfg.answering.engine.kind == "vllm" else "policy"
+    named = [replace(need, what=f"verifier's {need.what}") for need in own.needs]
+    return replace(own, needs=(*base(kind, crews.judge_gpus(cfg)), *named))
 
 
 def shard(cfg: Config) -> tuple[Need, ...]:
@@ -134,40 +161,45 @@ def shard(cfg: Config) -> tuple[Need, ...]:
         if path.is_dir():
             manifest = store.read_manifest(path)
             names = [name for name in manifest.needed if name != store.DOCUMENTS]
-            size += sum(int(manifest.files[name]["bytes"]) for name in names) / cfg.retriever.shards
+            arrays = sum(int(manifest.files[name]["bytes"]) for name in names)
+            size += arrays / cfg.retriever.shards
         elif path.is_file():
             size += path.stat().st_size * IN_MEMORY
     return (*base("search", cfg.retriever.gpus), Need("index", int(size)))
 
 
-def _encoder(cfg: Config) -> tuple[Need, ...]:
-    """The encoder of each dense corpus, and the cross-encoder."""
-    numbers, gpus = (
-        sum(find(model).parameters for model in dict.fromkeys(_encoded(cfg))),
-        cfg.retriever.gpus,
-    )
-    return (*base("policy", gpus), Need("weights", numbers * (2 if gpus else 4)))
-
-
 def _encoded(cfg: Config) -> list[str]:
-    parts = [(path, part) for path in corpora.paths(cfg) if (part := corpora.dense(path))]
-    return [corpora.encoder_of(path, part) for path, part in parts] + [
-        cfg.retriever.reranker
-    ] * bool(cfg.retriever.reranker)
+    """The encoder of each dense corpus, and the cross-encoder."""
+    models = []
+    for path in corpora.paths(cfg):
+        part = corpora.dense(path)
+        if part:
+            models.append(corpora.encoder_of(path, part))
+    if cfg.retriever.reranker:
+        models.append(cfg.retriever.reranker)
+    return models
 
 
 def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
-    blocks, gpus = [cfg.block(role) for role in roles], crews.gpus(cfg, roles[0])[1]
-    model, needs = find(blocks[0].model), tuple[Need, ...]()
+    """The ranks of a learner."""
+    blocks = [cfg.block(role) for role in roles]
+    model = find(blocks[0].model)
+    _, gpus = crews.gpus(cfg, roles[0])
+    needs: tuple[Need, ...] = ()
     if blocks[0].policy == "frozen":
-        needs, gpus = (Need("weights", model.parameters * learner.FLOAT32),), 0.0
+        gpus = 0.0
+        needs = (Need("weights", model.parameters * learner.FLOAT32),)
     elif blocks[0].learner.kind == "simulated":
         gpus = 0.0
     else:
         needs = learner.rank(model, blocks, gpu=gpus > 0)
-    count, many = crews.ranks(cfg, name.removeprefix("learner-")), threads.learner(cfg, roles[0])
     return Process(
-        name, count, cfg.placement.cpus, (*base("learner", gpus), *needs), gpus, threads=many
+        name,
+        crews.ranks(cfg, name.removeprefix("learner-")),
+        cfg.placement.cpus,
+        (*base("learner", gpus), *needs),
+        gpus,
+        threads=threads.learner(cfg, roles[0]),
     )
 
 
@@ -179,11 +211,11 @@ def published(cfg: Config) -> int:
         block = cfg.block(name)
         if block.policy == "frozen" or block.learner.kind == "simulated":
             continue  # which publishes one number
-        versions = 2 + max(crews.bound(cfg, role) for role in roles)
         model = find(block.model)
         numbers = model.parameters
         if cfg.placement.layout == "shared-base":
             numbers = learner.trainable(model, block.learner)
+        versions = 2 + max(crews.bound(cfg, role) for role in roles)
         total += versions * numbers * learner.FLOAT32
     return total
 
@@ -191,4 +223,5 @@ def published(cfg: Config) -> int:
 def object_store(cfg: Config) -> int:
     """Bytes of Ray's object store on each node: all batches and weights that may wait in it, and
     room for what is small."""
-    return SMALL_OBJECTS + published(cfg) + sum(crews.waiting(cfg, role) for role in cfg.roles)
+    batches = sum(crews.waiting(cfg, role) for role in cfg.roles)
+    return SMALL_OBJECTS + published(cfg) + batches

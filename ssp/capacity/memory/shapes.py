@@ -14,12 +14,8 @@ from ssp.learning.coldstart import ARTEFACT
 
 OWN = ("coldstart", "tiny")
 """Policies that this package makes itself; both are as large as the embedded one."""
-PUBLIC = {
-    name: Shape(**sizes)
-    for name, sizes in json.loads(
-        Path(__file__).with_name("public.json").read_text(encoding="utf-8")
-    ).items()
-}
+_TABLE = Path(__file__).with_name("public.json").read_text(encoding="utf-8")
+PUBLIC = {name: Shape(**sizes) for name, sizes in json.loads(_TABLE).items()}
 """Public models by the name that their variants share (-Instruct, -Base), from their
 config.json."""
 
@@ -40,25 +36,24 @@ def find(name: str) -> Model:
     """The model that a setting names: one of ours, one that is here, or a public one. InputError
     for broken files."""
     folder = ARTEFACT if name in OWN else models.find(name, "model")
-    if folder is not None and not any(folder.glob("*.safetensors")):
+    if folder is None:
+        return _published(name)
+    if not any(folder.glob("*.safetensors")):
         config = folder / models.CONFIG
         shape = Shape.known(models.read_json(config)) if config.is_file() else None
         return Model(name, 0 if shape is None else shape.parameters, shape)
-    if folder is not None:
-        read = ModelFolder(folder)
-        narrow = any(place.kind in NARROW for place in read.places.values())
-        return Model(
-            name, sum(map(math.prod, read.shapes.values())), Shape.known(read.config), narrow=narrow
-        )
+    read = ModelFolder(folder)
+    parameters = sum(map(math.prod, read.shapes.values()))
+    narrow = any(place.kind in NARROW for place in read.places.values())
+    return Model(name, parameters, Shape.known(read.config), narrow=narrow)
+
+
+def _published(name: str) -> Model:
+    """A model that is not here, by the table of public ones."""
+    last = name.rpartition("/")[2]
     for public, shape in PUBLIC.items():
-        if re.fullmatch(rf"(Meta-)?{re.escape(public)}(-Instruct|-Base)?", name.rpartition("/")[2]):
-            return Model(
-                name,
-                shape.parameters,
-                shape,
-                f"{name} is not here: its size is the published one.",
-                True,
-            )
-    return Model(
-        name, 0, None, f"{name} is not here, and its size not known: its memory comes on top."
-    )
+        if re.fullmatch(rf"(Meta-)?{re.escape(public)}(-Instruct|-Base)?", last):
+            note = f"{name} is not here: its size is the published one."
+            return Model(name, shape.parameters, shape, note, narrow=True)
+    note = f"{name} is not here, and its size not known: its memory comes on top."
+    return Model(name, 0, None, note)

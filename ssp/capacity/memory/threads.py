@@ -20,18 +20,19 @@ def use(count: int) -> None:
 
 
 def alone(cfg: Config, role: str = "", at_once: int = 1) -> int:
-    """Of a process that computes with the model of `role`: one below `SMALL` parameters, else this
-    machine's cores, divided by the processes that compute `at_once`. Another number rounds
-    differently."""
-    role = role or cfg.spec.answerer
-    return 1 if find(cfg.block(role).model).parameters < SMALL else max(1, cores() // at_once)
+    """Threads of a process that computes with the model of `role`: one below `SMALL` parameters, else
+    this machine's cores, divided by the processes that compute `at_once`. Another number of threads
+    rounds differently."""
+    model = find(cfg.block(role or cfg.spec.answerer).model)
+    return 1 if model.parameters < SMALL else max(1, cores() // at_once)
 
 
 def player(cfg: Config, role: str, count: int = 0) -> int:
     """Of an engine of that role, one of `count` (default: its players). vLLM has threads of its
     own."""
-    count = count or cfg.placement.players[role]
-    return alone(cfg, role, count) if cfg.block(role).engine.kind == "torch" else 1
+    if cfg.block(role).engine.kind != "torch":
+        return 1
+    return alone(cfg, role, count or cfg.placement.players[role])
 
 
 def judge(cfg: Config) -> int:
@@ -41,15 +42,17 @@ def judge(cfg: Config) -> int:
 
 def learner(cfg: Config, role: str) -> int:
     """Of a rank of the learner of `role`; all that learn compute at once."""
-    learn = [name for name in crews.learners(cfg) if cfg.block(name).policy != "frozen"]
-    return alone(cfg, role, max(1, sum(crews.ranks(cfg, name) for name in learn)))
+    ranks = sum(crews.ranks(cfg, name) for name in crews.teaching(cfg))
+    return alone(cfg, role, max(1, ranks))
 
 
 def cores() -> int:
     """Processors that this process may use: its affinity, and a container's limit."""
-    count = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
     words = QUOTA.read_text().split() if QUOTA.is_file() else []
-    limit = int(words[0]) // int(words[1]) if len(words) == 2 and words[0].isdigit() else count
-    return max(1, min(count, limit))
+    if len(words) == 2 and words[0].isdigit():
+        count = min(count, int(words[0]) // int(words[1]))
+    return max(1, count)

@@ -8,7 +8,6 @@ their own.
 Promises that no GPU is given out twice, that every unit is placed once, and that the same
 description gives the same plan."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,68 +55,70 @@ class Unit:
 def units(cfg: Config, processes: Sequence[Process]) -> list[Unit]:
     """Every unit that needs GPUs, in order. InputError where a learner has more ranks than there
     are GPUs to share."""
-    layout, place, taught = cfg.placement.layout, cfg.placement, learners(cfg)
-    shares = layout == COLOCATE or (layout == SHARED_BASE and place.engine_gpus < 1)
+    place = cfg.placement
+    taught = learners(cfg)
+    shares = place.layout == COLOCATE or (place.layout == SHARED_BASE and place.engine_gpus < 1)
     made: dict[str, list[Unit]] = {}
-    for process in sorted((p for p in processes if p.gpus), key=lambda p: p.name in taught):
-        name, gpus, count = process.name, process.gpus, process.count
-        hosts = [FLEET] if layout == SHARED_BASE else list(taught.get(name, ()))
+    for process in sorted(processes, key=lambda process: process.name in taught):
+        name, gpus = process.name, process.gpus
+        hosts = [FLEET] if place.layout == SHARED_BASE else list(taught.get(name, ()))
+        if not gpus:
+            continue
         if name not in taught:  # each on GPUs of its own, or on a share of one
-            spread = range(process.spread)
-            seats_of = [
-                tuple(PlannedSeat(name, index, rank, rank, gpus) for rank in spread)
-                for index in range(count)
-            ]
-            made[name] = [
-                Unit(f"{name}-{at}", (gpus,) * process.spread, seats)
-                for at, seats in enumerate(seats_of)
-            ]
+            made[name] = []
+            for index in range(process.count):
+                seats = [
+                    PlannedSeat(name, index, rank, rank, gpus) for rank in range(process.spread)
+                ]
+                bundles = (gpus,) * process.spread
+                made[name].append(Unit(f"{name}-{index}", bundles, tuple(seats)))
         elif shares and all(host in made for host in hosts):
             _sit(process, hosts, made)
         else:  # all ranks together, a bundle each
-            seats = tuple(PlannedSeat(name, rank, 0, rank, gpus) for rank in range(count))
-            made[name] = [Unit(name, (gpus,) * count, seats, together=False)]
+            seats = [PlannedSeat(name, rank, 0, rank, gpus) for rank in range(process.count)]
+            made[name] = [Unit(name, (gpus,) * process.count, tuple(seats), together=False)]
     return [unit for some in made.values() for unit in some]
 
 
 def _sit(learner: Process, hosts: Sequence[str], made: dict[str, list[Unit]]) -> None:
     """Put each rank on a GPU of its own among those of the hosts' engines; these are whole GPUs
     from now on."""
+    places: list[tuple[str, int, int]] = []
     for host in hosts:
-        made[host] = [
-            replace(unit, bundles=(1.0,) * len(unit.bundles), turns=True) for unit in made[host]
-        ]
-    places = [
-        (host, i, bundle)
-        for host in hosts
-        for i, unit in enumerate(made[host])
-        for bundle in range(len(unit.bundles))
-    ]
+        for at, unit in enumerate(made[host]):
+            bundles = len(unit.bundles)
+            made[host][at] = replace(unit, bundles=(1.0,) * bundles, turns=True)
+            places += [(host, at, bundle) for bundle in range(bundles)]
+
     rule = f"the ranks of {learner.name} share the GPUs of {' and '.join(hosts)}, one each"
-    step = (
-        f"set {learner.name.removeprefix('learner-')}.learner.ranks={len(places)}, or more engines"
-    )
+    role = learner.name.removeprefix("learner-")
+    step = f"set {role}.learner.ranks={len(places)}, or more engines"
     hold(learner.count <= len(places), rule, f"{learner.count} ranks, {len(places)} GPUs", step)
-    for rank, (host, i, bundle) in enumerate(places[: learner.count]):
-        seat, unit = PlannedSeat(learner.name, rank, 0, bundle, learner.gpus), made[host][i]
-        made[host][i] = replace(unit, seats=(*unit.seats, seat))
+
+    for rank, (host, at, bundle) in enumerate(places[: learner.count]):
+        seat = PlannedSeat(learner.name, rank, 0, bundle, learner.gpus)
+        unit = made[host][at]
+        made[host][at] = replace(unit, seats=(*unit.seats, seat))
 
 
 def needs_of(unit: Unit, known: Mapping[str, Process], bundle: int) -> int:
     """Bytes on the GPU of one bundle of the unit."""
     there = [known[seat.process] for seat in unit.seats if seat.bundle == bundle]
+    always = sum(process.device(turn=False) for process in there)
     turns = [process.device(turn=True) for process in there]
-    return sum(process.device(turn=False) for process in there) + (
-        max(turns) if unit.turns else sum(turns)
-    )
+    return always + (max(turns) if unit.turns else sum(turns))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class GpuSlot:
     """One bundle's place: node and GPU by number."""
 
     node: int
     gpu: int
+
+
+Slots = tuple[GpuSlot, ...]
+"""The places of a unit's bundles, in order."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Plan:
 
     nodes: list[Node]
     processes: list[Process]
-    placed: list[tuple[Unit, tuple[GpuSlot, ...]]]
+    placed: list[tuple[Unit, Slots]]
 
     @property
     def known(self) -> dict[str, Process]:
@@ -136,138 +137,140 @@ class Plan:
 
     def tenants(self) -> dict[GpuSlot, list[tuple[Unit, int]]]:
         """GPU → the (unit, bundle) that are on it."""
-        found: dict[GpuSlot, list[tuple[Unit, int]]] = {}
+        tenants: dict[GpuSlot, list[tuple[Unit, int]]] = {}
         for unit, slots in self.placed:
             for bundle, slot in enumerate(slots):
-                found.setdefault(slot, []).append((unit, bundle))
-        return dict(sorted(found.items(), key=lambda item: (item[0].node, item[0].gpu)))
+                tenants.setdefault(slot, []).append((unit, bundle))
+        return dict(sorted(tenants.items()))
 
     def used(self) -> dict[GpuSlot, int]:
         """GPU → bytes that are needed on it."""
-        known, tenants = self.known, self.tenants()
-        return {
-            slot: sum(needs_of(unit, known, at) for unit, at in there)
-            for slot, there in tenants.items()
-        }
+        known = self.known
+        used = {}
+        for slot, there in self.tenants().items():
+            used[slot] = sum(needs_of(unit, known, bundle) for unit, bundle in there)
+        return used
 
     def seated(self, node: int) -> dict[str, int]:
         """Processes on GPUs of that node: name → how many have their first GPU there."""
-        seats = (
-            (seat, slots) for unit, slots in self.placed for seat in unit.seats if seat.rank == 0
-        )
-        return dict(
-            Counter(seat.process for seat, slots in seats if slots[seat.bundle].node == node)
-        )
+        counts: dict[str, int] = {}
+        for unit, slots in self.placed:
+            for seat in unit.seats:
+                if seat.rank == 0 and slots[seat.bundle].node == node:
+                    counts[seat.process] = counts.get(seat.process, 0) + 1
+        return counts
 
     def host(self, node: int, cfg: Config) -> int:
         """Bytes in the memory of that node: its processes, Ray, the object store; on the first one
         the coordinator too, and what computes on CPUs, wherever Ray puts that."""
         seated = self.seated(node)
-        counts = {
-            p.name: seated.get(p.name, 0 if p.gpus or node else p.count) for p in self.processes
-        }
-        own = sum(count * self.known[name].on_host for name, count in counts.items())
-        return own + sum(beside(cfg, first=node == 0).values())
+        total = sum(beside(cfg, first=node == 0).values())
+        for process in self.processes:
+            anywhere = 0 if process.gpus or node else process.count
+            total += seated.get(process.name, anywhere) * process.on_host
+        return total
 
 
 def beside(cfg: Config, first: bool = True) -> dict[str, int]:
     """Bytes on a node beside the actors: Ray, its store; on the `first` also the coordinator."""
-    found = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": object_store(cfg)}
+    needs = {"Ray itself": BASE_MB["ray"] * MB, "object store, at most": object_store(cfg)}
     if first:
         if cfg.ray.dashboard >= 0:
-            found["Ray's dashboard"] = BASE_MB["dashboard"] * MB
-        found["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
-    return found
+            needs["Ray's dashboard"] = BASE_MB["dashboard"] * MB
+        needs["coordinator (the process of ssp train)"] = BASE_MB["driver"] * MB
+    return needs
 
 
 def lay(cfg: Config, nodes: Sequence[Node]) -> Plan:
     """The plan of a run of `cfg` on `nodes`, whether or not their memory suffices. InputError when
     GPUs do not."""
+    place = cfg.placement
+    shares = f"placement.engine_gpus={place.engine_gpus:g} learner_gpus={place.learner_gpus:g}"
+    step = "set both as docs/placement.md says, or device=auto"
     for role in cfg.roles:
-        wants, rule = (
-            cfg.block(role).engine.device == "cuda",
-            f"{role}.engine.device=cuda needs GPUs in a run",
-        )
-        shares = (
-            f"placement.engine_gpus={cfg.placement.engine_gpus:g}"
-            f" learner_gpus={cfg.placement.learner_gpus:g}"
-        )
-        hold(
-            not wants or min(gpus(cfg, role)) > 0,
-            rule,
-            shares,
-            "set both as docs/placement.md says, or device=auto",
-        )
-    found = processes(cfg, smallest_gpu(nodes))
-    wanted = units(cfg, found)
-    slots = assign(wanted, [node.gpus for node in nodes])
-    if slots is None:  # not enough GPUs, or not enough on one node
-        asked, there = sum(unit.gpus for unit in wanted), sum(node.gpus for node in nodes)
-        most, listed = (
-            max((node.gpus for node in nodes), default=0),
-            ", ".join(f"{u.name} {u.gpus:g}" for u in wanted),
-        )
-        told = (
-            f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest"
-            f" node has {most}"
-        )
-        step = (
-            "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
-            " larger nodes"
-        )
-        raise InputError("every unit of the run has its GPUs", told, step)
-    return Plan(list(nodes), found, [(unit, slots[unit.name]) for unit in wanted])
+        wanted = cfg.block(role).engine.device == "cuda"
+        rule = f"{role}.engine.device=cuda needs GPUs in a run"
+        hold(not wanted or min(gpus(cfg, role)) > 0, rule, shares, step)
+
+    listed = processes(cfg, smallest_gpu(nodes))
+    placed = units(cfg, listed)
+    slots = assign(placed, [node.gpus for node in nodes])
+    if slots is None:
+        raise _too_few(placed, nodes)
+    return Plan(list(nodes), listed, [(unit, slots[unit.name]) for unit in placed])
 
 
-def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSlot, ...]] | None:
-    """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the
-    first node with room; where that fails, what must be on one node comes first, and learners take
-    what is left. None when that fails too."""
-    ordered = sorted(wanted, key=lambda unit: -unit.gpus)
-    return _assign(ordered, gpus) or _assign(
-        sorted(ordered, key=lambda unit: not unit.together), gpus
+def _too_few(wanted: Sequence[Unit], nodes: Sequence[Node]) -> InputError:
+    """There are not enough GPUs, or not enough on one node."""
+    there = sum(node.gpus for node in nodes)
+    largest = max((node.gpus for node in nodes), default=0)
+    asked = sum(unit.gpus for unit in wanted)
+    listed = ", ".join(f"{unit.name} {unit.gpus:g}" for unit in wanted)
+    return InputError(
+        "every unit of the run has its GPUs",
+        f"{there} GPUs on {len(nodes)} nodes, {asked:g} are asked for ({listed}); the largest"
+        f" node has {largest}",
+        "lower placement.proposers, placement.solvers, learner.ranks or tensor_parallel, or use"
+        " larger nodes",
     )
 
 
-def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, tuple[GpuSlot, ...]] | None:
+def assign(wanted: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
+    """A slot for every bundle on nodes with so many GPUs each, largest unit first, each on the
+    first node with room; where that fails, what must be on one node comes first, and learners take
+    what is left. None when that fails too."""
+    largest_first = sorted(wanted, key=lambda unit: -unit.gpus)
+    bound_first = sorted(largest_first, key=lambda unit: not unit.together)
+    return _assign(largest_first, gpus) or _assign(bound_first, gpus)
+
+
+def _assign(ordered: Sequence[Unit], gpus: Sequence[int]) -> dict[str, Slots] | None:
+    """The slots of each unit, given out in this order; None when one has no room."""
     free = [[1.0] * count for count in gpus]
-    found: dict[str, tuple[GpuSlot, ...]] = {}
+    slots: dict[str, Slots] = {}
     spread: list[Unit] = []
     for unit in ordered:
-        for at, node in enumerate(free):
-            if chosen := _take(node, unit.bundles):
-                found[unit.name] = tuple(GpuSlot(at, gpu) for gpu in chosen)
+        for node, left in enumerate(free):
+            chosen = _take(left, unit.bundles)
+            if chosen:
+                slots[unit.name] = tuple(GpuSlot(node, gpu) for gpu in chosen)
                 break
         else:
             if unit.together:
                 return None
             spread.append(unit)
-    for unit in spread:  # over several nodes, those with most room first, so that few are touched
-        order = sorted(
-            range(len(free)), key=lambda at: (-sum(left >= 1 - SLACK for left in free[at]), at)
-        )
-        slots: list[GpuSlot] = []
-        for at in order:
-            while len(slots) < len(unit.bundles) and (
-                chosen := _take(free[at], [unit.bundles[len(slots)]])
-            ):
-                slots.append(GpuSlot(at, chosen[0]))
-        if len(slots) < len(unit.bundles):
+    for unit in spread:
+        slots[unit.name] = _on_several(unit, free)
+        if not slots[unit.name]:
             return None
-        found[unit.name] = tuple(slots)
-    return found
+    return slots
+
+
+def _on_several(unit: Unit, free: list[list[float]]) -> Slots:
+    """GPUs of several nodes, those with most room first, so that few are touched; () when they do
+    not suffice."""
+    whole = [sum(left >= 1 - SLACK for left in node) for node in free]
+    slots: list[GpuSlot] = []
+    for node in sorted(range(len(free)), key=lambda node: -whole[node]):
+        for share in unit.bundles[len(slots) :]:
+            chosen = _take(free[node], [share])
+            if not chosen:
+                break
+            slots.append(GpuSlot(node, chosen[0]))
+    return tuple(slots) if len(slots) == len(unit.bundles) else ()
 
 
 def _take(free: list[float], wanted: Sequence[float]) -> list[int]:
     """Give out a GPU of a node for each bundle, the fullest that has room; [] and nothing given
     unless all fit."""
-    left, chosen = list(free), []
+    left = list(free)
+    chosen: list[int] = []
     for share in wanted:
-        room = [i for i, part in enumerate(left) if part >= share - SLACK]
-        if not room:
+        fitting = [gpu for gpu, part in enumerate(left) if part >= share - SLACK]
+        if not fitting:
             return []
-        best = min(room, key=lambda i: left[i])
-        left[best] -= share
-        chosen.append(best)
+        fullest = min(fitting, key=lambda gpu: left[gpu])
+        left[fullest] -= share
+        chosen.append(fullest)
     free[:] = left
     return chosen

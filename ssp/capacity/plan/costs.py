@@ -14,8 +14,9 @@ from statistics import NormalDist
 from typing import Any
 
 from ssp.base.errors import hold
+from ssp.capacity.memory.needs import share
 from ssp.capacity.memory.shapes import find
-from ssp.config.crews import learners, played, players
+from ssp.config.crews import learners, played, players, teaching
 from ssp.config.role import ACTED
 from ssp.config.schema import Config
 from ssp.engines.simulated import DecodePace
@@ -31,9 +32,8 @@ READS, COMPARES = 0.5, 0.005
 SHORT = 12.0
 """Tokens of a turn that is as short as its protocol lets it be."""
 LEAN = (1.0, 1.4, 2.0)
-"""How much of their time engines may need beyond full occupancy: tails leave them half empty. One
-split each is tried."""
-
+"""By how much engines may exceed their time at full occupancy, since tails leave them half empty.
+One split is tried for each."""
 ENGINES_A_JUDGE = 4
 
 
@@ -60,35 +60,38 @@ class Costs:
     def typed(cls, words: list[str]) -> Costs:
         """From `key=value` words. InputError for an unknown key or a value that is no number of at
         least 0."""
-        known = {item.name for item in fields(cls)}
-        found: dict[str, float] = {}
+        known = sorted(item.name for item in fields(cls))
+        rule = f"--assume takes one of {', '.join(known)} and a number of at least 0"
+        assumed: dict[str, float] = {}
         for word in words:
             key, _, text = word.partition("=")
             try:
                 value = float(text)
             except ValueError:
                 value = -1.0
-            rule = f"--assume takes one of {', '.join(sorted(known))} and a number of at least 0"
             hold(
-                key in known and 0 <= value < float("inf"),
+                key in known and 0 <= value < math.inf,
                 rule,
                 word,
                 "for example --assume tokens=500",
             )
-            found[key] = value
-        return cls(**found)
+            assumed[key] = value
+        return cls(**assumed)
 
 
 def judge_seconds(cfg: Config, costs: Costs) -> float:
     """Seconds that one block takes at a judge."""
+    if costs.judge_s is not None:
+        return costs.judge_s
     reads = cfg.judge.kind != "exact" or (cfg.asks and cfg.referee.verifier != "none")
-    return (READS if reads else COMPARES) if costs.judge_s is None else costs.judge_s
+    return READS if reads else COMPARES
 
 
 @dataclass(frozen=True)
 class RoleCosts:
-    """One role's: its engines' pace, mean, spread and most of its turns' tokens, fewest and most
-    searches, seconds of one GPU a trained token, GPUs of an engine."""
+    """What one role costs. `pace`: of its engines. `tokens`, `sigma`, `cap`: mean, spread and most
+    of a turn's tokens. `searches`: fewest and most. `token`: seconds of one GPU a trained token.
+    `gpus`: of an engine."""
 
     pace: DecodePace
     tokens: float
@@ -102,40 +105,44 @@ class RoleCosts:
 def role_costs(cfg: Config, role: str, costs: Costs) -> RoleCosts:
     """The costs of `role`, typed ones first."""
     block = cfg.block(role)
-    engine, limits = block.engine, block.limits
-    own, tokens = engine.kind in ACTED, costs.tokens
-    if tokens is None:
-        tokens = (engine.simulated.tokens or SHORT) if own else limits.turn_tokens / 2
-    if own:
+    engine, limits, simulated = block.engine, block.limits, block.engine.simulated
+    if engine.kind in ACTED:
+        sigma = simulated.sigma
+        tokens = _typed(costs.tokens, simulated.tokens or SHORT)
         timed = engine.kind == "simulated"
-        computed = (
-            engine.simulated.step_ms * timed,
-            engine.simulated.sequence_ms * timed,
-            block.learner.token_ms,
-        )
+        step_ms = simulated.step_ms * timed
+        sequence_ms = simulated.sequence_ms * timed
+        token_ms = block.learner.token_ms
     else:
-        model, ranks = find(block.model), engine.tensor_parallel
-        context = (
-            limits.prompt_tokens
-            + limits.searches * limits.observation_tokens
-            + tokens * (limits.searches + 1)
-        )
+        sigma = costs.sigma
+        tokens = _typed(costs.tokens, limits.turn_tokens / 2)
+        ranks = engine.tensor_parallel
+        model = find(block.model)
+        observed = limits.searches * limits.observation_tokens
+        context = limits.prompt_tokens + observed + tokens * (limits.searches + 1)
         numbers = 0 if model.shape is None else model.shape.kv_numbers
-        work = (8 if block.learner.checkpointing else 6) * model.parameters
-        reads = (2 * model.parameters / ranks, 2 * numbers * context / 2 / ranks)
-        computed = (1e3 * reads[0] / BANDWIDTH, 1e3 * reads[1] / BANDWIDTH, 1e3 * work / FLOPS)
-    typed = (costs.step_ms, costs.sequence_ms, costs.token_ms)
-    step, each, token = (
-        has if said is None else said for has, said in zip(computed, typed, strict=True)
-    )
-    pace, searches = (
-        DecodePace(step / 1e3, each / 1e3, engine.sequences),
-        (least_searches(cfg, role), limits.searches),
-    )
-    sigma = engine.simulated.sigma if own else costs.sigma
+        weights_read = 2 * model.parameters / ranks
+        cache_read = 2 * numbers * context / 2 / ranks
+        computed = (8 if block.learner.checkpointing else 6) * model.parameters
+        step_ms = 1e3 * weights_read / BANDWIDTH
+        sequence_ms = 1e3 * cache_read / BANDWIDTH
+        token_ms = 1e3 * computed / FLOPS
+
+    step = _typed(costs.step_ms, step_ms) / 1e3
+    sequence = _typed(costs.sequence_ms, sequence_ms) / 1e3
     return RoleCosts(
-        pace, tokens, sigma, searches, limits.turn_tokens, token / 1e3, engine.tensor_parallel
+        pace=DecodePace(step, sequence, engine.sequences),
+        tokens=tokens,
+        sigma=sigma,
+        searches=(least_searches(cfg, role), limits.searches),
+        cap=limits.turn_tokens,
+        token=_typed(costs.token_ms, token_ms) / 1e3,
+        gpus=engine.tensor_parallel,
     )
+
+
+def _typed(typed: float | None, computed: float) -> float:
+    return computed if typed is None else typed
 
 
 @dataclass(frozen=True)
@@ -152,66 +159,77 @@ class Split:
 
 def own(cfg: Config, costs: Costs) -> Split:
     """What `placement.*` says."""
-    counts = {role: players(cfg, role) for role in cfg.roles}
+    place = cfg.placement
+    engines = {role: players(cfg, role) for role in cfg.roles}
     ranks = {name: cfg.block(name).learner.ranks for name in learners(cfg)}
-    shared = cfg.placement.layout != "separate"
-    rule, step = (
+    base = place.layout == "shared-base"
+    hold(
+        not base or place.engine_gpus < 1,
         "ssp plan knows shared-base where engine and learners share GPUs",
+        f"placement.engine_gpus={place.engine_gpus:g}",
         "plan it as placement.layout=separate",
     )
-    apart = cfg.placement.layout == "shared-base" and cfg.placement.engine_gpus >= 1
-    hold(not apart, rule, f"placement.engine_gpus={cfg.placement.engine_gpus:g}", step)
-    played = {role: count * role_costs(cfg, role, costs).gpus for role, count in counts.items()}
-    if cfg.placement.layout == "shared-base":
-        return Split(
-            counts, ranks, max(*played.values(), *ranks.values()), cfg.placement.judges, True
-        )
-    taught = sum(ranks[name] for name in ranks if cfg.block(name).policy != "frozen")
-    gpus = max(sum(played.values()), taught) if shared else sum(played.values()) + taught
-    return Split(counts, ranks, gpus, cfg.placement.judges, shared)
+
+    play = {role: count * role_costs(cfg, role, costs).gpus for role, count in engines.items()}
+    if base:
+        gpus = max(*play.values(), *ranks.values())
+        return Split(engines, ranks, gpus, place.judges, shared=True)
+    taught = sum(ranks[name] for name in teaching(cfg))
+    if place.layout == "separate":
+        return Split(engines, ranks, sum(play.values()) + taught, place.judges)
+    return Split(engines, ranks, max(sum(play.values()), taught), place.judges, shared=True)
 
 
 def work(cfg: Config, costs: Costs) -> tuple[dict[str, float], dict[str, float]]:
     """GPU seconds a round: of each role's engines at full occupancy, and of each learner."""
+    batch = cfg.answering.batch
+    valid = min(batch, cfg.asking.batch * costs.valid) if cfg.asks else batch
+    fed = max(1e-9, valid)
+    # Refill plays as many batches as give a whole one of questions with spread.
+    needed = math.ceil(batch / (fed * max(costs.spread, 1e-9)) - 1e-9)
+    batches = min(cfg.game.refill, max(1, needed))
+
     play: dict[str, float] = {}
     trained: dict[str, float] = {}
-    batch = cfg.answering.batch
-    fed = max(1e-9, min(batch, cfg.asking.batch * costs.valid if cfg.asks else batch))
-    # Refill plays as many batches as give a whole one of questions with spread.
-    batches = min(
-        cfg.game.refill, max(1, math.ceil(batch / (fed * max(costs.spread, 1e-9)) - 1e-9))
-    )
     for role in cfg.roles:
-        cost = role_costs(cfg, role, costs)
-        share = 1.0 if role == cfg.spec.asker else fed / batch
-        episodes = batches * round(share * played(cfg, role))
-        turns = 1 + sum(cost.searches) / 2
-        tokens = episodes * turns * capped(cost.tokens, cost.sigma, cost.cap)
         # Past versions play too; only the newest one's episodes are trained.
-        play[role] = (
-            tokens
-            * cost.pace.full
-            * cost.gpus
-            * (1 if role == cfg.spec.asker else 1 + cfg.league.twice)
-        )
-        trained[role] = tokens * (
-            cfg.league.asked if role == cfg.spec.asker else min(costs.spread, batch / batches / fed)
-        )
-    learn = [
-        (name, roles) for name, roles in learners(cfg).items() if cfg.block(name).policy != "frozen"
-    ]
-    tokens_of = {name: sum(trained[role] for role in roles) for name, roles in learn}
-    return play, {
-        name: count * role_costs(cfg, name, costs).token for name, count in tokens_of.items()
-    }
+        if role == cfg.spec.asker:
+            asked, times, taught = 1.0, 1.0, cfg.league.asked
+        else:
+            asked = fed / batch
+            times = 1 + cfg.league.twice
+            taught = min(costs.spread, batch / batches / fed)
+        cost = role_costs(cfg, role, costs)
+        episodes = batches * round(asked * played(cfg, role))
+        turns = episodes * (1 + sum(cost.searches) / 2)
+        tokens = turns * capped(cost.tokens, cost.sigma, cost.cap)
+        play[role] = tokens * cost.pace.full * cost.gpus * times
+        trained[role] = tokens * taught
+
+    learn: dict[str, float] = {}
+    for name, roles in teaching(cfg).items():
+        tokens = sum(trained[role] for role in roles)
+        learn[name] = tokens * role_costs(cfg, name, costs).token
+    return play, learn
 
 
 def capped(mean: float, sigma: float, cap: float) -> float:
     """Mean of a lognormal with this mean and spread, cut at `cap`: E[min(X, cap)]."""
     if sigma == 0 or mean == 0:
         return min(mean, cap)
-    z, below = (math.log(cap / mean) + sigma**2 / 2) / sigma, NormalDist().cdf
+    below = NormalDist().cdf
+    z = (math.log(cap / mean) + sigma**2 / 2) / sigma
     return mean * below(z - sigma) + cap * (1 - below(z))
+
+
+@dataclass
+class _Crew:
+    """Workers of one kind: GPU seconds of all their work, GPUs of each, and how many they are."""
+
+    seconds: float
+    gpus: int = 1
+    grows: bool = True
+    count: int = 1
 
 
 def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
@@ -219,49 +237,37 @@ def choose(cfg: Config, gpus: int, costs: Costs) -> list[Split]:
     go round. InputError when not even one engine fits."""
     play, learn = work(cfg, costs)
     size = {role: role_costs(cfg, role, costs).gpus for role in cfg.roles}
-    role = max(size, key=lambda name: size[name])
-    found = f"{gpus} GPUs, {role}.engine.tensor_parallel={size[role]}"
+    largest = max(size, key=lambda role: size[role])
     hold(
-        gpus >= max(size.values()),
+        gpus >= size[largest],
         "a plan has the GPUs of one engine at least",
-        found,
+        f"{gpus} GPUs, {largest}.engine.tensor_parallel={size[largest]}",
         "ask for more GPUs",
     )
-    if cfg.placement.layout != "separate" or gpus < sum(size.values()) + len(learn):
-        ranks = {name: gpus if name in learn and _cut(cfg, name) else 1 for name in learners(cfg)}
-        return [
-            Split(
-                {role: gpus // size[role] for role in cfg.roles},
-                ranks,
-                gpus,
-                cfg.placement.judges,
-                True,
-            )
-        ]
+
+    place = cfg.placement
+    grows = {name: cfg.block(name).learner.kind != "torch" for name in learn}
+    if place.layout != "separate" or gpus < sum(size.values()) + len(learn):
+        ranks = {name: gpus if grows.get(name) else 1 for name in learners(cfg)}
+        engines = {role: gpus // size[role] for role in cfg.roles}
+        return [Split(engines, ranks, gpus, place.judges, shared=True)]
+
     splits: list[Split] = []
     for lean in LEAN:
-        # Engines by role, learners by their name behind a blank: GPU seconds, GPUs of one, how
-        # many.
-        parts = {
-            **{role: lean * seconds for role, seconds in play.items()},
-            **{f" {n}": s for n, s in learn.items()},
-        }
-        unit, count = {name: size.get(name, 1) for name in parts}, dict.fromkeys(parts, 1)
-        grows = [name for name in parts if name in size or _cut(cfg, name.strip())]
-        left = gpus - sum(unit.values())
-        while fitting := [name for name in grows if unit[name] <= left]:
-            slowest = max(fitting, key=lambda name: parts[name] / count[name] / unit[name])
-            count[slowest] += 1
-            left -= unit[slowest]
-        ranks = {name: count.get(f" {name}", 1) for name in learners(cfg)}
-        engines = {role: count[role] for role in cfg.roles}
-        judges = max(cfg.placement.judges, -(-sum(engines.values()) // ENGINES_A_JUDGE))
+        playing = {role: _Crew(lean * play[role], size[role]) for role in cfg.roles}
+        learning = {name: _Crew(learn[name], grows=grows[name]) for name in learn}
+        # Whoever would need longest has one worker more, as long as GPUs are left.
+        crews = [*playing.values(), *learning.values()]
+        left = gpus - sum(crew.gpus for crew in crews)
+        while fitting := [crew for crew in crews if crew.grows and crew.gpus <= left]:
+            slowest = max(fitting, key=lambda crew: crew.seconds / crew.count / crew.gpus)
+            slowest.count += 1
+            left -= slowest.gpus
+        engines = {role: crew.count for role, crew in playing.items()}
+        ranks = dict.fromkeys(learners(cfg), 1)
+        ranks |= {name: crew.count for name, crew in learning.items()}
+        judges = max(place.judges, share(sum(engines.values()), ENGINES_A_JUDGE))
         split = Split(engines, ranks, gpus, judges)
         if split not in splits:
             splits.append(split)
     return splits
-
-
-def _cut(cfg: Config, learner: str) -> bool:
-    """Whether a learner can have several ranks."""
-    return cfg.block(learner).learner.kind != "torch"

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from operator import itemgetter
 from typing import Any
 
-from ssp.base.episode import State
+from ssp.base.episode import Outcome, State
 from ssp.base.errors import InvariantError
 from ssp.record.ledger.reading import LedgerReader
 from ssp.record.ledger.rows import (
@@ -26,6 +26,8 @@ from ssp.record.ledger.rows import (
     move,
     write_once,
 )
+
+_PAID = (Outcome.SCORED.value, Outcome.REJECTED.value)
 
 
 class Ledger(LedgerReader):
@@ -48,25 +50,22 @@ class Ledger(LedgerReader):
     # a number.
 
     def _insert(self, table: str, rows: Collection[Row]) -> None:
-        if columns := sorted(set[str]().union(*rows)):
+        if rows:
+            columns = sorted(set[str]().union(*rows))
             marks = ", ".join("?" * len(columns))
-            values = [tuple(map(row.get, columns)) for row in rows]
-            self._db.executemany(
-                f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})", values
-            )
+            sql = f"INSERT INTO {table}({', '.join(columns)}) VALUES({marks})"
+            self._db.executemany(sql, [tuple(map(row.get, columns)) for row in rows])
 
     def _update(self, table: str, columns: Iterable[str], rows: Collection[Row]) -> int:
-        # A reward may be taken away; whatever else is known stays known.
-        some = [
-            name
-            for name in columns
-            if name == "reward" or any(row[name] is not None for row in rows)
-        ]
         if rows:
-            marks = ", ".join(f"{name} = ?" for name in some)
-            self._db.executemany(
-                f"UPDATE {table} SET {marks} WHERE id = ?", map(itemgetter(*some, "id"), rows)
-            )
+            given = []
+            for name in columns:
+                # A reward may be taken away; whatever else is known stays known.
+                if name == "reward" or any(row[name] is not None for row in rows):
+                    given.append(name)
+            marks = ", ".join(f"{name} = ?" for name in given)
+            sql = f"UPDATE {table} SET {marks} WHERE id = ?"
+            self._db.executemany(sql, map(itemgetter(*given, "id"), rows))
         return len(rows)
 
     def create_games(self, games: Sequence[Mapping[str, Any]]) -> int:
@@ -76,16 +75,13 @@ class Ledger(LedgerReader):
             rows = self._known("games", [game["id"] for game in games], there=False)
             fresh: dict[str, Row] = {}
             for game in games:
+                id = game["id"]
                 facts = facts_of(game, GAME_FACTS, ("id",))
-                known = rows.get(game["id"])
+                known = rows.get(id)
                 if known is None:
-                    rows[game["id"]] = fresh[game["id"]] = {
-                        "id": game["id"],
-                        **dict.fromkeys(GAME_FACTS),
-                        **facts,
-                    }
+                    rows[id] = fresh[id] = {"id": id, **dict.fromkeys(GAME_FACTS), **facts}
                 elif write_once(known, facts):
-                    raise InvariantError(f"game {game['id']} exists with other facts: {known}")
+                    raise InvariantError(f"game {id} exists with other facts: {known}")
             self._insert("games", fresh.values())
         return len(fresh)
 
@@ -94,11 +90,11 @@ class Ledger(LedgerReader):
         `win_rate`."""
         with self._transaction():
             rows = self._known("games", [game["id"] for game in games])
-            changed = {
-                g["id"]
-                for g in games
-                if write_once(rows[g["id"]], facts_of(g, GAME_FACTS, ("id",)))
-            }
+            changed = set()
+            for game in games:
+                facts = facts_of(game, GAME_FACTS, ("id",))
+                if write_once(rows[game["id"]], facts):
+                    changed.add(game["id"])
             return self._update("games", GAME_FACTS, [rows[id] for id in sorted(changed)])
 
     def create(
@@ -109,25 +105,25 @@ class Ledger(LedgerReader):
         given = ("id", "game_id", "role", "state")
         same: Row = {"created": time.time(), **facts_of(shared, FACTS, given)}
         with self._transaction() as db:
-            rows = self._known(
-                "episodes", [e["id"] for e in episodes], "id, game_id, role", there=False
-            )
+            ids = [episode["id"] for episode in episodes]
+            rows = self._known("episodes", ids, "id, game_id, role", there=False)
             fresh: dict[str, Row] = {}
             created = Counter[str]()
             for episode in episodes:
                 row: Row = {"state": State.CREATED.value, **shared, **episode}
-                id, game, role, state = row["id"], row["game_id"], row["role"], State(row["state"])
+                id, state = row["id"], State(row["state"])
+                own = {"id": id, "game_id": row["game_id"], "role": row["role"]}
                 if id in rows:
-                    if (rows[id]["game_id"], rows[id]["role"]) != (game, role):
+                    if any(rows[id][name] != value for name, value in own.items()):
                         raise InvariantError(
                             f"episode {id} exists for another game or role: {rows[id]}"
                         )
                     continue
                 if state not in (State.CREATED, State.RUNNING):
                     raise InvariantError(f"episode {id}: it may not begin as {state.value}")
-                own = {"id": id, "game_id": game, "role": role, "state": state.value}
-                rows[id] = fresh[id] = {**same, **facts_of(episode, FACTS, given), **own}
-                created[role] += 1
+                facts = facts_of(episode, FACTS, given)
+                rows[id] = fresh[id] = {**same, **facts, **own, "state": state.value}
+                created[own["role"]] += 1
             self._insert("episodes", fresh.values())
             # The tally is kept beside the rows, never derived from them: so the conservation law
             # can fail.
@@ -148,9 +144,8 @@ class Ledger(LedgerReader):
         with self._transaction():
             touched = set(MOVED).union(*changes)
             columns = [name for name in EPISODE_COLUMNS[3:] if name in touched]
-            rows = self._known(
-                "episodes", [change["id"] for change in changes], ", ".join(("id", *columns))
-            )
+            ids = [change["id"] for change in changes]
+            rows = self._known("episodes", ids, ", ".join(("id", *columns)))
             changed = {change["id"] for change in changes if move(rows[change["id"]], change, now)}
             return self._update("episodes", columns, [rows[id] for id in sorted(changed)])
 
@@ -176,10 +171,8 @@ class Ledger(LedgerReader):
                 return int(known["version"])
             sql = "SELECT coalesce(max(version), 0) + 1 FROM versions WHERE role = ?"
             version: int = db.execute(sql, (role,)).fetchone()[0]
-            db.execute(
-                "INSERT INTO versions VALUES(?, ?, ?, ?, ?)",
-                (role, version, incarnation, step, time.time()),
-            )
+            row = (role, version, incarnation, step, time.time())
+            db.execute("INSERT INTO versions VALUES(?, ?, ?, ?, ?)", row)
         return version
 
     def commit(
@@ -190,56 +183,42 @@ class Ledger(LedgerReader):
         step does not follow the live commits, or when a newer incarnation has spoken (a learner
         that was declared dead)."""
         members = hashlib.sha256(json.dumps(sorted(episode_ids)).encode()).hexdigest()
-        key, where = (role, incarnation, step), f"commit {role}/{incarnation}/{step}"
+        key = (role, incarnation, step)
+        where = f"commit {role}/{incarnation}/{step}"
         with self._transaction() as db:
             sql = "SELECT * FROM commits WHERE role = ? AND incarnation = ? AND step = ?"
             known = db.execute(sql, key).fetchone()
             if known is not None:
-                if known["rolled_back"] or (known["version"], known["members"]) != (
-                    version,
-                    members,
-                ):
-                    state = (
-                        "was rolled back"
-                        if known["rolled_back"]
-                        else "exists with another version or batch"
-                    )
-                    raise InvariantError(f"{where} {state}")
+                if known["rolled_back"]:
+                    raise InvariantError(f"{where} was rolled back")
+                if known["version"] != version or known["members"] != members:
+                    raise InvariantError(f"{where} exists with another version or batch")
                 return 0
-            newest = (
-                "max(incarnation) AS newest, max(CASE WHEN rolled_back THEN NULL ELSE step END) AS"
-                " last"
+
+            sql = (
+                "SELECT max(incarnation), max(CASE WHEN rolled_back THEN NULL ELSE step END) FROM"
+                " commits WHERE role = ?"
             )
-            seen = db.execute(f"SELECT {newest} FROM commits WHERE role = ?", (role,)).fetchone()
-            if (seen["newest"] or 0) > incarnation or (
-                seen["last"] is not None and seen["last"] >= step
-            ):
-                raise InvariantError(
-                    f"{where} does not follow step {seen['last']} of incarnation {seen['newest']}"
-                )
+            newest, last = db.execute(sql, (role,)).fetchone()
+            if (newest or 0) > incarnation or (last is not None and last >= step):
+                raise InvariantError(f"{where} does not follow step {last} of incarnation {newest}")
+
             rows = self._known("episodes", episode_ids, "id, state, outcome, reward")
             if len(rows) != len(episode_ids):
                 raise InvariantError(f"{where} names an episode twice")
-            for row in rows.values():
-                fit = row["state"] == State.QUEUED.value and row["outcome"] in (
-                    "scored",
-                    "rejected",
-                )
-                if not fit or row["reward"] is None:
-                    found = {name: row[name] for name in ("state", "outcome", "reward")}
-                    raise InvariantError(
-                        f"{where}: episode {row['id']} may not become trained from {found}"
-                    )
+            for id, row in rows.items():
+                queued = row["state"] == State.QUEUED.value
+                if not (queued and row["outcome"] in _PAID) or row["reward"] is None:
+                    del row["id"]
+                    raise InvariantError(f"{where}: episode {id} may not become trained from {row}")
+
             now = time.time()
-            db.execute(
-                "INSERT INTO commits VALUES(?, ?, ?, ?, ?, ?, 0, ?)",
-                (*key, version, len(rows), members, now),
+            commit = (*key, version, len(rows), members, now)
+            db.execute("INSERT INTO commits VALUES(?, ?, ?, ?, ?, ?, 0, ?)", commit)
+            sql = (
+                "UPDATE episodes SET state = 'trained', commit_role = ?, commit_incarnation = ?,"
+                " commit_step = ?, finished = ? WHERE id IN (SELECT value FROM json_each(?))"
             )
-            made = (
-                "state = 'trained', commit_role = ?, commit_incarnation = ?, commit_step = ?,"
-                " finished = ?"
-            )
-            sql = f"UPDATE episodes SET {made} WHERE id IN (SELECT value FROM json_each(?))"
             db.execute(sql, (*key, now, json.dumps(list(rows))))
         return len(rows)
 

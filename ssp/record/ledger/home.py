@@ -12,7 +12,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from ssp.base.errors import InputError
+from ssp.base.errors import hold
 from ssp.base.files import whole
 from ssp.record.ledger.book import Ledger
 
@@ -28,13 +28,13 @@ def file_system(path: Path) -> str:
     """The type of the file system that `path` lies on, made or not; "" where none is known."""
     import psutil  # a slow import
 
-    place, parts = path.resolve(), psutil.disk_partitions(all=True)
-    around = [
-        (len(part.mountpoint), i)
-        for i, part in enumerate(parts)
-        if place.is_relative_to(part.mountpoint)
-    ]
-    return parts[max(around)[1]].fstype if around else ""
+    place = path.resolve()
+    kind, longest = "", -1
+    for part in psutil.disk_partitions(all=True):
+        # The innermost one counts, and of several there the last.
+        if place.is_relative_to(part.mountpoint) and len(part.mountpoint) >= longest:
+            kind, longest = part.fstype, len(part.mountpoint)
+    return kind
 
 
 def shared(kind: str) -> bool:
@@ -48,18 +48,16 @@ def written_at(target: Path) -> Path:
     if not shared(file_system(target)):
         return target
     base = Path(tempfile.gettempdir())
-    if shared(kind := file_system(base)):
-        rule = (
-            "a ledger is written on a local disk, which the temporary folder is where the run"
-            " folder is not"
-        )
-        raise InputError(
-            rule, f"{base} on {kind}", "set TMPDIR to a folder on a disk of this machine"
-        )
-    name = hashlib.sha256(os.fsencode(target.absolute())).hexdigest()[:16]
-    return (
-        base / f"ssp-ledger-{os.getuid()}" / f"{target.absolute().parent.name}-{name}" / target.name
+    kind = file_system(base)
+    rule = (
+        "a ledger is written on a local disk, which the temporary folder is where the run"
+        " folder is not"
     )
+    step = "set TMPDIR to a folder on a disk of this machine"
+    hold(not shared(kind), rule, f"{base} on {kind}", step)
+    path = target.absolute()
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return base / f"ssp-ledger-{os.getuid()}" / f"{path.parent.name}-{name}" / target.name
 
 
 class HomeLedger(Ledger):
@@ -68,34 +66,18 @@ class HomeLedger(Ledger):
     def __init__(self, target: str | Path) -> None:
         self._target = Path(target)
         file = written_at(self._target)
-        copied = file != self._target
-        fetched = False
-        if copied:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            # of a writer that was killed
-            for left in self._target.parent.glob(f".{self._target.name}.*.part"):
-                left.unlink(missing_ok=True)
-            # Another machine went on (two may have, from one copy), or this disk was emptied.
-            (mine, count), (theirs, newest) = _copies(file), _copies(self._target)
-            fetched = self._target.is_file() and (mine != theirs or count < newest)
-        if fetched or (copied and not self._target.is_file()):  # a run of this name was deleted
-            for left in file.parent.glob(f"*{file.name}*"):
-                left.unlink()
-        if fetched:
-            with whole(file) as aside:
-                shutil.copyfile(self._target, aside)
+        elsewhere = file != self._target
+        fetched = elsewhere and _fetched(file, self._target)
         super().__init__(file)
         if fetched:
             self._db.execute(f"PRAGMA application_id = {secrets.randbits(31)}")
             with self._transaction() as db:
-                # every start takes one of these
-                known = "SELECT role, version FROM versions UNION SELECT 'run', 0"
-                skipped = (
-                    f"SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0 FROM ({known}) GROUP BY"
-                    " role"
+                # Every start takes a number of 'run', also the first one.
+                db.execute(
+                    f"INSERT INTO versions SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0"
+                    " FROM (SELECT role, version FROM versions UNION SELECT 'run', 0) GROUP BY role"
                 )
-                db.execute(f"INSERT INTO versions {skipped}")
-        if copied:
+        if elsewhere:
             self.keep()
 
     def keep(self) -> None:
@@ -129,15 +111,34 @@ class HomeLedger(Ledger):
         )
 
 
+def _fetched(file: Path, target: Path) -> bool:
+    """Make `file` ready to be written for `target`. Returns whether it was copied from there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # of a writer that was killed
+    for left in target.parent.glob(f".{target.name}.*.part"):
+        left.unlink(missing_ok=True)
+    if target.is_file():
+        (mine, count), (theirs, newest) = _copies(file), _copies(target)
+        if mine == theirs and count >= newest:
+            return False
+    # Another machine went on (two may have, from one copy), this disk was emptied, or a run of this
+    # name was deleted.
+    for left in file.parent.glob(f"*{file.name}*"):
+        left.unlink()
+    if not target.is_file():
+        return False
+    with whole(file) as aside:
+        shutil.copyfile(target, aside)
+    return True
+
+
 def _copies(file: Path) -> tuple[int, int]:
-    """A number drawn whenever one goes on from a copy, and how many copies were made until this
-    one; -1 without a file."""
+    """The number that was drawn when a run went on from a copy, and how many copies were made until
+    this file; -1 without a file."""
     if not file.is_file():
         return 0, -1
-    with closing(
-        sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10.0)
-    ) as db:
-        (who,), (count,) = (
-            db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-        )
-        return int(who), int(count)
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=10.0)) as db:
+        (branch,) = db.execute("PRAGMA application_id").fetchone()
+        (count,) = db.execute("PRAGMA user_version").fetchone()
+    return int(branch), int(count)

@@ -28,8 +28,11 @@ _DIGESTED = (
 )
 """What a game was; the ids say the other columns too."""
 
+_AMONG = "IN (SELECT value FROM json_each(?))"
+
 _PLACE = ("SQLITE_PERM", "SQLITE_BUSY", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_CANTOPEN")
-"""How SQLite's errors begin that are of the place where the file lies, and not of what is in it."""
+"""How the names begin of SQLite's errors about the place of a file, rather than about what is in
+it."""
 
 
 class LedgerReader:
@@ -72,12 +75,12 @@ class LedgerReader:
     ) -> dict[str, Row]:
         """Rows by id. InvariantError for an unknown id, unless they need not be `there`."""
         names = list(ids)
-        sql = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT {columns} FROM {table} WHERE id {_AMONG}"
         rows = {row["id"]: dict(row) for row in self._select(sql, json.dumps(names))}
-        missing = sorted(set(names) - set(rows)) if there else []
+        missing = set(names).difference(rows) if there else set()
         if missing:
             raise InvariantError(
-                f"{len(missing)} {table} were never created, the first is {missing[0]}"
+                f"{len(missing)} {table} were never created, the first is {min(missing)}"
             )
         return rows
 
@@ -98,10 +101,8 @@ class LedgerReader:
 
     def judged(self) -> list[str]:
         """Ids of the games that have a verdict, in order."""
-        return [
-            row["id"]
-            for row in self._select("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")
-        ]
+        rows = self._select("SELECT id FROM games WHERE verdict IS NOT NULL ORDER BY id")
+        return [row["id"] for row in rows]
 
     def settled(self) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The games that have a verdict, by id, and their episodes, by game and id."""
@@ -110,13 +111,11 @@ class LedgerReader:
 
     def of_games(self, games: Sequence[str]) -> tuple[list[GameRow], list[EpisodeRow]]:
         """The rows of these games, by id, and of their episodes, by game and id."""
-        named, among = json.dumps(list(games)), "IN (SELECT value FROM json_each(?))"
+        ids = json.dumps(list(games))
+        of_games = f"SELECT * FROM games WHERE id {_AMONG} ORDER BY id"
+        of_episodes = f"SELECT * FROM episodes WHERE game_id {_AMONG} ORDER BY game_id, id"
         with self._together():
-            found = self._select(f"SELECT * FROM games WHERE id {among} ORDER BY id", named)
-            episodes = self._select(
-                f"SELECT * FROM episodes WHERE game_id {among} ORDER BY game_id, id", named
-            )
-            return plain(found), plain(episodes)
+            return plain(self._select(of_games, ids)), plain(self._select(of_episodes, ids))
 
     def earned(self, role: str, least: float, answered: bool) -> list[EpisodeRow]:
         """Scored episodes of `role` with a transcript and such a reward, by id; `answered`: of
@@ -130,31 +129,26 @@ class LedgerReader:
 
     def played(self, roles: Sequence[str]) -> list[EpisodeRow]:
         """Episodes of `roles` that have a transcript, by file and row."""
-        mine = "role IN (SELECT value FROM json_each(?))"
-        sql = f"SELECT * FROM episodes WHERE {mine} AND file != '' ORDER BY file, row"
+        sql = f"SELECT * FROM episodes WHERE role {_AMONG} AND file != '' ORDER BY file, row"
         return plain(self._select(sql, json.dumps(list(roles))))
 
     def placed(self) -> list[tuple[str, int, str]]:
         """File, row and id of every episode that has a transcript, in this order."""
-        return [
-            tuple(row)
-            for row in self._select(
-                "SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2"
-            )
-        ]
+        sql = "SELECT file, row, id FROM episodes WHERE file != '' ORDER BY 1, 2"
+        return [tuple(row) for row in self._select(sql)]
 
     def versions(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Role → version → (incarnation, step) of the weights that were given this number."""
-        found: dict[str, dict[int, tuple[int, int]]] = {}
+        versions: dict[str, dict[int, tuple[int, int]]] = {}
         for row in self._select("SELECT * FROM versions WHERE step IS NOT NULL"):
-            found.setdefault(row["role"], {})[row["version"]] = (row["incarnation"], row["step"])
-        return found
+            of_role = versions.setdefault(row["role"], {})
+            of_role[row["version"]] = (row["incarnation"], row["step"])
+        return versions
 
     def newest(self, role: str) -> int:
         """The last number that was given to weights of `role`; 0 without one."""
-        ((version,),) = self._select(
-            "SELECT coalesce(max(version), 0) FROM versions WHERE role = ?", role
-        )
+        sql = "SELECT coalesce(max(version), 0) FROM versions WHERE role = ?"
+        ((version,),) = self._select(sql, role)
         return int(version)
 
     def updates(self, roles: Sequence[str], step: int) -> int:
@@ -164,10 +158,8 @@ class LedgerReader:
 
     def issued(self) -> dict[str, int]:
         """Role → episodes ever created, as counted when they were: the law's left side."""
-        return {
-            str(role): int(number)
-            for role, number in self._select("SELECT role, created FROM counters")
-        }
+        rows = self._select("SELECT role, created FROM counters")
+        return {str(role): int(number) for role, number in rows}
 
     def tally(self) -> dict[str, dict[str, int]]:
         """Role → state → number of rows (0 included), as they are: the law's right side, not
@@ -195,35 +187,38 @@ class LedgerReader:
             created, counts = self.issued(), self._counts()
             states_of = _tally(created, counts)
             for role, states in states_of.items():
-                if created.get(role, 0) != sum(states.values()):
-                    raise InvariantError(
-                        f"{role}: created {created.get(role, 0)} != sum over states of {states}"
-                    )
+                issued = created.get(role, 0)
+                if issued != sum(states.values()):
+                    raise InvariantError(f"{role}: created {issued} != sum over states of {states}")
+
             members = Counter[tuple[str, int, int]]()
             for row in counts:
                 if row["state"] == State.TRAINED.value:
                     members[row["by"], row["life"], row["step"]] += row["number"]
             sql = "SELECT role, incarnation, step, episodes FROM commits WHERE NOT rolled_back"
             live = {tuple(key): episodes for *key, episodes in db.execute(sql)}
-            odd = [key for key, episodes in live.items() if members[key] != episodes]
+            odd = []
+            for key, episodes in live.items():
+                if members[key] != episodes:
+                    name = "/".join(map(str, key))
+                    odd.append(f"{name}: {episodes}, rows {members[key]}")
             trained, bound = members.total(), sum(live.values())
             if odd or trained != bound:
-                found = [
-                    f"{'/'.join(map(str, key))}: {live[key]}, rows {members[key]}" for key in odd
-                ]
                 raise InvariantError(
-                    f"{trained} trained rows but commits hold {bound} episodes {found}"
+                    f"{trained} trained rows but commits hold {bound} episodes {odd}"
                 )
+
             sql = "SELECT count(*) FROM episodes WHERE state = 'voided' AND reward IS NOT NULL"
-            if paid := db.execute(sql).fetchone()[0]:
+            (paid,) = db.execute(sql).fetchone()
+            if paid:
                 raise InvariantError(f"{paid} void episodes have a reward")
         return states_of
 
     def outcomes(self, asks: str = PROPOSAL) -> dict[str, int]:
-        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (of episodes of the kind
-        `asks`) and `reject/<role>_<form>`. Of a dropped proposal the rule is its game's (`unnamed` without
-        one), of a dropped attempt the form is on record no more (`solver_no_answer`). Of
-        evaluations only voids count (law 2)."""
+        """Counts by cause: `void/<cause>`, `drop/<cause>`, `reject/<rule>` (episodes of the kind
+        `asks`) and `reject/<role>_<form>` (others). A dropped proposal counts under the rule of its
+        game (`unnamed` without one). A dropped attempt counts as `<role>_no_answer`: its form is
+        not on record. Of evaluations only voids count (law 2)."""
         rule = (
             "CASE WHEN e.kind IS NOT ? THEN e.role || '_' || CASE e.state WHEN 'dropped' THEN"
             " 'no_answer' ELSE e.cause END WHEN e.state = 'dropped' THEN g.rule ELSE e.cause END"
@@ -235,10 +230,8 @@ class LedgerReader:
             f" coalesce({rule}, 'unnamed') AS name, count(*) FROM episodes e LEFT JOIN games g ON"
             f" g.id = e.game_id WHERE e.outcome = 'rejected' AND e.role != '{EVAL}' GROUP BY name"
         )
-        return {
-            str(name): int(number)
-            for name, number in sorted(tuple(row) for row in self._select(sql, asks))
-        }
+        rows = sorted(tuple(row) for row in self._select(sql, asks))
+        return {str(name): int(number) for name, number in rows}
 
     def digest(self) -> str:
         """sha256 (hex) over episodes and games sorted by id, without times and places: equal for
@@ -252,25 +245,22 @@ class LedgerReader:
 
 
 def _tally(created: Iterable[str], counts: Iterable[sqlite3.Row]) -> dict[str, dict[str, int]]:
-    found = {role: {state.value: 0 for state in State} for role in created}
+    """Role → state → number of rows (0 included)."""
+    none = {state.value: 0 for state in State}
+    states_of = {role: {**none} for role in created}
     for row in counts:
-        found.setdefault(row["role"], {known.value: 0 for known in State})[row["state"]] += row[
-            "number"
-        ]
-    return found
+        states = states_of.setdefault(row["role"], {**none})
+        states[row["state"]] += row["number"]
+    return states_of
 
 
 def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
-    hold(
-        not readonly or path.is_file(),
-        "a ledger file must exist",
-        path,
-        "give the path of a run's ledger.db",
-    )
-    mode = "ro" if readonly else "rwc"
+    """A connection to the ledger, which is made where it is missing, unless it is `readonly`."""
+    rule = "a ledger file must exist"
+    hold(not readonly or path.is_file(), rule, path, "give the path of a run's ledger.db")
+    uri = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
     db: sqlite3.Connection | None = None
     try:
-        uri = f"{path.absolute().as_uri()}?mode={mode}"
         db = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10.0
         )
@@ -288,14 +278,13 @@ def _opened(path: Path, readonly: bool) -> sqlite3.Connection:
     except sqlite3.DatabaseError as error:
         if db is not None:
             db.close()
+        rule = "a ledger file must be this project's SQLite"
+        step = "use another file"
         if getattr(error, "sqlite_errorname", "").startswith(_PLACE):
             rule = (
                 "a ledger can be opened where it lies; beside one that was not closed SQLite"
                 " writes, also to read it"
             )
-            raise InputError(
-                rule, f"{path} ({error})", "copy the run's folder to where you may write"
-            ) from error
-        rule = "a ledger file must be this project's SQLite"
-        raise InputError(rule, f"{path} ({error})", "use another file") from error
+            step = "copy the run's folder to where you may write"
+        raise InputError(rule, f"{path} ({error})", step) from error
     return db

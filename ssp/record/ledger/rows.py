@@ -60,18 +60,18 @@ class GameRow(TypedDict):
     incarnation: int
 
 
-def plain(found: Iterable[Any]) -> list[Any]:
+def plain(rows: Iterable[Any]) -> list[Any]:
     """Whole rows, each an `EpisodeRow` or a `GameRow`, of what SQLite gives."""
-    return [dict(row) for row in found]
+    return [dict(row) for row in rows]
 
 
-FACTS, GAME_FACTS = (
-    {
-        name: (get_args(hint) or (hint,))[0]
-        for name, hint in list(get_type_hints(row).items())[first:]
-    }
-    for row, first in ((EpisodeRow, 9), (GameRow, 1))
-)
+def _facts(row: type, keys: int) -> dict[str, type]:
+    """The columns behind the first `keys` ones, and their types; of `str | None` it is str."""
+    hints = list(get_type_hints(row).items())[keys:]
+    return {name: (get_args(hint) or (hint,))[0] for name, hint in hints}
+
+
+FACTS, GAME_FACTS = _facts(EpisodeRow, 9), _facts(GameRow, 1)
 """Columns that may be set, and their types."""
 
 EPISODE_COLUMNS = ("id", "game_id", "role", "state", *FACTS, "created", "finished")
@@ -117,25 +117,24 @@ def write_once(row: Row, facts: Row, replaceable: Sequence[str] = ()) -> bool:
             raise InvariantError(
                 f"{row['id']}: {name} is already {before!r} and may not become {value!r}"
             )
-        row[name], changed = value, True
+        row[name] = value
+        changed = True
     return changed
 
 
 def move(row: Row, change: Mapping[str, Any], now: float) -> bool:
     """Apply one `advance` to a row in memory. True when the row changed."""
     earlier, state = State(row["state"]), State(change["state"])
+    episode = f"episode {row['id']}"
     if state is earlier and state.final:
         return False
     if state is not earlier and not state.may_follow(earlier):
-        raise InvariantError(
-            f"episode {row['id']}: state {earlier.value} may not become {state.value}"
-        )
+        raise InvariantError(f"{episode}: state {earlier.value} may not become {state.value}")
     if state is State.TRAINED:
-        raise InvariantError(
-            f"episode {row['id']}: {earlier.value} becomes trained only through commit()"
-        )
-    replaceable: Sequence[str] = ("cause",) if state.final else ()
+        raise InvariantError(f"{episode}: {earlier.value} becomes trained only through commit()")
+
     facts = facts_of(change, FACTS, ("id", "state"))
+    replaceable: Sequence[str] = ("cause",) if state.final else ()
     if state is State.VOIDED:
         replaceable = ("cause", "outcome")
         facts["outcome"] = Outcome.VOID.value
@@ -143,15 +142,15 @@ def move(row: Row, change: Mapping[str, Any], now: float) -> bool:
         row["reward"] = None
     changed = write_once(row, facts, replaceable) or state is not earlier
     row["state"] = state.value
-    if row["outcome"] == Outcome.VOID.value and row["reward"] is not None:
-        raise InvariantError(f"episode {row['id']}: a void has no reward, found {row['reward']}")
+
+    outcome = row["outcome"]
+    void = outcome == Outcome.VOID.value
+    if void and row["reward"] is not None:
+        raise InvariantError(f"{episode}: a void has no reward, found {row['reward']}")
     if state.final:
         row["finished"] = now
-        void = row["outcome"] == Outcome.VOID.value
-        if row["outcome"] is None or void != (state is State.VOIDED):
-            raise InvariantError(
-                f"episode {row['id']}: outcome {row['outcome']} may not end as {state.value}"
-            )
+        if outcome is None or void != (state is State.VOIDED):
+            raise InvariantError(f"{episode}: outcome {outcome} may not end as {state.value}")
         if state in (State.VOIDED, State.DROPPED) and not row["cause"]:
-            raise InvariantError(f"episode {row['id']}: {state.value} needs a cause")
+            raise InvariantError(f"{episode}: {state.value} needs a cause")
     return changed
