@@ -86,9 +86,10 @@ def question(body: Any) -> tuple[str, float | None, int]:
     hold(not odd and single and not stream, rule, told, "leave it out")
 
     messages = body.get("messages")
-    one = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
-    of_user = isinstance(one, dict) and one.get("role") == "user"
-    text = one.get("content") if of_user else None
+    text = None
+    if isinstance(messages, list) and len(messages) == 1 and isinstance(messages[0], dict):
+        role, content = messages[0].get("role"), messages[0].get("content")
+        text = content if role == "user" else None
     why = "since the policy was trained on single questions"
     rule = f"messages is one message of the user with a text, {why}"
     step = "ask each question by itself"
