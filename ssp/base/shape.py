@@ -49,13 +49,13 @@ class Shape:
         """From a Hugging Face `config.json`. KeyError where it lacks a size."""
         family = config.get("model_type")
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        usual = 128 if family == "qwen3" else hidden // heads
+        head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
         return Shape(
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or usual),
+            head_dim=int(head_dim),
             mlp=int(config["intermediate_size"]),
             vocab=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
