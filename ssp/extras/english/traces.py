@@ -20,6 +20,8 @@ from ssp.extras.english.grammar import Chain, Hop, write
 from ssp.extras.english.world import TRAIN, English
 from ssp.search.bm25 import build
 
+SEED = 0
+"""Of all draws."""
 TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
@@ -45,10 +47,10 @@ Way = tuple[Chain, list[str]]
 
 
 class Script:
-    """Plays `world` with a search engine of its own corpus. `seed`: of all draws."""
+    """Plays `world` with a search engine of its own corpus."""
 
-    def __init__(self, world: English, seed: int = 0) -> None:
-        self._world, self._seed = world, seed
+    def __init__(self, world: English) -> None:
+        self._world = world
         self._documents = world.documents()
         self._index = build(document.contents for document in self._documents)
         self._seeking: list[tuple[str, str]] = []
@@ -68,13 +70,13 @@ class Script:
         proposals = list(self.proposals(PROPOSER_PER_HOP))
         rows: list[Trace] = []
         for hops, n in SOLVER_PER_HOP.items():
-            drawn = self._world.drawn(TRAIN, hops, 4 * n, self._seed)
+            drawn = self._world.drawn(TRAIN, hops, 4 * n, SEED)
             solved = (self.solved(chain, text) for chain, text in drawn)
             rows += islice(filter(None, solved), n)
         rows += [trace for trace, _, _ in proposals]
         rows += self._checks(proposals)
         rows += [{**trace, "alone": True} for trace, _, _ in self.proposals(ALONE_PER_HOP)]
-        order = generator(self._seed, "english", "traces").permutation(len(rows))
+        order = generator(SEED, "english", "traces").permutation(len(rows))
         return [rows[i] for i in order]
 
     def solved(self, chain: Chain, question: str) -> Trace | None:
@@ -104,7 +106,7 @@ class Script:
         All relations that a question can begin with come equally often while they have questions; a
         relation that leads to a place from outside of it (a person, a city, a partner) comes twice
         as often. Each proposal is shown another question that begins as its own does."""
-        rng = generator(self._seed, "english", "proposer")
+        rng = generator(SEED, "english", "proposer")
         for hops, n in per_hop.items():
             begun = defaultdict[tuple[str, bool], list[Proposal]](list)
             for target in self._world.targets():
@@ -208,7 +210,7 @@ class Script:
     def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a
         question that these documents do not settle."""
-        rng = generator(self._seed, "english", "verifier")
+        rng = generator(SEED, "english", "verifier")
         for number, (trace, chain, text) in enumerate(proposals):
             shown: dict[str, dict[str, str]] = {}
             for rows in trace["results"]:

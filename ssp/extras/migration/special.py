@@ -8,7 +8,7 @@ Refuses to know how rows are printed."""
 from collections.abc import Callable
 from typing import Any
 
-from ssp.extras.migration.systems import Facts, is_number
+from ssp.extras.migration.systems import Facts
 
 Settings = dict[str, Any]
 Made = Settings | str
@@ -16,6 +16,8 @@ Special = Callable[[Any, Facts], Made]
 
 SPECIAL: dict[str, Special] = {}
 """Key of theirs → what its value is here."""
+NUMBERS: set[str] = set()
+"""Those of these keys whose value is a number."""
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 FILTER, SAMPLING = "algorithm.filter_groups", "self_play.reward_dynamic_sampling"
@@ -38,30 +40,20 @@ WITHOUT_KL_LOSS = "not used there without use_kl_loss"
 BESIDE_KL_LOSS = "not used there beside use_kl_loss"
 
 
-def _of(*keys: str) -> Callable[[Special], Special]:
-    """Mark the function that says what these keys of theirs are here."""
+def _of(*keys: str, number: bool = False) -> Callable[[Special], Special]:
+    """Mark the function that says what these keys of theirs are here. `number`: their value is a
+    number; another one is a matter for a person."""
 
     def mark(special: Special) -> Special:
         SPECIAL.update(dict.fromkeys(keys, special))
+        if number:
+            NUMBERS.update(keys)
         return special
 
     return mark
 
 
-def _of_number(*keys: str) -> Callable[[Special], Special]:
-    """As `_of`, for keys whose value is a number; another one is a matter for a person."""
-
-    def mark(special: Special) -> Special:
-        @_of(*keys)
-        def checked(value: Any, facts: Facts) -> Made:
-            return special(value, facts) if is_number(value) else ""
-
-        return special
-
-    return mark
-
-
-@_of_number(f"{ACTOR}clip_ratio")
+@_of(f"{ACTOR}clip_ratio", number=True)
 def _clip(value: float, facts: Facts) -> Made:
     free = [side for side in ("low", "high") if facts.get(f"{ACTOR}clip_ratio_{side}") is None]
     if not free:
@@ -69,7 +61,7 @@ def _clip(value: float, facts: Facts) -> Made:
     return {f"defaults.clip_{side}": value for side in free}
 
 
-@_of_number(f"{ACTOR}ppo_mini_batch_size")
+@_of(f"{ACTOR}ppo_mini_batch_size", number=True)
 def _minibatch(value: float, facts: Facts) -> Made:
     """Search-R1 and its fork count episodes, the others questions."""
     attempts = facts.number(f"{ROLLOUT}n", facts.base["game.attempts"])
@@ -77,19 +69,19 @@ def _minibatch(value: float, facts: Facts) -> Made:
     return {"defaults.learner.minibatch": int(episodes)}
 
 
-@_of_number(f"{ACTOR}ppo_max_token_len_per_gpu")
+@_of(f"{ACTOR}ppo_max_token_len_per_gpu", number=True)
 def _token_budget(value: float, facts: Facts) -> Made:
     if not facts.on(f"{ACTOR}use_dynamic_bsz"):
         return "not used there without use_dynamic_bsz; the recipe's learner.token_budget stays"
     return {"defaults.learner.token_budget": value}
 
 
-@_of_number(f"{ACTOR}optim.lr_warmup_steps")
+@_of(f"{ACTOR}optim.lr_warmup_steps", number=True)
 def _warmup(value: float, facts: Facts) -> Made:
     return {"defaults.learner.warmup_steps": value} if value >= 0 else "below 0: the ratio counts"
 
 
-@_of_number(f"{ACTOR}optim.lr_warmup_steps_ratio")
+@_of(f"{ACTOR}optim.lr_warmup_steps_ratio", number=True)
 def _warmup_ratio(value: float, facts: Facts) -> Made:
     if facts.number(f"{ACTOR}optim.lr_warmup_steps", -1) >= 0:
         return "not used there beside lr_warmup_steps"
@@ -145,17 +137,17 @@ def _kl_kind(value: Any, facts: Facts) -> Made:
     return {"defaults.kl.kind": KL[value]} if isinstance(value, str) and value in KL else ""
 
 
-@_of_number(f"{ACTOR}kl_loss_coef")
+@_of(f"{ACTOR}kl_loss_coef", number=True)
 def _kl_loss_coef(value: float, facts: Facts) -> Made:
     return {"defaults.kl.coef": value} if facts.kl_in_loss else WITHOUT_KL_LOSS
 
 
-@_of_number("algorithm.kl_ctrl.kl_coef")
+@_of("algorithm.kl_ctrl.kl_coef", number=True)
 def _kl_coef(value: float, facts: Facts) -> Made:
     return {"defaults.kl.coef": value} if facts.kl_in_reward else BESIDE_KL_LOSS
 
 
-@_of_number(f"{ACTOR}kl_topk_tokens")
+@_of(f"{ACTOR}kl_topk_tokens", number=True)
 def _kl_topk(value: float, facts: Facts) -> Made:
     return {"solver.kl.topk": value}
 
@@ -180,30 +172,30 @@ def _kl_place(facts: Facts) -> str:
     return "future" if facts.on("algorithm.use_future_kl_as_reward") else "advantage"
 
 
-@_of_number(f"{ROLLOUT}max_turns")
+@_of(f"{ROLLOUT}max_turns", number=True)
 def _max_turns(value: float, facts: Facts) -> Made:
     return {"defaults.limits.searches": value}
 
 
-@_of_number(f"{ROLLOUT}multi_turn.max_assistant_turns", "rllm.agent.max_steps")
+@_of(f"{ROLLOUT}multi_turn.max_assistant_turns", "rllm.agent.max_steps", number=True)
 def _max_steps(value: float, facts: Facts) -> Made:
     """verl counts turns, of which the last one answers."""
     return {"defaults.limits.searches": value - 1}
 
 
-@_of_number("max_turns")
+@_of("max_turns", number=True)
 def _search_r1_turns(value: float, facts: Facts) -> Made:
     return {"defaults.limits.searches": value, "defaults.limits.retries": value}
 
 
-@_of_number("data.max_turns")
+@_of("data.max_turns", number=True)
 def _real_searches(value: float, facts: Facts) -> Made:
     if not facts.on("trainer.sim2real"):
         return "of live search (trainer.sim2real)"
     return {"solver.search.kind": f"first_{value}"}
 
 
-@_of_number("data.max_prompt_length")
+@_of("data.max_prompt_length", number=True)
 def _prompt(value: float, facts: Facts) -> Made:
     """In Search-R1 the whole context, which is made as long as its turns and observations may
     be."""
@@ -217,7 +209,7 @@ def _prompt(value: float, facts: Facts) -> Made:
     return {"defaults.limits.total_tokens": int(max(value, needed))}
 
 
-@_of_number("data.max_response_length")
+@_of("data.max_response_length", number=True)
 def _response(value: float, facts: Facts) -> Made:
     """In Search-R1 what one turn may have."""
     if facts.system == "search-r1":
@@ -303,7 +295,7 @@ def _refill(facts: Facts, block: str, usual: int) -> Made:
 def _score(option: str) -> None:
     """What one of Search-R1's format scores is here."""
 
-    @_of_number(f"reward_model.{option}_score")
+    @_of(f"reward_model.{option}_score", number=True)
     def score(value: float, facts: Facts) -> Made:
         name = option.removesuffix("_format")
         return {"solver.reward": "format_em", f"solver.reward_options.{name}": float(value)}
@@ -313,19 +305,19 @@ for _option in ("final_format", "retrieval", "structure_format"):
     _score(_option)
 
 
-@_of_number("trainer.n_gpus_per_node")
+@_of("trainer.n_gpus_per_node", number=True)
 def _nodes(value: float, facts: Facts) -> Made:
     nodes = int(facts.number("trainer.nnodes", 1))
     gigabytes = str(facts.base["placement.nodes"]).rpartition("x")[2] or 80
     return {"placement.nodes": f"{nodes}x{value}x{gigabytes}"}
 
 
-@_of_number("trainer.save_freq")
+@_of("trainer.save_freq", number=True)
 def _save(value: float, facts: Facts) -> Made:
     return {"save.every": value} if value > 0 else "never there; the recipe's save.every stays"
 
 
-@_of_number("trainer.total_epochs")
+@_of("trainer.total_epochs", number=True)
 def _epochs(value: float, facts: Facts) -> Made:
     if facts.get("trainer.total_training_steps") is not None:
         return "not used there beside total_training_steps"

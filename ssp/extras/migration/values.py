@@ -11,8 +11,8 @@ from typing import Any
 
 from ssp.extras import migration
 from ssp.extras.migration.script import Override
-from ssp.extras.migration.special import RECIPES, SPECIAL, Made, Settings
-from ssp.extras.migration.systems import Facts, parsed
+from ssp.extras.migration.special import NUMBERS, RECIPES, SPECIAL, Made, Settings
+from ssp.extras.migration.systems import Facts, is_number, parsed
 
 SECRET = ("api_key", "secret", "password", "access_token")
 
@@ -89,6 +89,8 @@ def translated(override: Override, facts: Facts) -> Translation:
 def meaning(key: migration.Key, value: Any, facts: Facts) -> Made:
     """Settings of ours, or why there are none; "" where the value needs a person."""
     how, ours = key.how, key.ours[0]
+    if key.name in NUMBERS and not is_number(value):
+        return ""
     if key.name in SPECIAL:
         return SPECIAL[key.name](value, facts)
     if isinstance(how, dict):

@@ -141,13 +141,11 @@ def asker(cfg: Config, folder: Path) -> Ask:
     return ask
 
 
-def leave(
-    run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUESTIONS
-) -> list[YardstickRound]:
+def leave(run: RunFolder, ask: Ask, policy: str, every: int) -> list[YardstickRound]:
     """Measure a run and leave `yardstick.json` in its folder, for the board. InputError when it has
     no round to ask about."""
     cfg = RunReader(run).cfg
-    rounds = chosen(read(run), every, number, cfg.seed)
+    rounds = chosen(read(run), every, QUESTIONS, cfg.seed)
     points = measure(rounds, ask, answered(cfg))
     rule = "a yardstick asks questions of settled rounds"
     hold(points, rule, f"{run.path} has too few", "let the run go on")
