@@ -12,12 +12,13 @@ from ssp.base.text import normalise
 from ssp.extras.english import packages
 from ssp.extras.english.sources import Sources
 
+Row = dict[str, Any]
 FILE = "data/fanout-final-dev.json"
 _DISTINCT = re.compile(r"[^\W\d]{2}|\d{4}")
 """A number of a few digits stands in a passage by chance."""
 
 
-def questions(sources: Sources) -> list[dict[str, Any]]:
+def questions(sources: Sources) -> list[Row]:
     """Rows of a question file, in the order of the data set, each text once; hops are not
     stated."""
     passages = defaultdict[str, list[str]](list)
@@ -27,7 +28,7 @@ def questions(sources: Sources) -> list[dict[str, Any]]:
         passages[normalise(title)].append(f" {normalise(document.text)} ")
 
     (path,) = packages.files(packages.QUESTIONS, FILE)
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Row] = {}
     for part in _parts(json.loads(path.read_text(encoding="utf-8"))):
         question = part["question"]
         answer = str(part.get("answer"))  # a list, which is several answers, is in no passage
@@ -40,7 +41,7 @@ def questions(sources: Sources) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _parts(questions: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _parts(questions: list[Row]) -> Iterator[Row]:
     """Each question, and the parts that it is made of."""
     for question in questions:
         yield question

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ssp.base.text import normalise
 from ssp.extras.english.facts import Fact, relations
@@ -37,6 +38,8 @@ class Hop:
 
 
 Chain = tuple[Hop, ...]
+Reading = tuple[str, int]
+"""The answer of a text, and the hops that it takes."""
 WHOLE, INNER = ("ask", "which", "posed"), ("of", "back", "told")
 """A relation's phrasings that end a question, and those that stand inside one."""
 AHEAD = ("ask", "posed", "of")
@@ -73,7 +76,8 @@ def write(chain: Chain, pick: int) -> str:
 
 def named(name: str) -> str:
     """A name as it stands in a sentence, with its article."""
-    article = name.split()[-1] in ARTICLES and not name.startswith("The ")
+    last = name.split()[-1]
+    article = last in ARTICLES and not name.startswith("The ")
     return f"the {name}" if article else name
 
 
@@ -100,13 +104,12 @@ class Reader:
         for fact in (*sources.facts, *said):
             self._ends[fact.relation, fact.object, True].add(fact.subject)
 
-    def readings(self, question: str) -> Iterator[tuple[str, int]]:
-        """(answer, hops) of every way to read `question` that names something known; none for
-        another text."""
+    def readings(self, question: str) -> Iterator[Reading]:
+        """Every way to read `question` that names something known; none for another text."""
         yield from self._match(WHOLE, normalise(question))
 
-    def _match(self, ways: tuple[str, ...], text: str) -> Iterator[tuple[str, int]]:
-        """(end, hops) of every way to read `text` by these phrasings."""
+    def _match(self, ways: tuple[str, ...], text: str) -> Iterator[Reading]:
+        """Every way to read `text` by these phrasings."""
         for pattern, relation, back in patterns(ways):
             match = pattern.fullmatch(text)
             if match is None:
@@ -139,13 +142,13 @@ def chains(facts: Iterable[Fact], hops: int) -> Iterator[Chain]:
     a phrase for what it leads to, and a step goes back only by what one subject alone has."""
     facts = list(facts)
     rules = relations()
-    owners: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for fact in facts:
-        owners[fact.relation, normalise(fact.object)].add(fact.subject)
+    objects = [(fact.relation, normalise(fact.object)) for fact in facts]
+    owners = defaultdict[Any, set[str]](set)
+    for fact, thing in zip(facts, objects, strict=True):
+        owners[thing].add(fact.subject)
     steps = [Hop(fact) for fact in facts]
-    for fact in facts:
-        alone = len(owners[fact.relation, normalise(fact.object)]) == 1
-        if alone and "back" in rules[fact.relation]:
+    for fact, thing in zip(facts, objects, strict=True):
+        if len(owners[thing]) == 1 and "back" in rules[fact.relation]:
             steps.append(Hop(fact, True))
     after: dict[str, list[Hop]] = defaultdict(list)
     for step in steps:

@@ -38,9 +38,10 @@ def articles() -> list[Article]:
     (path,) = packages.files(packages.SUMMARIES, "data/summaries_en-us.json")
     rows = []
     for row in packages.json_object(path, packages.SUMMARIES).values():
-        needed = ("title", "extract", "description")
-        if isinstance(row, dict) and all(isinstance(row.get(key), str) for key in needed):
-            rows.append(row)
+        fields = row if isinstance(row, dict) else {}
+        needed = [fields.get(key) for key in ("title", "extract", "description")]
+        if all(isinstance(text, str) for text in needed):
+            rows.append(fields)
 
     listed = []
     for number, row in enumerate(rows):
@@ -118,5 +119,6 @@ class Descriptions:
 def _around(text: str, words: str) -> str:
     """The part of `text` around `words`: from five words before to one after."""
     before, _, after = text.partition(words)
-    first, last = before.split(" ")[-6:], after.split(" ")[:2]
-    return f"{' '.join(first)}{words}{' '.join(last)}".strip()
+    first = " ".join(before.split(" ")[-6:])
+    last = " ".join(after.split(" ")[:2])
+    return f"{first}{words}{last}".strip()

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,10 +40,16 @@ TRIES = 6
 """Questions that begin with one relation that are looked at for a target."""
 
 Trace = dict[str, Any]
-Proposal = tuple[Trace, Chain, str]
-"""A proposer's trace, and the chain and the text of its question."""
 Way = tuple[Chain, list[str]]
 """A chain, and the searches that find its facts, the last fact's first."""
+
+
+class Proposal(NamedTuple):
+    """A proposer's trace, and the chain and the text of its question."""
+
+    trace: Trace
+    chain: Chain
+    text: str
 
 
 class Script:
@@ -73,9 +79,10 @@ class Script:
             drawn = self._world.drawn(TRAIN, hops, 4 * n, SEED)
             solved = (self.solved(chain, text) for chain, text in drawn)
             rows += islice(filter(None, solved), n)
-        rows += [trace for trace, _, _ in proposals]
+        rows += [proposal.trace for proposal in proposals]
         rows += self._checks(proposals)
-        rows += [{**trace, "alone": True} for trace, _, _ in self.proposals(ALONE_PER_HOP)]
+        for proposal in self.proposals(ALONE_PER_HOP):
+            rows.append({**proposal.trace, "alone": True})
         order = generator(SEED, "english", "traces").permutation(len(rows))
         return [rows[i] for i in order]
 
@@ -108,11 +115,11 @@ class Script:
         as often. Each proposal is shown another question that begins as its own does."""
         rng = generator(SEED, "english", "proposer")
         for hops, n in per_hop.items():
-            begun = defaultdict[tuple[str, bool], list[Proposal]](list)
+            begun = defaultdict[Any, list[Proposal]](list)
+            """Relation and direction of the first hop → the proposals that begin with it."""
             for target in self._world.targets():
                 for proposal in self.proposed(target, hops, rng):
-                    first = proposal[1][0]
-                    begun[first.key].append(proposal)
+                    begun[proposal.chain[0].key].append(proposal)
 
             turns: list[tuple[float, Proposal]] = []
             for (_, back), group in begun.items():
@@ -121,13 +128,14 @@ class Script:
                     places = 2 * places
                 turns += zip(places.tolist(), group, strict=True)
 
-            for _, (trace, chain, text) in sorted(turns, key=itemgetter(0))[:n]:
-                others = begun[chain[0].key]
-                target = chain[-1].end
-                examples = [other for _, ends, other in others if not _tells(ends, other, target)]
+            for _, proposal in sorted(turns, key=itemgetter(0))[:n]:
+                target = proposal.chain[-1].end
+                others = begun[proposal.chain[0].key]
+                examples = [other.text for other in others if not _tells(other, target)]
                 if examples:
-                    trace["fields"]["examples"] = examples[rng.integers(len(examples))]
-                    yield trace, chain, text
+                    fields = proposal.trace["fields"]
+                    fields["examples"] = examples[rng.integers(len(examples))]
+                    yield proposal
 
     def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Iterator[Proposal]:
         """Proposer's traces for `target`, one for each relation that its question can begin with,
@@ -143,9 +151,9 @@ class Script:
             text = write(chain, int(rng.integers(1 << 30)))
             key = chain[0].key
             tried[key] += 1
-            if key in done or tried[key] > TRIES or self._world.answer(text) != target:
+            if key in done or tried[key] > TRIES:
                 continue
-            if normalise(target) in normalise(text):
+            if self._world.answer(text) != target or normalise(target) in normalise(text):
                 continue
             trace = self._searched(chain[::-1], queries)
             if trace is not None:
@@ -153,7 +161,7 @@ class Script:
                 fields = {"target": target, "searches": str(hops)}
                 trace |= {"role": "proposer", "fields": fields}
                 trace["turns"].append(f"<question> {text} </question>")
-                yield trace, chain, text
+                yield Proposal(trace, chain, text)
 
     def aims(self) -> Iterator[dict[str, object]]:
         """What the proposer is asked for, in rows as SSP has them: of proposals that the script
@@ -163,8 +171,9 @@ class Script:
             "searches": "search_turns",
             "examples": "sys_question_example",
         }
-        for trace, _, _ in self.proposals(AIMS_PER_HOP):
-            yield {names[field]: text for field, text in trace["fields"].items()}
+        for proposal in self.proposals(AIMS_PER_HOP):
+            fields = proposal.trace["fields"]
+            yield {names[field]: text for field, text in fields.items()}
 
     def _ways_to(self, target: str, hops: int) -> list[Way]:
         """Ways to ask for `target`, as `proposed` says."""
@@ -239,10 +248,10 @@ class Script:
 def _other_question(chain: Chain, others: Sequence[Proposal]) -> str:
     """A question of another proposal that asks for the same relation of something else."""
     fact = chain[-1].fact
-    for _, other, text in others:
-        end = other[-1].fact
+    for other in others:
+        end = other.chain[-1].fact
         if end.relation == fact.relation and end.subject != fact.subject:
-            return text
+            return other.text
     raise InvariantError(f"no other proposal asks for {fact.relation}")
 
 
@@ -254,7 +263,7 @@ def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
     return [{"id": document.id, "contents": document.contents} for document in documents]
 
 
-def _tells(chain: Chain, text: str, target: str) -> bool:
+def _tells(proposal: Proposal, target: str) -> bool:
     """Whether a question says something of `target`."""
-    ends = (chain[-1].end, chain[0].start)
-    return target in ends or normalise(target) in normalise(text)
+    ends = (proposal.chain[-1].end, proposal.chain[0].start)
+    return target in ends or normalise(target) in normalise(proposal.text)

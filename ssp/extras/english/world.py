@@ -27,6 +27,10 @@ with three hops would need the United Kingdom, and whether a policy says "UK" wo
 all that it learns."""
 
 
+Groups = dict[tuple[str, int], list[list[Chain]]]
+"""(split, hops) → its chains, in a group for each run of relations."""
+
+
 class English:
     """One world, from what is installed."""
 
@@ -64,7 +68,8 @@ class English:
 
     def answers(self, name: str) -> list[str]:
         """All right spellings of an answer, its own name first."""
-        return [name, *(alias for alias in self.sources.aliases.get(name, ()) if normalise(alias))]
+        aliases = self.sources.aliases.get(name, ())
+        return [name, *filter(normalise, aliases)]
 
     def split(self, thing: str) -> str:
         """The part that a place, or what no place is known of, belongs to."""
@@ -75,14 +80,13 @@ class English:
     def part(self, chain: Chain) -> str | None:
         """The split of a question: that of all things between its ends, or for one hop that of the
         fact's subject. None when these are of both."""
-        between = [hop.end for hop in chain[:-1]] or [chain[0].fact.subject]
-        return _only(self.split(thing) for thing in between)
+        between = [hop.end for hop in chain[:-1]]
+        return _only(map(self.split, between or [chain[0].fact.subject]))
 
     @cached_property
-    def _chains(self) -> dict[tuple[str, int], list[list[Chain]]]:
-        """(split, hops) → its chains, in a group for each run of relations."""
+    def _chains(self) -> Groups:
         groups: dict[object, list[Chain]] = {}
-        grouped = defaultdict[tuple[str, int], list[list[Chain]]](list)
+        grouped: Groups = defaultdict(list)
         for hops in range(1, MAX_HOPS + 1):
             for chain in chains(self.sources.facts, hops):
                 part = self.part(chain)
@@ -104,7 +108,8 @@ class English:
         rng = generator(seed, "english", part, hops)
         turns: list[tuple[float, Chain]] = []
         for group in self._chains.get((part, hops), ()):
-            places = (rng.permutation(len(group)) + rng.random(len(group))) / len(group) ** 0.5
+            places = rng.permutation(len(group)) + rng.random(len(group))
+            places /= len(group) ** 0.5
             turns += zip(places.tolist(), group, strict=True)
 
         texts, looked_up = set[str](), Counter[str]()
@@ -114,7 +119,8 @@ class English:
                 return
             text = write(chain, int(rng.integers(1 << 30)))
             things = {hop.fact.subject for hop in chain}
-            if text in texts or max(looked_up[thing] for thing in things) >= most:
+            common = any(looked_up[thing] >= most for thing in things)
+            if text in texts or common:
                 continue
             answer = chain[-1].end
             if _only_answer(self._wide, text) == answer and not self._told(text, answer):
