@@ -97,11 +97,7 @@ def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: d
         ("algorithm.adv_estimator=gae algorithm.norm_adv_by_std_in_grpo=false", "ema-pg", {"solver.algorithm": "gae"}),
         ("do_search=false max_turns=4", "search-r1", {"solver.limits.searches": 0}),
         ("trainer.save_freq=-1", "search-r1", {"save.every": None}),
-        (
-            "actor_rollout_ref.actor.use_kl_loss=false algorithm.kl_ctrl.kl_coef=0.001",
-            "ssp",
-            {"defaults.kl.coef": 0.0},
-        ),
+        ("actor_rollout_ref.actor.use_kl_loss=false algorithm.kl_ctrl.kl_coef=0.001", "ssp", {"defaults.kl.coef": 0.0}),
         (
             "actor_rollout_ref.rollout.val_kwargs.do_sample=false actor_rollout_ref.rollout.val_kwargs.temperature=1.0",
             "ema-pg",
