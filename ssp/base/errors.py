@@ -35,11 +35,11 @@ def hold(holds: object, rule: str, value: object, step: str) -> None:
         raise InputError(rule, value, step)
 
 
-Kinds = type[Exception] | tuple[type[Exception], ...]
+Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 @contextmanager
-def holding(errors: Kinds, rule: str, value: object, step: str) -> Iterator[None]:
+def holding(errors: Errors, rule: str, value: object, step: str) -> Iterator[None]:
     """Around what raises one of `errors` where `rule` does not hold: it becomes an InputError. That
     tells the offending `value` and the error's words, or, where `value` is a function, what this
     makes of the error."""
