@@ -10,18 +10,12 @@ from ssp.selfplay.settle import TOO_FEW
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [path for room in ("ssp", "actors", "launch") for path in sorted((ROOT / room).rglob("*.py"))]
-PASSED_ON = {
-    "ssp/base/services.py: self._down",
-    "ssp/base/services.py: self._wrong",
-}
+PASSED_ON = {"ssp/base/services.py: self._down", "ssp/base/services.py: self._wrong"}
 """Where a cause comes in a variable, from a place that is looked at too."""
 MAKERS = ("Fault", "Trouble", "Service")
 INTERRUPTED = "interrupted"
 """What the ledger itself says of episodes that nobody plays any more."""
-CREWS = {
-    "actors/crew.py: f'{self.name}_{kind}'",
-    "actors/learners.py: f'{self.name}_{kind}'",
-}
+CREWS = {"actors/crew.py: f'{self.name}_{kind}'", "actors/learners.py: f'{self.name}_{kind}'"}
 """Where a cause is made of a crew's name: the families."""
 
 

@@ -15,9 +15,9 @@ def root() -> Path:
 
 
 def put(entry: Path, make: Callable[[Path], None], sound: Callable[[Path], bool]) -> Path:
-    """Fill the folder `entry` with `make(folder)`, written aside and renamed. An unsound `entry` is
-    replaced. When another process was first with a sound one, that one stays and ours is thrown
-    away."""
+    """Fill the folder `entry` with `make(folder)`, which writes aside; then it is renamed. An unsound
+    `entry` is replaced. When another process was first with a sound one, that one stays and ours is
+    thrown away."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
     try:

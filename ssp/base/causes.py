@@ -23,6 +23,10 @@ UNKNOWN = Cause("a cause without an entry here, which is a bug", "report it")
 
 
 def find(cause: str) -> Cause:
-    """The entry of a cause."""
-    family = next((entry for ending, entry in FAMILIES.items() if cause.endswith(ending)), UNKNOWN)
-    return CAUSES.get(cause, family)
+    """The entry of a cause; UNKNOWN where it has none."""
+    if cause in CAUSES:
+        return CAUSES[cause]
+    for ending, entry in FAMILIES.items():
+        if cause.endswith(ending):
+            return entry
+    return UNKNOWN

@@ -1,12 +1,14 @@
-"""Crews: workers of one kind, by number. The one seam between the game and its transport. A kind of
-worker is a Protocol: its async methods are all that such a worker is asked for, and what a call is
-allowed stands at the method (`call`). `crew[i]` is worker i as that Protocol, whether it is an
-actor or an object in this process."""
+"""Crews: workers of one kind, by number. The one seam between the game and its transport.
 
-from collections.abc import Callable, Coroutine, Sequence
+A kind of worker is a Protocol. Its async methods are all that such a worker is asked for, and what
+a call is allowed stands at the method (`call`). `crew[i]` is worker i as that Protocol, whether it
+is an actor or an object in this process."""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import isawaitable, iscoroutinefunction
+from itertools import pairwise
 from typing import Any, Generic, ParamSpec, TypeVar
 
 W = TypeVar("W")
@@ -16,10 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CrewCall:
-    """A method of a worker, and what its transport may do. `payload`: it returns `(payload,
-    report)`, and the payload stays where it arose, by reference. `repeats`: lost, it is made again.
-    `computes`: it needs the worker's GPU. `work`: what the timeline calls it, "" where it asks or
-    tells something. `beside`: it is answered while the worker works."""
+    """A method of a worker, and what its transport may do.
+
+    `payload`: it returns `(payload, report)`, and the payload stays where it arose, by reference.
+    `repeats`: a call that is lost is made again. `computes`: it needs the worker's GPU. `work`:
+    what the timeline calls it, "" where it asks or tells something. `beside`: it is answered while
+    the worker works."""
 
     name: str
     payload: bool = False
@@ -29,13 +33,11 @@ class CrewCall:
     beside: bool = False
 
 
-def call(
-    **allowed: Any,
-) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
+def call(**allowed: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Mark a method of a worker's Protocol with what `CrewCall` says; without this mark nothing is
     allowed."""
 
-    def mark(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    def mark(method: Callable[P, T]) -> Callable[P, T]:
         setattr(method, "allowed", CrewCall(method.__name__, **allowed))  # noqa: B010
         return method
 
@@ -45,14 +47,14 @@ def call(
 @cache
 def calls(kind: Any) -> dict[str, CrewCall]:
     """All calls of a Protocol by name."""
-    methods = {
-        name: method for base in reversed(kind.__mro__) for name, method in vars(base).items()
-    }
-    return {
-        name: getattr(method, "allowed", CrewCall(name))
-        for name, method in methods.items()
-        if iscoroutinefunction(method)
-    }
+    methods: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        methods |= vars(base)
+    allowed = {}
+    for name, method in methods.items():
+        if iscoroutinefunction(method):
+            allowed[name] = getattr(method, "allowed", CrewCall(name))
+    return allowed
 
 
 class Crew(Generic[W]):
@@ -88,12 +90,11 @@ class _Worker:
         self._crew, self._worker = crew, worker
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in self._crew.allowed:
+        allowed = self._crew.allowed.get(name)
+        if allowed is None:
             raise AttributeError(f"{self._crew.kind.__name__} has no call {name}")
-        made = self.__dict__[name] = partial(
-            self._crew.perform, self._worker, self._crew.allowed[name]
-        )
-        return made
+        self.__dict__[name] = partial(self._crew.perform, self._worker, allowed)
+        return self.__dict__[name]
 
 
 class LocalCrew(Crew[W]):
@@ -135,4 +136,4 @@ def split(items: Sequence[T], parts: int) -> list[list[T]]:
     if parts == 0:
         return []
     bounds = [round(i * len(items) / parts) for i in range(parts + 1)]
-    return [list(items[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [list(items[start:end]) for start, end in pairwise(bounds)]

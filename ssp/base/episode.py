@@ -15,23 +15,25 @@ from ssp.base.tokenlog import TokenLog
 PROPOSER, SOLVER = "proposer", "solver"
 ROLES = (PROPOSER, SOLVER)
 STAGE = "search/"
-"""What a rollout calls the seconds of a stage of its searches begins so."""
+"""How the names of a search's stages begin where a rollout counts their seconds."""
 LONGEST = 500
-"""Characters of what a fault said that are kept."""
+"""Characters that are kept of what a fault said."""
 EVAL = "eval"
 """Role of evaluation episodes in the ledger."""
 
 PROPOSAL, ATTEMPT, GREEDY, EVALUATION = "proposal", "attempt", "greedy", "evaluation"
-"""Kinds of episodes. A greedy one is only a baseline: the answer at temperature 0 (ReMax)."""
+"""Kinds of episodes. A greedy one only serves as a baseline: the answer at temperature 0
+(ReMax)."""
 
 PROPOSED, GIVEN, REPLAYED, TRIED = "proposed", "given", "replayed", "tried"
-"""Kinds of games, by their question: a proposer's, a data set's, one of an earlier round; `tried`
-is one that a past solver grades, in the game in which the newest tries it too."""
+"""Kinds of games, by their question: a proposer's, a data set's, or one of an earlier round. Of a
+`tried` one a past solver's attempts say how hard it is, in a game in which the newest solver tries
+it too."""
 
 
 class State(str, Enum):
-    """Where an episode is. created → running → grading (proposers) → queued → one final state (law
-    3)."""
+    """Where an episode is: created → running → grading (while others' attempts decide what it
+    earns) → queued → one final state (law 3)."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -43,24 +45,20 @@ class State(str, Enum):
     KEPT = "kept"
 
     @property
-    def rank(self) -> int:
-        """Position on the one-way road; all final states share the last one."""
-        return _RANKS.get(self, len(_RANKS))
-
-    @property
     def final(self) -> bool:
         """True for trained, dropped, voided, kept."""
-        return self not in _RANKS
+        return self not in _ROAD
 
     def may_follow(self, earlier: State) -> bool:
-        """True when an episode in `earlier` may move to this state."""
-        return not earlier.final and self.rank > earlier.rank
+        """True when an episode in `earlier` may move to this state: it never moves back, nor out of
+        a final state."""
+        if earlier.final:
+            return False
+        return self.final or _ROAD.index(self) > _ROAD.index(earlier)
 
 
-_RANKS = {
-    state: rank
-    for rank, state in enumerate((State.CREATED, State.RUNNING, State.GRADING, State.QUEUED))
-}
+_ROAD = (State.CREATED, State.RUNNING, State.GRADING, State.QUEUED)
+"""The one-way road to a final state."""
 
 
 class Outcome(str, Enum):
@@ -73,8 +71,8 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Document:
-    """One retrieved passage. `contents` is `"Title"` newline text (Search-R1's form); `score` is
-    the index's."""
+    """One retrieved passage. `contents`: its title in quotation marks, a newline, its text
+    (Search-R1's form). `score`: the index's."""
 
     id: str
     contents: str
@@ -83,12 +81,12 @@ class Document:
     @property
     def title(self) -> str:
         """First line of the contents, without its quotation marks."""
-        return self.contents.split("\n", 1)[0].strip().strip('"')
+        return self.contents.partition("\n")[0].strip().strip('"')
 
     @property
     def text(self) -> str:
         """Everything after the title line."""
-        return self.contents.split("\n", 1)[1] if "\n" in self.contents else ""
+        return self.contents.partition("\n")[2]
 
 
 class ToolResult(Document):
@@ -106,15 +104,16 @@ class ToolResult(Document):
 
 
 class Mistake(ToolResult):
-    """What a policy is told of its mistake, which no evidence is."""
+    """What a policy is told of its mistake; it is no evidence."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One episode to play. `fields` fills its prompt: {"target": ...} or {"question": ...}.
-    `prompt`: the prompt's name in the protocol, "" for that of the role. `attempt`: which one of
-    its game, or which evaluation of this start; `item`: id of the question that an evaluation
-    asks."""
+    """One episode to play.
+
+    `fields` fills its prompt: {"target": ...} or {"question": ...}. `prompt`: the prompt's name in
+    the protocol, "" for that of the role. `attempt`: its number in its game, or the number of the
+    evaluation since the start. `item`: id of the question that an evaluation asks."""
 
     id: str
     game: str
@@ -134,10 +133,9 @@ class Task:
     def issued(self, again: int) -> Task:
         """This task as it is issued, for the first time (0) or after faults: each time it is an
         episode of its own."""
-        id = f"{self.id}.{again}"
         # Not `replace`, which takes twice the time: there are as many of these as episodes.
         return Task(
-            id,
+            f"{self.id}.{again}",
             self.game,
             self.role,
             self.attempt,
@@ -153,21 +151,22 @@ class Task:
 class Episode:
     """One trajectory of one role.
 
-    `final` is what the policy handed in (proposer: the question, solver: the answer), None when it
-    never did. `stopped` says why the rollout ended: `final`, `turns`, `tokens`, `malformed`,
-    `mistake` (an agent said so), `fault`. `text` is the whole transcript; what followed the prompt,
-    `response`, begins at its character `response_at`. `invalid` counts its turns that neither
-    searched nor handed in.
-    `queries` are the searches, and calls of other tools, that were carried out; `tools` names the
-    tool of each, where there are others than the search; `hits` says of each how many documents it
-    showed (0: none were found, or the query was refused), `asked` how long the log was, and
-    `documents` holds what was shown, all in a row. `cuts` counts the searches that did not show all
-    that was found: passages were left out, or one was cut. `cut`: its last turn reached the limit
-    of a turn's tokens.
-    `seed` is the task's: whatever is drawn for this episode later (noise documents) derives from
+    `text` is the whole transcript; `response`, what followed the prompt, begins at its character
+    `response_at`. `final` is what the policy handed in (proposer: the question, solver: the
+    answer), None when it never did. `stopped` says why the rollout ended: `final`, `turns`,
+    `tokens`, `malformed`, `mistake` (an agent said so), `fault`. `invalid` counts the turns that
+    neither searched nor handed in.
+
+    `queries` are the searches, and calls of other tools, that were carried out. For each of them
+    `tools` names the tool (empty where search is the only one), `hits` counts the documents that it
+    showed (0: there were none, or the query was refused), and `asked` is the length of the log
+    then. `documents` holds all that was shown, in a row. `cuts` counts the searches of which
+    passages were left out or cut. `cut`: the last turn reached the limit of a turn's tokens.
+
+    `seed` is the task's. Whatever is drawn for this episode later (noise documents) derives from
     it, not from the id, so that a re-issued episode is checked in the same way. `outcome` and
-    `cause` are set as soon as they are known: a fault during the rollout makes it void at once, and
-    `detail` is what it, or an agent that ended by a mistake, said."""
+    `cause` are set as soon as they are known: a fault during the rollout makes it void at once.
+    `detail` is what the fault said, or an agent of its policy's mistake."""
 
     id: str
     game: str
@@ -198,24 +197,26 @@ class Episode:
 
     @property
     def calls(self) -> list[tuple[str, str]]:
-        """Of each of `queries` its tool, and itself."""
-        return list(zip(self.tools or ["search"] * len(self.queries), self.queries, strict=False))
+        """(tool, query) of each of `queries`."""
+        tools = self.tools or ["search"] * len(self.queries)
+        return list(zip(tools, self.queries, strict=False))
 
     @property
     def searches(self) -> list[str]:
-        """Of `queries` those that the search was asked."""
+        """Those of `queries` that the search was asked."""
         return [query for tool, query in self.calls if tool == "search"]
 
     @property
     def turns(self) -> list[list[str]]:
-        """Of each of the policy's turns the documents that its calls showed, as text."""
-        numbers, shown = self.log.turns(), iter(self.documents)
-        found: list[list[str]] = [[] for _ in range(int(numbers.max(initial=-1)) + 1)]
+        """For each of the policy's turns, the documents that its calls showed, as text."""
+        numbers = self.log.turns()
+        count = int(numbers.max(initial=-1)) + 1
+        texts: list[list[str]] = [[] for _ in range(count)]
+        shown = iter(self.documents)
         for at, hits in zip(self.asked, self.hits, strict=True):
-            found[max(int(numbers[at - 1]), 0) if at else 0] += [
-                document.contents for document in islice(shown, hits)
-            ]
-        return found
+            turn = max(int(numbers[at - 1]), 0) if at else 0
+            texts[turn] += [document.contents for document in islice(shown, hits)]
+        return texts
 
     def void(self, fault: Fault) -> None:
         """Mark as hit by a fault of ours."""
@@ -230,11 +231,12 @@ class Episode:
 def called(queries: Sequence[str], tools: Sequence[str]) -> list[str]:
     """An episode's calls as readers see them: what was searched, and the name of another tool with
     its arguments."""
-    named = tools or ["search"] * len(queries)
-    return [
-        query if tool == "search" else f"{tool} {query}"
-        for query, tool in zip(queries, named, strict=True)
-    ]
+    if not tools:
+        return list(queries)
+    calls = []
+    for query, tool in zip(queries, tools, strict=True):
+        calls.append(query if tool == "search" else f"{tool} {query}")
+    return calls
 
 
 @dataclass(frozen=True)
@@ -255,11 +257,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Grade:
-    """The judge's word on one solver episode, and what the episode earned. `right` None: the judge
-    could not decide (law 2), `void_cause` says why, and `reward` has no meaning. `by` is who
-    decided: `exact`, `llm`, `engine`, `majority`, or `rule` (no answer was handed in). `score`: how good the
-    answer is, in [0, 1], of a judge that gives one. `turns`: what each of the policy's turns
-    earned, in all `reward`, where the reward says it."""
+    """The judge's word on one answer, and what the episode earned.
+
+    `right` None: the judge could not decide (law 2); `void_cause` says why, and `reward` has no
+    meaning. `by` is who decided: `exact`, `llm`, `engine`, `majority`, or `rule` (no answer was
+    handed in). `score`: how good the answer is, in [0, 1], where a judge gives one. `turns`: what each of the
+    policy's turns earned, in all `reward`, where the reward says it."""
 
     right: bool | None
     reward: float = 0.0

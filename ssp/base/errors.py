@@ -1,6 +1,6 @@
 """What can go wrong, typed at the place that knows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 LONGEST = 1500
@@ -15,7 +15,7 @@ class SspError(Exception):
 
 class InputError(SspError):
     """Bad input from outside: config, file, checkpoint, port. Ends a command with exit code 2 and
-    one clear paragraph. `rule` is what must hold, `found` the offending value (never a secret),
+    one clear paragraph. `rule` is what must hold, `found` the offending value (never a secret), and
     `next_step` what to type or change."""
 
     exit_code = 2
@@ -28,28 +28,26 @@ class InputError(SspError):
         return f"{_short(self.rule)}. Found: {_short(self.found)}. Next: {_short(self.next_step)}."
 
 
-def hold(holds: object, rule: str, found: object, step: str) -> None:
-    """InputError unless it `holds`, which is a condition, or what must not be empty."""
+def hold(holds: object, rule: str, value: object, step: str) -> None:
+    """InputError with the offending `value`, unless it `holds`: a condition, or what must not be
+    empty."""
     if not holds:
-        raise InputError(rule, found, step)
+        raise InputError(rule, value, step)
+
+
+Errors = type[Exception] | tuple[type[Exception], ...]
 
 
 @contextmanager
-def holding(
-    errors: type[Exception] | tuple[type[Exception], ...],
-    rule: str,
-    found: Callable[[Exception], object] | object,
-    step: str,
-) -> Iterator[None]:
-    """Around what raises one of `errors` where `rule` does not hold: that is an InputError then,
-    with what was `found` and the error's words behind it, or with what `found` makes of the
-    error."""
+def holding(errors: Errors, rule: str, value: object, step: str) -> Iterator[None]:
+    """Around what raises one of `errors` where `rule` does not hold: it becomes an InputError. That
+    tells the offending `value` and the error's words, or, where `value` is a function, what this
+    makes of the error."""
     try:
         yield
     except errors as error:
-        raise InputError(
-            rule, found(error) if callable(found) else f"{found}: {error}", step
-        ) from error
+        told = value(error) if callable(value) else f"{value}: {error}"
+        raise InputError(rule, told, step) from error
 
 
 class Refusals(InputError):
@@ -57,8 +55,10 @@ class Refusals(InputError):
 
     def __init__(self, each: Sequence[InputError]) -> None:
         self.each = tuple(each)
-        told = [(error.rule, str(error.found), error.next_step) for error in each]
-        super().__init__(*("; ".join(part) for part in zip(*told, strict=True)))
+        rules = "; ".join(error.rule for error in each)
+        values = "; ".join(str(error.found) for error in each)
+        steps = "; ".join(error.next_step for error in each)
+        super().__init__(rules, values, steps)
 
     def __str__(self) -> str:
         lines = [f"{number}. {error}" for number, error in enumerate(self.each, 1)]
@@ -66,9 +66,11 @@ class Refusals(InputError):
 
 
 def refuse(errors: Sequence[InputError]) -> None:
-    """Raise the error, or all of several together; nothing where there is none."""
+    """Raise the error, or several together; return where there is none."""
+    if len(errors) == 1:
+        raise errors[0]
     if errors:
-        raise errors[0] if len(errors) == 1 else Refusals(errors)
+        raise Refusals(errors)
 
 
 class Fault(SspError):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk, so that the machine may fail."""
+    """Have a file, or the names in a folder, on the disk, in case the machine fails."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -30,9 +30,9 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def whole(path: Path, durable: bool = False) -> Iterator[Path]:
-    """Where to write: it becomes `path` when the block ends well, and is gone otherwise. Makes the
-    folder. `durable`: it has reached the disk before it is renamed, so that a machine may fail
-    too."""
+    """A file to write in place of `path`: it becomes `path` when the block ends well, and is removed
+    otherwise. Makes the folder. `durable`: the file has reached the disk before it is renamed, in
+    case the machine fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

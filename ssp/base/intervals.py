@@ -1,8 +1,6 @@
 """Means with their 95 % intervals: of shares, of counts, of differences between pairs, and of
-several such means.
-
-An interval of a share has a width also where everything was right or wrong. Nothing here is drawn
-at random."""
+several such means. An interval of a share has a width even where everything was right or wrong.
+Nothing here is drawn at random."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +22,8 @@ class Estimate(NamedTuple):
 def wilson(rate: float, n: float, z: float = NORMAL) -> tuple[float, float]:
     """Wilson's score interval of a share seen in `n` independent trials (n may be a fraction, above
     0)."""
-    centre, square = rate + z * z / (2 * n), z * z / n
+    square = z * z / n
+    centre = rate + square / 2
     half = z * math.sqrt(rate * (1 - rate) / n + square / (4 * n))
     low, high = (centre - half) / (1 + square), (centre + half) / (1 + square)
     # at the ends rounding would leave the rate outside
@@ -33,7 +32,8 @@ def wilson(rate: float, n: float, z: float = NORMAL) -> tuple[float, float]:
 
 def of_shares(values: Sequence[float]) -> Estimate:
     """The mean of independent values from 0 to 1, at least one, with Wilson's interval. Values
-    between 0 and 1 vary less than those of right and wrong, so theirs is on the safe side."""
+    between 0 and 1 vary less than those of right and wrong, so the interval is on the safe
+    side."""
     mean = fmean(values)
     return Estimate(mean, *wilson(mean, len(values)))
 
@@ -41,19 +41,20 @@ def of_shares(values: Sequence[float]) -> Estimate:
 def of_numbers(values: Sequence[float]) -> Estimate:
     """The mean of independent numbers, at least one, by the normal approximation. Where all are the
     same, or there is one, nothing is known of their spread, and both ends are the mean."""
-    mean = fmean(values)
-    half = NORMAL * math.sqrt(variance(values) / len(values)) if len(values) > 1 else 0.0
+    mean, half = fmean(values), 0.0
+    if len(values) > 1:
+        half = NORMAL * math.sqrt(variance(values) / len(values))
     return Estimate(mean, mean - half, mean + half)
 
 
 def of_differences(values: Sequence[float]) -> Estimate:
-    """The mean of one share minus another on the same items, each from -1 to 1, at least one.
-    Agresti and Min 2005: half an item is added to each of four outcomes (both right, both wrong,
-    only the one, only the other)."""
+    """The mean of one share minus another on the same items, each value from -1 to 1, at least one.
+    After Agresti and Min 2005: half an item is added to each of four outcomes (both right, both
+    wrong, only the one, only the other)."""
     n = len(values) + 2
     centre = sum(values) / n
-    square = (sum(value * value for value in values) + 1) / n
-    half = NORMAL * math.sqrt((square - centre * centre) / n)
+    squares = sum(value * value for value in values) + 1
+    half = NORMAL * math.sqrt((squares / n - centre * centre) / n)
     return Estimate(fmean(values), max(-1.0, centre - half), min(1.0, centre + half))
 
 
@@ -61,6 +62,6 @@ def together(estimates: Sequence[Estimate]) -> Estimate:
     """The unweighted mean of independent estimates, with an interval made of theirs (Zou and Donner
     2008)."""
     mean = fmean(one.mean for one in estimates)
-    below = math.hypot(*(one.mean - one.low for one in estimates)) / len(estimates)
-    above = math.hypot(*(one.high - one.mean for one in estimates)) / len(estimates)
+    below = math.hypot(*[one.mean - one.low for one in estimates]) / len(estimates)
+    above = math.hypot(*[one.high - one.mean for one in estimates]) / len(estimates)
     return Estimate(mean, mean - below, mean + above)

@@ -16,9 +16,8 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-"""Files of a model in the Hugging Face layout.
-
-The index names the files of weights where these are cut into several."""
+"""Files of a model in the Hugging Face layout. The index names the files of weights where there are
+several."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -42,37 +41,28 @@ def resolve(path: str, what: str = "run.dir") -> Path:
         return given
     home = os.environ.get("SSP_HOME", "")
     base = Path(home).expanduser().absolute() if home else Path.cwd()
-    if RAY_COPY in base.as_posix():
-        rule = (
-            f"inside a job a relative {what} needs SSP_HOME, because the working folder is a"
-            " temporary copy"
-        )
-        raise InputError(
-            rule, path, f"set SSP_HOME to a folder that stays, or give {what} as an absolute path"
-        )
+    why = "because the working folder is a temporary copy"
+    rule = f"inside a job a relative {what} needs SSP_HOME, {why}"
+    step = f"set SSP_HOME to a folder that stays, or give {what} as an absolute path"
+    hold(RAY_COPY not in base.as_posix(), rule, path, step)
     return base / given
 
 
 def existing(text: str) -> Path:
     """The folder of a run or a policy: as typed, below $SSP_HOME, or below runs/ there. InputError
     when there is none."""
-    places = [
-        Path(text).expanduser(),
-        *(resolve(place, "folder") for place in (text, f"runs/{text}")),
-    ]
-    found = next((place for place in places if place.is_dir()), None)
-    if found is None:
-        next_step = (
-            "a run is a folder that ssp train wrote, or its name below runs/; a policy a model's,"
-            " or role@RUN"
-        )
-        raise InputError("a run or a policy is an existing folder", text, next_step)
-    return found
+    below = [resolve(place, "folder") for place in (text, f"runs/{text}")]
+    for place in (Path(text).expanduser(), *below):
+        if place.is_dir():
+            return place
+    what = "a run is a folder that ssp train wrote, or its name below runs/"
+    step = f"{what}; a policy a model's, or role@RUN"
+    raise InputError("a run or a policy is an existing folder", text, step)
 
 
 def called(folder: Path) -> str:
-    """What a user types for a run, as a word for a shell: its name where that finds it, else its
-    path."""
+    """What a user types for a run, as a word for a shell: its name where `existing` takes that,
+    else its path."""
     try:
         by_name = existing(folder.name).samefile(folder)
     except InputError:
@@ -83,23 +73,19 @@ def called(folder: Path) -> str:
 def read_json(path: Path, kind: type = dict) -> Any:
     """A JSON file of a model's folder, an object or another `kind`. InputError when it is missing
     or torn."""
-    rule, step = (
-        f"a model's folder holds a readable {path.name}",
-        "give the folder of a whole model",
-    )
+    rule = f"a model's folder holds a readable {path.name}"
+    step = "give the folder of a whole model"
     with holding((OSError, ValueError, RecursionError), rule, path, step):
-        read = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(read, kind):
-            raise ValueError(f"a {type(read).__name__}, not a {kind.__name__}")
-        return read
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, kind):
+            raise ValueError(f"a {type(content).__name__}, not a {kind.__name__}")
+        return content
 
 
 def weight_files(folder: Path) -> list[Path]:
     """The files of weights of the model in `folder`: those that its index names, else
-    model.safetensors.
+    model.safetensors. Other files are no part of the model: left-over shards, copies, adapters.
 
-    Other files are no part of the model, whatever they are called: left-over shards, copies,
-    adapters.
     InputError when a file is missing, the index is broken, or the weights are there twice."""
     index, single = folder / INDEX, folder / WEIGHTS
     if not index.is_file():
@@ -117,46 +103,48 @@ def weight_files(folder: Path) -> list[Path]:
         missing = [name for name in names if not (folder / name).is_file()]
     rule = f"every file that {INDEX} names is there"
     hold(not missing, rule, f"no {missing[:1]} in {folder}", step)
+
     # transformers would read the one, vLLM the other.
     once = not single.is_file() or WEIGHTS in names
-    there, step = f"{WEIGHTS} and an index of others", f"remove the older of {WEIGHTS} and {INDEX}"
-    hold(once, "a model folder holds its weights once", f"{folder} has {there}", step)
+    both = f"{folder} has {WEIGHTS} and an index of others"
+    step = f"remove the older of {WEIGHTS} and {INDEX}"
+    hold(once, "a model folder holds its weights once", both, step)
     return [folder / name for name in names]
 
 
 def _refuse_other_weights(folder: Path) -> None:
     """InputError that says what lies in a folder without weights that can be read."""
-    rule = f"a model folder holds {WEIGHTS} or {INDEX}"
-    others = ("*.safetensors", "*.bin", "*.pth", "*.gguf")
-    there = sorted(path.name for pattern in others for path in folder.glob(pattern))
+    others: list[str] = []
+    for pattern in ("*.safetensors", "*.bin", "*.pth", "*.gguf"):
+        others += [path.name for path in folder.glob(pattern)]
+    there = ", ".join(sorted(others)[:3]) or "no weights"
     step = "give the folder of a whole model, saved in safetensors form"
     if (folder / "adapter_config.json").is_file():
-        step = (
-            "merge the adapter into its model (merge_and_unload of peft), and give the new folder"
-        )
-    raise InputError(rule, f"{folder} has {', '.join(there[:3]) or 'no weights'}", step)
+        merge = "merge the adapter into its model (merge_and_unload of peft)"
+        step = f"{merge}, and give the new folder"
+    rule = f"a model folder holds {WEIGHTS} or {INDEX}"
+    raise InputError(rule, f"{folder} has {there}", step)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """File name → SHA-256 of each file that decides what the model in `folder` is.
-
-    These are its configuration, weights and tokenizer. Two folders with equal digests are one model
-    to every engine and learner. InputError as `weight_files`."""
-    files = [folder / name for name in (CONFIG, *TOKENIZER_FILES)]
-    there = [file for file in files if file.is_file()]
-    return {file.name: digest(file) for file in [*there, *weight_files(folder)]}
+    """File name → SHA-256 of each file that decides what the model in `folder` is: configuration,
+    weights and tokenizer. Two folders with equal digests are one model to every engine and learner.
+    InputError as `weight_files`."""
+    described = [folder / name for name in (CONFIG, *TOKENIZER_FILES)]
+    files = [file for file in described if file.is_file()] + weight_files(folder)
+    return {file.name: digest(file) for file in files}
 
 
 def fetched(name: str) -> Path:
     """Where `ssp download` puts `name`, a short one or `organisation/name`."""
     known = PUBLISHED.get(name)
-    name = known.repo if known is not None and known.type == "model" else name
-    return cache.root() / "hub" / name.replace("/", "--")
+    repo = known.repo if known is not None and known.type == "model" else name
+    return cache.root() / "hub" / repo.replace("/", "--")
 
 
 def find(name: str, key: str) -> Path | None:
-    """The folder of the model that the setting `key` names, by its path or the name of a downloaded
-    one; None: none here."""
+    """The folder of a model, by its path or by the name of a downloaded one; None where it is not
+    on this machine. `key`: the setting that names it."""
     given = resolve(name, key)
     if given.is_dir():
         return given
@@ -177,9 +165,9 @@ def find(name: str, key: str) -> Path | None:
 
 def folder(name: str, key: str) -> Path:
     """As `find`; InputError when it is not here."""
-    found = find(name, key)
-    if found is None:
+    path = find(name, key)
+    if path is None:
         rule = f"{key} is an existing folder, or a model that was downloaded"
-        command = f"ssp download {name}" + (" --type model" if name not in PUBLISHED else "")
-        raise InputError(rule, name, f"{command}, or set {key} to a folder")
-    return found
+        kind = "" if name in PUBLISHED else " --type model"
+        raise InputError(rule, name, f"ssp download {name}{kind}, or set {key} to a folder")
+    return path

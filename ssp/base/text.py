@@ -19,7 +19,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 def normalise(text: str) -> str:
     """`text` in the form in which answers are compared; may be empty."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    words = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", words).split())
 
 
 def plain(text: str) -> str:
@@ -27,18 +28,15 @@ def plain(text: str) -> str:
     of Nuku'alofa one."""
     if text.isascii():
         return text
-    return unicodedata.normalize(
-        "NFC", _MARKS.sub("", unicodedata.normalize("NFD", text.translate(_PLAIN)))
-    )
+    parted = unicodedata.normalize("NFD", text.translate(_PLAIN))
+    return unicodedata.normalize("NFC", _MARKS.sub("", parted))
 
 
 def same(answer: str, golds: Sequence[str]) -> bool:
     """True when `answer` equals any gold answer after normalisation. InputError for a gold that
     leaves nothing."""
     wanted = [normalise(gold) for gold in golds]
-    rule = (
-        "a gold answer must keep a word after normalisation (lower case, no punctuation, no"
-        " a/an/the)"
-    )
+    form = "lower case, no punctuation, no a/an/the"
+    rule = f"a gold answer must keep a word after normalisation ({form})"
     hold(wanted and all(wanted), rule, list(golds), "remove or correct this row of the data")
     return normalise(answer) in wanted

@@ -28,9 +28,8 @@ CHARACTER = regex.compile(rf"[{_UNSPACED}&&{LETTER.pattern}]\p{{M}}*", regex.V1)
 _SPOKEN = regex.compile(r"[\p{L}\p{N}]")
 # what is most of a text comes first: twice as fast
 _RUN = rf"[[a-z0-9][{LETTER.pattern}--[{_UNSPACED}]]]+"
-_WORD = regex.compile(
-    rf"{_RUN}(?:(?<=\p{{N}})[.,](?=\p{{N}}){_RUN})*|{CHARACTER.pattern}", regex.V1
-)
+_NUMBERS = rf"(?:(?<=\p{{N}})[.,](?=\p{{N}}){_RUN})*"
+_WORD = regex.compile(f"{_RUN}{_NUMBERS}|{CHARACTER.pattern}", regex.V1)
 _TOKEN = regex.compile(rf"{_WORD.pattern}|\S", regex.V1)
 
 UNSEEN = regex.compile(r"[\p{DI}[\p{Cc}--\s]]", regex.V1)
@@ -43,29 +42,31 @@ _OPTIONAL = regex.compile(
 
 _PLAIN = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‐‑‒–—―−", "-")})
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PLURAL = regex.compile(r"(?<=..[^s])s\Z", regex.DOTALL)
+"""The s at the end of a word of four characters or more that does not end in ss."""
 
 
 def fold(text: str) -> str:
     """`text` in one case and width, without accents and invisible characters, quotes and dashes
     plain, spaces single."""
-    bare = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", plain(text)).casefold())
-    bare = _OPTIONAL.sub("", UNSEEN.sub("", bare)).translate(_PLAIN)
+    parted = unicodedata.normalize("NFKD", plain(text))
+    folded = unicodedata.normalize("NFKD", parted.casefold())
+    bare = _OPTIONAL.sub("", UNSEEN.sub("", folded)).translate(_PLAIN)
     return " ".join(unicodedata.normalize("NFC", bare).split())
 
 
 def length(text: str) -> int:
     """Characters that a reader sees, white space squeezed."""
-    return len(_SEEN.findall(" ".join(UNSEEN.sub("", text).split())))
+    squeezed = " ".join(UNSEEN.sub("", text).split())
+    return len(_SEEN.findall(squeezed))
 
 
 def count(text: str) -> int:
     """Words, as a writer counts them: what stands between spaces and holds a letter; unspaced
     scripts by character."""
-    text = fold(text)
-    spaced = CHARACTER.sub(" ", text)
-    return len(CHARACTER.findall(text)) + sum(
-        _SPOKEN.search(piece) is not None for piece in spaced.split()
-    )
+    spaced, characters = CHARACTER.subn(" ", fold(text))
+    pieces = [piece for piece in spaced.split() if _SPOKEN.search(piece)]
+    return characters + len(pieces)
 
 
 def words(text: str) -> list[str]:
@@ -83,8 +84,8 @@ def says(text: str, answer: str) -> bool:
     """True when whole words of `text` say `answer`, so that it could be read off: the judge would
     take them for it.
 
-    Articles do not count. Punctuation separates words or is left out (U.S.A. is USA).
-    An answer without a word must stand in the text as it is; an empty one is in every text."""
+    Articles do not count. Punctuation separates words or is left out (U.S.A. is USA). An answer
+    without a word must stand in the text as it is; an empty one is in every text."""
     return _said(text, answer, False)
 
 
@@ -98,7 +99,8 @@ def _said(text: str, answer: str, plural: bool) -> bool:
     wanted = fold(answer)
     if not _SPOKEN.search(wanted):
         return wanted in fold(text)
-    drop = () if all(word in ARTICLES for word in words(answer)) else ARTICLES
+    only_articles = all(word in ARTICLES for word in words(answer))
+    drop = () if only_articles else ARTICLES
     forms = zip(_forms(answer, drop, plural), _forms(text, drop, plural), strict=True)
     return any(part.strip() and part in whole for part, whole in forms)
 
@@ -111,13 +113,10 @@ def _forms(text: str, drop: Sequence[str], plural: bool) -> list[str]:
     for table in ({}, _PUNCTUATION):
         said = _WORD.findall(folded.translate(table))
         if plural:
-            said = [_singular(word) for word in said]
-        forms.append(f" {' '.join(word for word in said if word not in drop)} ")
+            said = [_PLURAL.sub("", word) for word in said]
+        kept = [word for word in said if word not in drop]
+        forms.append(f" {' '.join(kept)} ")
     return forms
-
-
-def _singular(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word[-1] == "s" != word[-2] else word
 
 
 def within(part: Sequence[str], whole: Sequence[str]) -> bool:

@@ -1,6 +1,8 @@
-"""Baseline methods: the same policy and search, without a tag protocol. A method is a small
-function that lets all its questions write and look together (`Bench.write`, `Bench.look`). After
-FlashRAG's baselines, with which ReSearch compares."""
+"""Baseline methods: the same policy and search, without a tag protocol. After FlashRAG's baselines,
+with which ReSearch compares.
+
+A method is a small function; it lets all its questions write and look together (`Bench.write`,
+`Bench.look`)."""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ CLOSE = _READ + _SHORT + _ASKED + "Reasoning: {thoughts}\nAnswer:"
 
 @dataclass
 class Sitting:
-    """One question on its way through a method: the documents it reads, its last text, thoughts so
-    far, `texts` written."""
+    """One question on its way through a method: the documents that it has, its last text, its
+    thoughts so far, and how many texts it has written."""
 
     task: Task
     episode: Episode
@@ -74,52 +76,57 @@ class Sitting:
         self.episode.stopped = "malformed" if answer is None else "final"
 
 
-def direct(bench: Bench, seats: list[Sitting]) -> None:
+def direct(bench: Bench, sittings: list[Sitting]) -> None:
     """Zero-shot: one text, no search."""
-    for seat in bench.write(seats, DIRECT):
-        seat.hand_in(short(seat.text))
+    for sitting in bench.write(sittings, DIRECT):
+        sitting.hand_in(short(sitting.text))
 
 
-def cot(bench: Bench, seats: list[Sitting]) -> None:
+def cot(bench: Bench, sittings: list[Sitting]) -> None:
     """Chain of thought: one text that reasons first, no search."""
-    for seat in bench.write(seats, COT):
-        seat.hand_in(concluded(seat.text))
+    for sitting in bench.write(sittings, COT):
+        sitting.hand_in(concluded(sitting.text))
 
 
-def rag(bench: Bench, seats: list[Sitting]) -> None:
+def rag(bench: Bench, sittings: list[Sitting]) -> None:
     """Retrieve once with the question, then answer."""
-    for seat in bench.write(bench.look(seats, lambda seat: seat.question), RAG):
-        seat.hand_in(short(seat.text))
+    looked = bench.look(sittings, lambda sitting: sitting.question)
+    for sitting in bench.write(looked, RAG):
+        sitting.hand_in(short(sitting.text))
 
 
-def ircot(bench: Bench, seats: list[Sitting]) -> None:
+def ircot(bench: Bench, sittings: list[Sitting]) -> None:
     """IRCoT: one sentence of reasoning, a search with it, and so on until one concludes; then it
     must answer."""
-    seats = bench.look(seats, lambda seat: seat.question)
+    sittings = bench.look(sittings, lambda sitting: sitting.question)
     for _ in range(ROUNDS):
         going = []
-        for seat in bench.write(seats, NEXT):
-            thought = sentence(seat.text)
+        for sitting in bench.write(sittings, NEXT):
+            thought = sentence(sitting.text)
             if not thought or concluded(thought):
-                seat.hand_in(concluded(thought))
+                sitting.hand_in(concluded(thought))
             else:
-                seat.thoughts.append(thought)
-                going.append(seat)
-        seats = bench.look(going, lambda seat: seat.thoughts[-1])
-    for seat in bench.write(seats, CLOSE):
-        seat.hand_in(short(seat.text))
+                sitting.thoughts.append(thought)
+                going.append(sitting)
+        sittings = bench.look(going, lambda sitting: sitting.thoughts[-1])
+    for sitting in bench.write(sittings, CLOSE):
+        sitting.hand_in(short(sitting.text))
 
 
-def iter_retgen(bench: Bench, seats: list[Sitting]) -> None:
-    """Iter-RetGen: retrieve with the question and the text before, write the text anew; the last
-    text's answer."""
+def iter_retgen(bench: Bench, sittings: list[Sitting]) -> None:
+    """Iter-RetGen: retrieve with the question and the last text, write a new text, and so on; the
+    answer is that of the last text."""
+
+    def query(sitting: Sitting) -> str:
+        return " ".join(f"{sitting.question} {sitting.text}".split())
+
     for _ in range(ROUNDS):
-        for seat in seats:
-            seat.documents = []
-        seats = bench.look(seats, lambda seat: " ".join(f"{seat.question} {seat.text}".split()))
-        seats = bench.write(seats, RAG_STEPS)
-    for seat in seats:
-        seat.hand_in(concluded(seat.text))
+        for sitting in sittings:
+            sitting.documents = []
+        sittings = bench.look(sittings, query)
+        sittings = bench.write(sittings, RAG_STEPS)
+    for sitting in sittings:
+        sitting.hand_in(concluded(sitting.text))
 
 
 Method = Callable[["Bench", list[Sitting]], None]
@@ -131,52 +138,56 @@ PROMPTS = (DIRECT, COT, RAG, RAG_STEPS, NEXT, CLOSE)
 
 def get(name: str) -> Method:
     """The method called `name`. InputError when there is none."""
-    hold(
-        name in METHODS,
-        f"a method is one of agent, {', '.join(METHODS)}",
-        name,
-        "use one of these",
-    )
+    rule = f"a method is one of agent, {', '.join(METHODS)}"
+    hold(name in METHODS, rule, name, "use one of these")
     return METHODS[name]
 
 
 def short(reply: str) -> str | None:
     """The first line that says something, without the word Answer and a full stop."""
-    return re.sub(r"(?i)^answer\s*:\s*", "", _first(reply)).rstrip(".").strip() or None
+    answer = re.sub(r"(?i)^answer\s*:\s*", "", _first_line(reply))
+    return answer.rstrip(".").strip() or None
 
 
 def concluded(reply: str) -> str | None:
     """What follows the last "answer is", up to the line's end; None without one."""
-    said = re.split(r"(?i)\banswer is\b\s*:?", reply)
-    return (_first(said[-1]).rstrip(" .").strip() or None) if len(said) > 1 else None
+    parts = re.split(r"(?i)\banswer is\b\s*:?", reply)
+    if len(parts) == 1:
+        return None
+    return _first_line(parts[-1]).rstrip(" .").strip() or None
 
 
 def sentence(reply: str) -> str:
-    """The first sentence of the first line that says something; of a line that concludes, all of
-    it."""
-    line = _first(reply)
-    return line if concluded(line) else re.split(r"(?<=[.!?])\s+(?=[^a-z])", line, maxsplit=1)[0]
+    """The first sentence of the first line that says something; all of a line that concludes."""
+    line = _first_line(reply)
+    if concluded(line):
+        return line
+    return re.split(r"(?<=[.!?])\s+(?=[^a-z])", line, maxsplit=1)[0]
 
 
-def _first(reply: str) -> str:
-    return next((line.strip() for line in reply.splitlines() if line.strip()), "")
+def _first_line(reply: str) -> str:
+    """The first line that says something."""
+    stripped = map(str.strip, reply.splitlines())
+    return next(filter(None, stripped), "")
 
 
 def player(
     cfg: Config, folder: Path, search: Search, temperature: float, method: str
 ) -> Callable[[Sequence[Task]], list[Episode]]:
-    """Tasks → episodes by a baseline method, with the engine and the limits of the solver."""
-    steps, solver = get(method), cfg.answering
+    """Tasks → episodes by a baseline method, with the engine and the limits of the role that
+    answers."""
+    steps = get(method)
     build.check_model(cfg, cfg.spec.answerer, folder)
-    engine, tokenizer = build.engine(solver, folder), build.tokenizer(folder)
-    limits, topk = solver.limits.at(None), cfg.retriever.topk
-    bench = Bench(engine, tokenizer, search, limits, temperature, topk)
+    engine = build.engine(cfg.answering, folder)
+    tokenizer = build.tokenizer(folder)
+    limits = cfg.answering.limits.at(None)
+    bench = Bench(engine, tokenizer, search, limits, temperature, cfg.retriever.topk)
     return lambda tasks: bench.play(steps, tasks)
 
 
 class Bench:
-    """Plays a baseline method; of `limits` it knows `turn_tokens` and `total_tokens`, for each text
-    and its prompt."""
+    """Plays a baseline method. Of `limits`, `turn_tokens` bounds each text, and `total_tokens` the
+    text with its prompt."""
 
     def __init__(
         self,
@@ -189,96 +200,97 @@ class Bench:
     ) -> None:
         self._engine, self._tokenizer, self._search, self._topk = engine, tokenizer, search, topk
         self._room = limits.total_tokens - limits.turn_tokens
-        known = tokenizer.get_vocab()
-        ends = {known[end] for end in (*ENDS, tokenizer.eos_token) if end in known}
+        vocabulary = tokenizer.get_vocab()
+        ends = {vocabulary[end] for end in (*ENDS, tokenizer.eos_token) if end in vocabulary}
         words = StopWords([STOP], lambda ids: str(tokenizer.decode(list(ids))))
         self._sampling = Sampling(temperature, limits.turn_tokens, tuple(sorted(ends)), words)
+
         rule = "a baseline method needs a policy whose tokenizer can write its prompt"
-        none = tokenizer.unk_token_id
+        unknown = tokenizer.unk_token_id
         for prompt in PROMPTS:
-            written = none is None or none not in ask(tokenizer, prompt)
+            writable = unknown is None or unknown not in ask(tokenizer, prompt)
             lack = f"no token for the words of {prompt[:40]!r}"
-            hold(written, rule, lack, "use --method agent with this policy")
+            hold(writable, rule, lack, "use --method agent with this policy")
 
     def play(self, method: Method, tasks: Sequence[Task]) -> list[Episode]:
-        """Every task's question through `method`; one episode each, in order. `Episode.text`:
+        """One episode for each task, in order: its question through `method`. `Episode.text` holds
         prompts and replies."""
-        seats = []
+        sittings = []
         for task in tasks:
             episode = Episode(task.id, task.game, task.role, task.attempt, task.seed)
-            seats.append(Sitting(task, episode))
-        method(self, seats)
-        return [seat.episode for seat in seats]
+            sittings.append(Sitting(task, episode))
+        method(self, sittings)
+        return [sitting.episode for sitting in sittings]
 
-    def write(self, seats: Sequence[Sitting], prompt: str) -> list[Sitting]:
-        """One text for every seat, in one call; those that have it now. The others have ended, as
-        `tokens` or void."""
+    def write(self, sittings: Sequence[Sitting], prompt: str) -> list[Sitting]:
+        """One text for every sitting, in one call. Returns those that have it; the others have
+        ended, as `tokens` or void."""
         able = []
-        for seat in seats:
-            ids, shown = self._fit(prompt, seat)
+        for sitting in sittings:
+            ids, shown = self._fit(prompt, sitting)
             if len(ids) <= self._room:
-                able.append((seat, ids, shown))
+                able.append((sitting, ids, shown))
             else:
-                seat.episode.stopped = "tokens"
-        seeds = [derive(seat.task.seed, "text", seat.texts) for seat, _, _ in able]
+                sitting.episode.stopped = "tokens"
+        seeds = [derive(sitting.task.seed, "text", sitting.texts) for sitting, _, _ in able]
         texts = once(self._engine, seeds, [ids for _, ids, _ in able], self._sampling)
-        for (seat, ids, shown), text in zip(able, texts, strict=True):
+        for (sitting, ids, shown), text in zip(able, texts, strict=True):
+            episode = sitting.episode
             if isinstance(text, Fault):
-                seat.episode.void(text)
+                episode.void(text)
                 continue
-            seat.episode.log.append(Kind.PROMPT, ids)
-            seat.episode.log.append_model(text.ids, text.logprobs, text.version)
+            episode.log.append(Kind.PROMPT, ids)
+            episode.log.append_model(text.ids, text.logprobs, text.version)
             plain = str(self._tokenizer.decode(text.ids, skip_special_tokens=True))
             said = re.sub(CONTROL, " ", plain).split(STOP)[0]
-            seat.episode.text += f"{shown}{said}\n\n"
-            seat.texts += 1
+            episode.text += f"{shown}{said}\n\n"
+            sitting.texts += 1
             # what a reasoning model thinks first is not its reply
-            seat.text = said.rpartition("</think>")[2]
-        return [seat for seat, _, _ in able if not seat.episode.cause]
+            sitting.text = said.rpartition("</think>")[2]
+        return [sitting for sitting, _, _ in able if not sitting.episode.cause]
 
-    def look(self, seats: Sequence[Sitting], query: Callable[[Sitting], str]) -> list[Sitting]:
-        """One search for every seat, one call a corpus; what is new joins its documents. Those that
-        were answered."""
+    def look(self, sittings: Sequence[Sitting], query: Callable[[Sitting], str]) -> list[Sitting]:
+        """One search for every sitting, in one call for each corpus; what is new joins its
+        documents. Returns those that were answered; the others are void."""
         answered = []
-        for corpus in dict.fromkeys(seat.task.corpus for seat in seats):
-            there = [seat for seat in seats if seat.task.corpus == corpus]
+        for corpus in dict.fromkeys(sitting.task.corpus for sitting in sittings):
+            there = [sitting for sitting in sittings if sitting.task.corpus == corpus]
             queries = list(dict.fromkeys(map(query, there)))
             try:
                 results = self._search.search(queries, self._topk, corpus)
             except Fault as fault:
-                for seat in there:
-                    seat.episode.void(fault)
+                for sitting in there:
+                    sitting.episode.void(fault)
                 continue
             shown = dict(zip(queries, results, strict=True))
-            for seat in there:
-                documents = shown[query(seat)]
-                seat.episode.queries.append(query(seat))
-                seat.episode.hits.append(len(documents))
-                seat.episode.asked.append(len(seat.episode.log))
-                seat.episode.documents.extend(documents)
-                known = {document.id for document in seat.documents}
-                seat.documents += [document for document in documents if document.id not in known]
+            for sitting in there:
+                episode, asked = sitting.episode, query(sitting)
+                episode.queries.append(asked)
+                episode.hits.append(len(shown[asked]))
+                episode.asked.append(len(episode.log))
+                episode.documents.extend(shown[asked])
+                known = {document.id for document in sitting.documents}
+                sitting.documents += [one for one in shown[asked] if one.id not in known]
             answered += there
         return answered
 
-    def _fit(self, prompt: str, seat: Sitting) -> tuple[list[int], str]:
+    def _fit(self, prompt: str, sitting: Sitting) -> tuple[list[int], str]:
         """The prompt's ids and text, with as much of the documents as there is room for."""
 
-        def written(kept: passages.Results) -> tuple[list[int], str]:
-            shown = [
-                f"[{n}] {document.title}\n{document.text}"
-                for n, document in enumerate(kept[0], start=1)
-            ]
-            # Without any control string: the corpus must not close the prompt.
-            documents = re.sub(CONTROL, " ", "\n\n".join(shown)) or "(none)"
+        def written(results: passages.Results) -> tuple[list[int], str]:
+            shown = []
+            for number, document in enumerate(results[0], start=1):
+                shown.append(f"[{number}] {document.title}\n{document.text}")
             values = {
-                "question": seat.question,
-                "thoughts": " ".join(seat.thoughts),
-                "documents": documents,
+                "question": sitting.question,
+                "thoughts": " ".join(sitting.thoughts),
+                # without any control string: the corpus must not close the prompt
+                "documents": re.sub(CONTROL, " ", "\n\n".join(shown)) or "(none)",
             }
             filled = re.sub(r"\{(\w+)\}", lambda hole: values[hole[1]], prompt)
             return ask(self._tokenizer, filled), filled
 
-        return passages.fit(
-            [seat.documents], self._room, self._tokenizer, written, lambda trial: len(trial[0])
-        )
+        def size(trial: tuple[list[int], str]) -> int:
+            return len(trial[0])
+
+        return passages.fit([sitting.documents], self._room, self._tokenizer, written, size)

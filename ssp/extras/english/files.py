@@ -1,10 +1,12 @@
 """The English world as files, and the names that it has in `ssp.game.world.files.OF_EXTRAS`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ssp.base.errors import hold
 from ssp.base.seeds import derive
-from ssp.extras.english import fanoutqa, sources
+from ssp.extras.english import fanoutqa, packages, sources
+from ssp.extras.english.facts import grammar
 from ssp.extras.english.traces import Script
 from ssp.extras.english.world import HELDOUT, TRAIN, English
 from ssp.game.world.files import KINDS, corpus_rows, kept, question_rows, save
@@ -30,7 +32,7 @@ def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
     """The file behind a name of this world. InputError for a kind that it has not."""
     made = ensure(cache_root)
     wanted = OTHER_EVAL.get(path, kind) if kind == "eval" else kind
-    rule = f"{path} needs the package {fanoutqa.PACKAGE}"
+    rule = f"{path} needs the package {packages.QUESTIONS}"
     hold(wanted in made, rule, "not installed", "bash launch/setup.sh english")
     return str(made[wanted])
 
@@ -38,17 +40,20 @@ def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
 def ensure(cache_root: Path | None = None) -> dict[str, Path]:
     """The files by kind, which hold what is installed; made where they are absent or altered.
     InputError where no package is."""
-    foreign = fanoutqa.versions()
+    foreign = packages.versions(packages.QUESTIONS)
     versions = {**sources.versions(), **foreign}
-    kinds = [*KINDS, "eval-train", "traces", *(["eval-fanoutqa"] if foreign else [])]
+    kinds = [*KINDS, "eval-train", "traces"]
+    if foreign:
+        kinds.append("eval-fanoutqa")
     # What the packages and the phrasings say; what is done with them is VERSION.
     said = [f"{name} {version}" for name, version in versions.items()]
-    mark = derive(VERSION, *said, sources.grammar())
-    return kept(f"v{VERSION}-english-{mark % 10**8:08d}", kinds, _write, cache_root)
+    mark = derive(VERSION, *said, grammar()) % 10**8
+    return kept(f"v{VERSION}-english-{mark:08d}", kinds, lambda to: write(to, versions), cache_root)
 
 
-def _write(folder: Path) -> None:
-    world, foreign = English(), fanoutqa.versions()
+def write(folder: Path, versions: Mapping[str, str]) -> None:
+    """Write the files. `versions`: those of the packages, by name."""
+    world = English()
     script = Script(world)
 
     def drawn(part: str, per_hop: dict[int, int], seed: str) -> list[WorldQuestion]:
@@ -68,6 +73,6 @@ def _write(folder: Path) -> None:
         "questions": question_rows("given", given, world.answers),
         "traces": script.traces(),
     }
-    if foreign:
+    if packages.QUESTIONS in versions:
         rows["eval-fanoutqa"] = fanoutqa.questions(world.sources)
-    save(folder, rows, {**sources.versions(), **foreign})
+    save(folder, rows, versions)

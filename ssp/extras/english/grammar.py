@@ -1,15 +1,17 @@
-"""Questions of the English world: a chain of facts written out in one of several phrasings, and a
-question's text read back into the relations that it names. `english.yaml` has the phrasings;
-spelling, case, articles and punctuation do not count when a text is read."""
+"""Questions of the English world: a chain of facts is written out in one of several phrasings, and a
+question's text is read back into the relations that it names. `english.yaml` has the phrasings.
+Spelling, case, articles and punctuation do not count when a text is read."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from ssp.base.text import normalise
-from ssp.extras.english.sources import Fact, Sources, grammar
+from ssp.extras.english.facts import Fact, relations
+from ssp.extras.english.sources import Sources
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Hop:
 
 
 Chain = tuple[Hop, ...]
+Reading = tuple[str, int]
+"""The answer of a text, and the hops that it takes."""
 WHOLE, INNER = ("ask", "which", "posed"), ("of", "back", "told")
 """A relation's phrasings that end a question, and those that stand inside one."""
 AHEAD = ("ask", "posed", "of")
@@ -57,21 +61,23 @@ Pattern = tuple[re.Pattern[str], str, bool]
 
 def write(chain: Chain, pick: int) -> str:
     """The question that `chain` answers; `pick` (any integer) chooses the phrasings."""
+
+    def phrased(hop: Hop, way: str, thing: str) -> str:
+        phrasings: list[str] = relations()[hop.fact.relation][way]
+        return phrasings[pick % len(phrasings)].format(x=thing, y=thing)
+
     text = named(chain[0].start)
     for hop in chain[:-1]:
-        text = _chosen("back" if hop.back else "of", hop, pick).format(x=text, y=text)
-    question = _chosen("which" if chain[-1].back else "ask", chain[-1], pick).format(x=text, y=text)
+        text = phrased(hop, "back" if hop.back else "of", text)
+    last = chain[-1]
+    question = phrased(last, "which" if last.back else "ask", text)
     return question[0].upper() + question[1:]
-
-
-def _chosen(way: str, hop: Hop, pick: int) -> str:
-    phrasings: list[str] = grammar()["relations"][hop.fact.relation][way]
-    return phrasings[pick % len(phrasings)]
 
 
 def named(name: str) -> str:
     """A name as it stands in a sentence, with its article."""
-    article = name.split()[-1] in ARTICLES and not name.startswith("The ")
+    last = name.split()[-1]
+    article = last in ARTICLES and not name.startswith("The ")
     return f"the {name}" if article else name
 
 
@@ -98,52 +104,51 @@ class Reader:
         for fact in (*sources.facts, *said):
             self._ends[fact.relation, fact.object, True].add(fact.subject)
 
-    def readings(self, question: str) -> Iterator[tuple[str, int]]:
-        """(answer, hops) of every way to read `question` that names something known; none for
-        another text."""
+    def readings(self, question: str) -> Iterator[Reading]:
+        """Every way to read `question` that names something known; none for another text."""
         yield from self._match(WHOLE, normalise(question))
 
-    def _match(self, ways: tuple[str, ...], text: str) -> Iterator[tuple[str, int]]:
+    def _match(self, ways: tuple[str, ...], text: str) -> Iterator[Reading]:
+        """Every way to read `text` by these phrasings."""
         for pattern, relation, back in patterns(ways):
             match = pattern.fullmatch(text)
             if match is None:
                 continue
-            for start, hops in self._things(match[1].strip()):
+            phrase = match[1].strip()
+            # the noun phrase is a name, or leads over other facts itself
+            starts = [(name, 0) for name in sorted(self._names.get(phrase, ()))]
+            starts += self._match(INNER, phrase)
+            for start, hops in starts:
                 for end in sorted(self._ends.get((relation, start, back), ())):
                     yield end, hops + 1
-
-    def _things(self, text: str) -> Iterator[tuple[str, int]]:
-        """What a noun phrase means, and the hops that it takes."""
-        for name in sorted(self._names.get(text, ())):
-            yield name, 0
-        yield from self._match(INNER, text)
 
 
 @cache
 def patterns(ways: tuple[str, ...]) -> list[Pattern]:
     """All phrasings of these kinds; spaces around what they are about do not count."""
     made: list[Pattern] = []
-    for relation, rule in grammar()["relations"].items():
+    for relation, rule in relations().items():
         for way in ways:
-            for text in rule.get(way, ()):
-                parts = [re.escape(normalise(part)) for part in re.split(r"\{[xy]\}", text)]
+            for phrasing in rule.get(way, ()):
+                fixed = re.split(r"\{[xy]\}", phrasing)
+                parts = [re.escape(normalise(part)) for part in fixed]
                 pattern = r"\s*(.+)\s*".join(parts) if any(parts) else "(.+)"
                 made.append((re.compile(pattern), relation, way not in AHEAD))
     return made
 
 
 def chains(facts: Iterable[Fact], hops: int) -> Iterator[Chain]:
-    """Every chain of `hops` facts that runs in no circle: in the middle and at the start a step has
-    a phrase for what it leads to, and back goes only what one subject alone has."""
+    """Every chain of `hops` facts that runs in no circle. In the middle and at the start a step has
+    a phrase for what it leads to, and a step goes back only by what one subject alone has."""
     facts = list(facts)
-    rules = grammar()["relations"]
-    owners: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for fact in facts:
-        owners[fact.relation, normalise(fact.object)].add(fact.subject)
+    rules = relations()
+    objects = [(fact.relation, normalise(fact.object)) for fact in facts]
+    owners = defaultdict[Any, set[str]](set)
+    for fact, thing in zip(facts, objects, strict=True):
+        owners[thing].add(fact.subject)
     steps = [Hop(fact) for fact in facts]
-    for fact in facts:
-        alone = len(owners[fact.relation, normalise(fact.object)]) == 1
-        if alone and "back" in rules[fact.relation]:
+    for fact, thing in zip(facts, objects, strict=True):
+        if len(owners[thing]) == 1 and "back" in rules[fact.relation]:
             steps.append(Hop(fact, True))
     after: dict[str, list[Hop]] = defaultdict(list)
     for step in steps:
@@ -156,10 +161,10 @@ def chains(facts: Iterable[Fact], hops: int) -> Iterator[Chain]:
         way = "back" if chain[-1].back else "of"
         if way not in rules[chain[-1].fact.relation]:
             return
-        been = {chain[0].start, *(hop.end for hop in chain)}
+        visited = {chain[0].start, *(hop.end for hop in chain)}
         for step in after[chain[-1].end]:
-            # back leads to a place, and is the first step alone
-            if step.end not in been and not step.back:
+            # a step back leads to a place, and is the first one only
+            if step.end not in visited and not step.back:
                 yield from grow((*chain, step))
 
     for step in steps:

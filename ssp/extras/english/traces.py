@@ -5,9 +5,9 @@ of the protocol `english`, which `search-r1` shares."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, starmap
+from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from ssp.base.episode import Document
 from ssp.base.errors import InvariantError
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
+from ssp.extras.english.facts import relations
 from ssp.extras.english.grammar import Chain, Hop, write
-from ssp.extras.english.sources import grammar
 from ssp.extras.english.world import TRAIN, English
 from ssp.search.bm25 import build
 
+SEED = 0
+"""Of all draws."""
 TOPK = 3
 """Documents that a search of a trace shows."""
 SOLVER_PER_HOP = {1: 60, 2: 160, 3: 80}
@@ -27,34 +29,43 @@ PROPOSER_PER_HOP = {1: 60, 2: 180, 3: 90}
 """Traces of each kind at most, by the hops of their questions. The verifier has one for each of the
 proposer's."""
 ALONE_PER_HOP = {1: 120, 2: 340, 3: 325}
-"""The proposer's of these are for a policy that plays no other role."""
+"""Traces of the proposer for a policy that plays no other role."""
 AIMS_PER_HOP = {1: 300, 2: 700, 3: 330}
 """Rows of the game's targets, drawn like the proposer's traces."""
 UNSETTLED = 5
-"""Of so many verifier's traces one asks what the documents do not settle."""
+"""One in so many of the verifier's traces asks what the documents do not settle."""
 NOISE = 2
+"""Documents that the verifier is shown besides."""
 TRIES = 6
-"""Questions by one relation that are looked at for a target."""
+"""Questions that begin with one relation that are looked at for a target."""
 
 Trace = dict[str, Any]
-Proposal = tuple[Trace, Chain, str]
-"""A proposer's trace, and the chain and the text of its question."""
+Way = tuple[Chain, list[str]]
+"""A chain, and the searches that find its facts, the last fact's first."""
+
+
+class Proposal(NamedTuple):
+    """A proposer's trace, and the chain and the text of its question."""
+
+    trace: Trace
+    chain: Chain
+    text: str
 
 
 class Script:
-    """Plays `world` with a search engine of its own corpus. `seed`: of all draws."""
+    """Plays `world` with a search engine of its own corpus."""
 
-    def __init__(self, world: English, seed: int = 0) -> None:
-        self._world, self._seed = world, seed
+    def __init__(self, world: English) -> None:
+        self._world = world
         self._documents = world.documents()
         self._index = build(document.contents for document in self._documents)
         self._seeking: list[tuple[str, str]] = []
         """Relations, each with a form of a search for what has a thing by it."""
-        for name, rule in grammar()["relations"].items():
+        for name, rule in relations().items():
             for query in rule.get("seek", ()):
                 self._seeking.append((name, query))
 
-    def found(self, query: str) -> list[Document]:
+    def search(self, query: str) -> list[Document]:
         """What a search shows."""
         (rows,) = self._index.search([query], TOPK).rows
         return [self._documents[row] for row in rows if row >= 0]
@@ -62,12 +73,18 @@ class Script:
     def traces(self) -> list[Trace]:
         """All traces, mixed. The proposer's targets and the verifier's questions are the proposer's
         traces' own."""
-        proposals = list(self._proposals(PROPOSER_PER_HOP))
-        rows = list(self._answers())
-        rows += [trace for trace, _, _ in proposals]
+        proposals = list(self.proposals(PROPOSER_PER_HOP))
+        rows: list[Trace] = []
+        for hops, n in SOLVER_PER_HOP.items():
+            drawn = self._world.drawn(TRAIN, hops, 4 * n, SEED)
+            solved = (self.solved(chain, text) for chain, text in drawn)
+            rows += islice(filter(None, solved), n)
+        rows += [proposal.trace for proposal in proposals]
         rows += self._checks(proposals)
-        rows += [{**trace, "alone": True} for trace, _, _ in self._proposals(ALONE_PER_HOP)]
-        return [rows[i] for i in generator(self._seed, "english", "traces").permutation(len(rows))]
+        for proposal in self.proposals(ALONE_PER_HOP):
+            rows.append({**proposal.trace, "alone": True})
+        order = generator(SEED, "english", "traces").permutation(len(rows))
+        return [rows[i] for i in order]
 
     def solved(self, chain: Chain, question: str) -> Trace | None:
         """A solver's trace: one search a hop, then the answer. None where a search does not find
@@ -83,72 +100,68 @@ class Script:
         find the passage of its hop."""
         trace: Trace = {"role": "", "fields": {}, "turns": [], "results": []}
         for hop, query in zip(chain, queries, strict=True):
-            documents = self.found(query)
+            documents = self.search(query)
             if hop.fact.passage not in {document.id for document in documents}:
                 return None
             trace["turns"].append(f"<search> {query} </search>")
             trace["results"].append(_rows(documents))
         return trace
 
-    def _answers(self) -> Iterator[Trace]:
-        for hops, n in SOLVER_PER_HOP.items():
-            drawn = self._world.drawn(TRAIN, hops, 4 * n, self._seed)
-            yield from islice(filter(None, starmap(self.solved, drawn)), n)
+    def proposals(self, per_hop: Mapping[int, int]) -> Iterator[Proposal]:
+        """Proposer's traces, at most `per_hop` of each number of hops.
 
-    def _proposals(self, per_hop: Mapping[int, int]) -> Iterator[Proposal]:
-        """Proposer's traces with the chain and the text of their questions. Each relation begins as
-        many while it has some, one that leads to a place from outside of it (a person, a city, a
-        partner) twice as many as its own. Each is shown another question that begins so."""
-        rng = generator(self._seed, "english", "proposer")
+        All relations that a question can begin with come equally often while they have questions; a
+        relation that leads to a place from outside of it (a person, a city, a partner) comes twice
+        as often. Each proposal is shown another question that begins as its own does."""
+        rng = generator(SEED, "english", "proposer")
         for hops, n in per_hop.items():
             begun = defaultdict[Any, list[Proposal]](list)
+            """Relation and direction of the first hop → the proposals that begin with it."""
             for target in self._world.targets():
                 for proposal in self.proposed(target, hops, rng):
-                    begun[proposal[1][0].key].append(proposal)
+                    begun[proposal.chain[0].key].append(proposal)
+
             turns: list[tuple[float, Proposal]] = []
             for (_, back), group in begun.items():
-                places = (rng.permutation(len(group)) + rng.random(len(group))) * (2 if back else 1)
+                places = rng.permutation(len(group)) + rng.random(len(group))
+                if back:
+                    places = 2 * places
                 turns += zip(places.tolist(), group, strict=True)
-            for _, (trace, chain, text) in sorted(turns, key=itemgetter(0))[:n]:
-                like: list[str] = []
-                for _, ends, other in begun[chain[0].key]:
-                    if _far(ends, other, chain[-1].end):
-                        like.append(other)
-                if like:
-                    trace["fields"]["examples"] = like[rng.integers(len(like))]
-                    yield trace, chain, text
+
+            for _, proposal in sorted(turns, key=itemgetter(0))[:n]:
+                target = proposal.chain[-1].end
+                others = begun[proposal.chain[0].key]
+                examples = [other.text for other in others if not _tells(other, target)]
+                if examples:
+                    fields = proposal.trace["fields"]
+                    fields["examples"] = examples[rng.integers(len(examples))]
+                    yield proposal
 
     def proposed(self, target: str, hops: int, rng: np.random.Generator) -> Iterator[Proposal]:
         """Proposer's traces for `target`, one for each relation that its question can begin with,
-        in `hops` facts and as many searches: the first is for the target, or where nothing found
-        says that it is something of another for what leads to it, each next for what leads to the
-        thing just found."""
-        ahead = {hop.fact.passage: hop for hop in self._ends(target)}
-        saying = [document.id for document in self.found(target) if document.id in ahead]
-        last = ahead[saying[0]] if saying else None
-        ways: list[tuple[Chain, list[str]]] = []
-        if last is None or last.back:
-            ways = self._ways(target, hops)
-        else:
-            for before, queries in self._ways(last.start, hops - 1):
-                ways.append(((*before, last), [target, *queries]))
+        in `hops` facts and as many searches.
 
+        The first search is for the target, where it shows a fact that says the target of something
+        else; otherwise it is for what leads to the target. Each next one is for what leads to the
+        thing that the last one showed."""
+        ways = self._ways_to(target, hops)
         tried, done = Counter[Any](), set[Any]()
         for i in rng.permutation(len(ways)):
             chain, queries = ways[i]
             text = write(chain, int(rng.integers(1 << 30)))
             key = chain[0].key
             tried[key] += 1
-            if key in done or tried[key] > TRIES or self._world.answer(text) != target:
+            if key in done or tried[key] > TRIES:
                 continue
-            told = normalise(target) in normalise(text)
-            trace = None if told else self._searched(chain[::-1], queries)
+            if self._world.answer(text) != target or normalise(target) in normalise(text):
+                continue
+            trace = self._searched(chain[::-1], queries)
             if trace is not None:
                 done.add(key)
                 fields = {"target": target, "searches": str(hops)}
                 trace |= {"role": "proposer", "fields": fields}
                 trace["turns"].append(f"<question> {text} </question>")
-                yield trace, chain, text
+                yield Proposal(trace, chain, text)
 
     def aims(self) -> Iterator[dict[str, object]]:
         """What the proposer is asked for, in rows as SSP has them: of proposals that the script
@@ -158,74 +171,99 @@ class Script:
             "searches": "search_turns",
             "examples": "sys_question_example",
         }
-        for trace, _, _ in self._proposals(AIMS_PER_HOP):
-            yield {names[field]: text for field, text in trace["fields"].items()}
+        for proposal in self.proposals(AIMS_PER_HOP):
+            fields = proposal.trace["fields"]
+            yield {names[field]: text for field, text in fields.items()}
 
-    def _ways(self, place: str, hops: int) -> list[tuple[Chain, list[str]]]:
-        """Chains of `hops` facts that lead to `place`, with the searches that find them, the last
-        fact's first."""
+    def _ways_to(self, target: str, hops: int) -> list[Way]:
+        """Ways to ask for `target`, as `proposed` says."""
+        ends: dict[str, Hop] = {}
+        """Passage → the last step of a question that has the target as its answer."""
+        for fact in self._world.leads(target):
+            if fact.object == target or fact in self._world.owned:
+                ends[fact.passage] = Hop(fact, back=fact.subject == target)
+
+        shown = [document.id for document in self.search(target) if document.id in ends]
+        last = ends[shown[0]] if shown else None
+        if last is None or last.back:
+            return self._ways(target, hops)
+        ways: list[Way] = []
+        for before, queries in self._ways(last.start, hops - 1):
+            ways.append(((*before, last), [target, *queries]))
+        return ways
+
+    def _ways(self, place: str, hops: int) -> list[Way]:
+        """Ways of `hops` facts that lead to `place`."""
         if hops == 0:
             return [((), [])]
-        ways: list[tuple[Chain, list[str]]] = []
+        ways: list[Way] = []
         leads = self._world.leads(place)
-        for fact in leads if hops == 1 else ():
-            if fact.subject == place and fact in self._world.owned:
-                ways.append(((Hop(fact, True),), [_query(Hop(fact))]))
+        if hops == 1:
+            for fact in leads:
+                if fact.subject == place and fact in self._world.owned:
+                    ways.append(((Hop(fact, True),), [_query(Hop(fact))]))
+
         adjective = self._world.sources.adjectives.get(place, place)
         for relation, form in self._seeking:
-            facts = [one for one in leads if one.relation == relation and one.object == place]
+            facts = [fact for fact in leads if fact.relation == relation and fact.object == place]
+            if not facts:
+                continue
             query = form.format(x=place, d=adjective)
-            shown = {document.id for document in self.found(query)} if facts else set()
+            shown = {document.id for document in self.search(query)}
             for fact in facts:
                 if fact.passage in shown:
                     for chain, queries in self._ways(fact.subject, hops - 1):
                         ways.append(((*chain, Hop(fact)), [query, *queries]))
         return ways
 
-    def _ends(self, target: str) -> list[Hop]:
-        """Last steps of questions that have `target` as their answer."""
-        leads = self._world.leads(target)
-        facts = [fact for fact in leads if fact.object == target or fact in self._world.owned]
-        return [Hop(fact, back=fact.subject == target) for fact in facts]
-
     def _checks(self, proposals: Sequence[Proposal]) -> Iterator[Trace]:
         """The verifier's traces: the proposer's documents with others, quotes and the answer; or a
         question that these documents do not settle."""
-        rng = generator(self._seed, "english", "verifier")
+        rng = generator(SEED, "english", "verifier")
         for number, (trace, chain, text) in enumerate(proposals):
-            own: dict[str, dict[str, str]] = {}
+            shown: dict[str, dict[str, str]] = {}
             for rows in trace["results"]:
-                own |= {row["id"]: row for row in rows}
-            quotes = [f'<quote id="{hop.fact.passage}">{hop.fact.quote}</quote>' for hop in chain]
-            turn = f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>"
-            if number % UNSETTLED == 0:
-                text = self._other(chain, proposals, number)
-                turn = "<answer> none </answer>"
-            noise = [self._documents[i] for i in rng.integers(len(self._documents), size=NOISE)]
-            shown = [*own.values(), *_rows(noise)]
-            documents = [shown[i] for i in rng.permutation(len(shown))]
-            fields = {"question": text}
-            yield {"role": "quoting", "fields": fields, "documents": documents, "turns": [turn]}
+                shown |= {row["id"]: row for row in rows}
+            noise = rng.integers(len(self._documents), size=NOISE)
+            documents = [*shown.values(), *_rows([self._documents[i] for i in noise])]
+            order = rng.permutation(len(documents))
 
-    def _other(self, chain: Chain, proposals: Sequence[Proposal], number: int) -> str:
-        """A question of another proposal that asks for the same relation of something else."""
-        fact = chain[-1].fact
-        for _, other, text in [*proposals[number + 1 :], *proposals[:number]]:
-            end = other[-1].fact
-            if end.relation == fact.relation and end.subject != fact.subject:
-                return text
-        raise InvariantError(f"no other proposal asks for {fact.relation}")
+            if number % UNSETTLED == 0:
+                others = [*proposals[number + 1 :], *proposals[:number]]
+                question = _other_question(chain, others)
+                turn = "<answer> none </answer>"
+            else:
+                question = text
+                facts = [hop.fact for hop in chain]
+                quotes = [f'<quote id="{fact.passage}">{fact.quote}</quote>' for fact in facts]
+                turn = f"{' '.join(quotes)} <answer> {chain[-1].end} </answer>"
+            yield {
+                "role": "quoting",
+                "fields": {"question": question},
+                "documents": [documents[i] for i in order],
+                "turns": [turn],
+            }
+
+
+def _other_question(chain: Chain, others: Sequence[Proposal]) -> str:
+    """A question of another proposal that asks for the same relation of something else."""
+    fact = chain[-1].fact
+    for other in others:
+        end = other.chain[-1].fact
+        if end.relation == fact.relation and end.subject != fact.subject:
+            return other.text
+    raise InvariantError(f"no other proposal asks for {fact.relation}")
 
 
 def _query(hop: Hop) -> str:
-    return grammar()["relations"][hop.fact.relation]["query"].format(x=hop.start)
+    return relations()[hop.fact.relation]["query"].format(x=hop.start)
 
 
 def _rows(documents: Sequence[Document]) -> list[dict[str, str]]:
     return [{"id": document.id, "contents": document.contents} for document in documents]
 
 
-def _far(chain: Chain, text: str, target: str) -> bool:
-    """Whether a question tells nothing of `target`."""
-    ends = (chain[-1].end, chain[0].start)
-    return target not in ends and normalise(target) not in normalise(text)
+def _tells(proposal: Proposal, target: str) -> bool:
+    """Whether a question says something of `target`."""
+    ends = (proposal.chain[-1].end, proposal.chain[0].start)
+    return target in ends or normalise(target) in normalise(proposal.text)

@@ -1,7 +1,7 @@
 """The English world: real passages, the facts that they state, questions of one to three hops, and
-an oracle that reads questions back. Places, and who or what no place is known of, are parted once
-for all: a question is held out when everything between its ends is, and learned from when nothing
-is."""
+an oracle that reads questions back. Each place, and each thing that no place is known of, is held
+out or is not. A question is held out when everything between its ends is, and learned from when
+nothing is."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -12,8 +12,9 @@ from operator import itemgetter
 from ssp.base.episode import Document
 from ssp.base.seeds import generator
 from ssp.base.text import normalise
+from ssp.extras.english.facts import Fact
 from ssp.extras.english.grammar import Chain, Reader, chains, write
-from ssp.extras.english.sources import Fact, Sources, read
+from ssp.extras.english.sources import Sources, read
 from ssp.game.world.generator import WorldQuestion
 
 HELD = 0.3
@@ -21,9 +22,13 @@ HELD = 0.3
 TRAIN, HELDOUT = "train", "heldout"
 MAX_HOPS = 3
 SHARE = 0.1
-"""Of drawn questions, rounded up, as many may look the same thing up: else 46 % of the held-out
-ones with three hops would need the United Kingdom, and whether a policy says "UK" would count more
-than all that it learns."""
+"""Share of drawn questions that may look the same thing up. Without it 46 % of the held-out ones
+with three hops would need the United Kingdom, and whether a policy says "UK" would count more than
+all that it learns."""
+
+
+Groups = dict[tuple[str, int], list[list[Chain]]]
+"""(split, hops) → its chains, in a group for each run of relations."""
 
 
 class English:
@@ -33,9 +38,13 @@ class English:
         self.sources = sources or read()
         self._reader, self._wide = Reader(self.sources), Reader(self.sources, widely=True)
         self._homes: dict[str, str] = {}
+        self._about: dict[str, list[Fact]] = defaultdict(list)
+        """Thing → the facts that it is subject or object of."""
         for fact in self.sources.facts:
             if fact.relation in ("home", "country"):
                 self._homes[fact.subject] = fact.object
+            self._about[fact.object].append(fact)
+            self._about[fact.subject].append(fact)
 
     def documents(self) -> list[Document]:
         """The corpus."""
@@ -44,39 +53,40 @@ class English:
     def answer(self, question: str) -> str | None:
         """The oracle: the one answer of a question's text; None when it cannot be read, or has
         several."""
-        return _one(self._reader, question)
+        return _only_answer(self._reader, question)
 
     def hops(self, question: str) -> int:
-        """Facts that a question's text names; 0 for a text that cannot be read, by all that the
-        book says."""
+        """Facts that a question's text names, by all that the book says; 0 for a text that cannot
+        be read."""
         return max((hops for _, hops in self._wide.readings(question)), default=0)
 
     def is_junk(self, question: str, target: str) -> bool:
-        """True when the question's true answer is not `target`, and when the question cannot be
-        read, by all that the book says: then nobody knows."""
-        answer = self.answer(question) or _one(self._wide, question)
+        """True when the question's true answer is not `target`, and when nobody knows, since the
+        question cannot be read by all that the book says."""
+        answer = self.answer(question) or _only_answer(self._wide, question)
         return answer is None or normalise(target) not in map(normalise, self.answers(answer))
 
     def answers(self, name: str) -> list[str]:
         """All right spellings of an answer, its own name first."""
-        return [name, *(alias for alias in self.sources.aliases.get(name, ()) if normalise(alias))]
+        aliases = self.sources.aliases.get(name, ())
+        return [name, *filter(normalise, aliases)]
 
     def split(self, thing: str) -> str:
         """The part that a place, or what no place is known of, belongs to."""
-        digest = hashlib.sha256(normalise(self._homes.get(thing, thing)).encode()).digest()
+        home = self._homes.get(thing, thing)
+        digest = hashlib.sha256(normalise(home).encode()).digest()
         return HELDOUT if int.from_bytes(digest[:4]) < HELD * 2**32 else TRAIN
 
     def part(self, chain: Chain) -> str | None:
-        """The split of a question: that of all things between its ends, of one hop that of the
+        """The split of a question: that of all things between its ends, or for one hop that of the
         fact's subject. None when these are of both."""
-        between = [hop.end for hop in chain[:-1]] or [chain[0].fact.subject]
-        return _alone(self.split(thing) for thing in between)
+        between = [hop.end for hop in chain[:-1]]
+        return _only(map(self.split, between or [chain[0].fact.subject]))
 
     @cached_property
-    def _chains(self) -> dict[tuple[str, int], list[list[Chain]]]:
-        """(split, hops) → its chains, in a group for each run of relations."""
+    def _chains(self) -> Groups:
         groups: dict[object, list[Chain]] = {}
-        grouped: dict[tuple[str, int], list[list[Chain]]] = defaultdict(list)
+        grouped: Groups = defaultdict(list)
         for hops in range(1, MAX_HOPS + 1):
             for chain in chains(self.sources.facts, hops):
                 part = self.part(chain)
@@ -90,54 +100,58 @@ class English:
         return grouped
 
     def drawn(self, part: str, hops: int, n: int, seed: int) -> Iterator[tuple[Chain, str]]:
-        """At most `n` distinct chains of the split with their questions. A run of relations comes
-        the more often the more chains it has, by the square root, so that no relation fills the
-        set, and no place does (SHARE). Only what the oracle reads as the one answer that the chain
-        has, by all that the book says too."""
+        """At most `n` distinct chains of the split with their questions.
+
+        A run of relations comes as often as the square root of its number of chains says, so that
+        no relation fills the set, and no thing does (SHARE). A question has one answer, also by all
+        that the book says, and does not say it itself."""
         rng = generator(seed, "english", part, hops)
         turns: list[tuple[float, Chain]] = []
         for group in self._chains.get((part, hops), ()):
-            places = (rng.permutation(len(group)) + rng.random(len(group))) / len(group) ** 0.5
+            places = rng.permutation(len(group)) + rng.random(len(group))
+            places /= len(group) ** 0.5
             turns += zip(places.tolist(), group, strict=True)
+
         texts, looked_up = set[str](), Counter[str]()
+        most = max(1, SHARE * n)
         for _, chain in sorted(turns, key=itemgetter(0)):
             if len(texts) >= n:
                 return
             text = write(chain, int(rng.integers(1 << 30)))
             things = {hop.fact.subject for hop in chain}
-            if text in texts or max(looked_up[thing] for thing in things) >= max(1, SHARE * n):
+            common = any(looked_up[thing] >= most for thing in things)
+            if text in texts or common:
                 continue
-            if _one(self._wide, text) == chain[-1].end and not self._told(text, chain):
+            answer = chain[-1].end
+            if _only_answer(self._wide, text) == answer and not self._told(text, answer):
                 texts.add(text)
                 looked_up.update(things)
                 yield chain, text
+
+    def _told(self, text: str, answer: str) -> bool:
+        """Whether the question says its own answer: Kuwait City is the capital of Kuwait."""
+        words = f" {normalise(text)} "
+        return any(f" {normalise(name)} " in words for name in self.answers(answer))
 
     def questions(self, part: str, hops: int, n: int, seed: int) -> list[WorldQuestion]:
         """Questions of a split: see `drawn`."""
         made = []
         for chain, text in self.drawn(part, hops, n, seed):
             facts = [hop.fact for hop in chain]
-            said = tuple((fact.subject, fact.relation, fact.object) for fact in facts)
-            made.append(WorldQuestion(text, chain[-1].end, hops, said))
+            triples = tuple((fact.subject, fact.relation, fact.object) for fact in facts)
+            made.append(WorldQuestion(text, chain[-1].end, hops, triples))
         return made
 
     @cached_property
     def owned(self) -> set[Fact]:
         """Facts whose subject a question can name by the object, which no other subject has."""
-        return {chain[0].fact for chain in chains(self.sources.facts, 1) if chain[0].back}
+        steps = [chain[0] for chain in chains(self.sources.facts, 1)]
+        return {step.fact for step in steps if step.back}
 
     def leads(self, target: str) -> list[Fact]:
-        """Facts of the training split that say `target` of something, or something of it: what a
-        question can end with."""
+        """Facts of the training split about `target`, as subject or object: what a question can end
+        with."""
         return [fact for fact in self._about[target] if self.split(fact.subject) == TRAIN]
-
-    @cached_property
-    def _about(self) -> dict[str, list[Fact]]:
-        about: dict[str, list[Fact]] = defaultdict(list)
-        for fact in self.sources.facts:
-            about[fact.object].append(fact)
-            about[fact.subject].append(fact)
-        return about
 
     def targets(self) -> list[str]:
         """What a question of the training split can have as its answer, in the order of the
@@ -150,18 +164,12 @@ class English:
                     names.append(fact.subject)
         return list(dict.fromkeys(names))
 
-    def _told(self, text: str, chain: Chain) -> bool:
-        """Whether the question says its own answer: Kuwait City is the capital of Kuwait."""
-        said = f" {' '.join(normalise(text).split())} "
-        names = [" ".join(normalise(name).split()) for name in self.answers(chain[-1].end)]
-        return any(f" {name} " in said for name in names)
+
+def _only_answer(reader: Reader, question: str) -> str | None:
+    return _only(answer for answer, _ in reader.readings(question))
 
 
-def _one(reader: Reader, question: str) -> str | None:
-    return _alone(end for end, _ in reader.readings(question))
-
-
-def _alone(names: Iterable[str]) -> str | None:
+def _only(names: Iterable[str]) -> str | None:
     """The one name that comes; None where several do, or none."""
     others = set(names)
     return others.pop() if len(others) == 1 else None

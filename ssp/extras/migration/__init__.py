@@ -29,7 +29,8 @@ class Key:
     @property
     def stands_for(self) -> str:
         """The key that an option of a script sets; any other key's own name."""
-        return str(self.how["as"]) if isinstance(self.how, dict) and "as" in self.how else self.name
+        option = isinstance(self.how, dict) and "as" in self.how
+        return str(self.how["as"]) if option else self.name
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Section:
 @functools.cache
 def sections() -> dict[str, Section]:
     """The table of keys, by system."""
-    read = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     made: dict[str, Section] = {}
-    for system, part in read.items():
+    for system, part in table.items():
         keys: list[Key] = []
         for name, (ours, *rest) in part["keys"].items():
             keys.append(Key(name, tuple(ours.split()), *rest))
@@ -73,8 +74,6 @@ def word(name: str) -> str:
     key = find(name)
     if key is None:
         return ""
-    return (
-        f"{key.name} is {' and '.join(key.ours)}"
-        if key.ours
-        else f"{key.name} has none: {key.note}"
-    )
+    if not key.ours:
+        return f"{key.name} has none: {key.note}"
+    return f"{key.name} is {' and '.join(key.ours)}"

@@ -19,8 +19,7 @@ from ssp.base.files import whole
 from ssp.base.printable import printable, say
 from ssp.config.load import dotted, layered
 from ssp.extras.migration import script, sections, values
-from ssp.extras.migration.script import parsed, recipe, system
-from ssp.extras.migration.values import Translation
+from ssp.extras.migration.systems import parsed, recipe, system
 from ssp.extras.migration.variables import environment
 from ssp.selfplay.settings import load
 
@@ -39,25 +38,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     overrides, env = _read(theirs)
     rule = "a launch script sets keys of a reference system"
     hold(overrides, rule, "none in this one", "give another")
-    kind = system(overrides)
-    name = args.config or recipe(kind, overrides)
+    whose = system(overrides)
+    name = args.config or recipe(whose, overrides)
     base = dotted(load(name))
-    rows = values.rows(overrides, kind, base)
+    rows = values.rows(overrides, whose, base)
+    settings = values.merged(rows)
     if any(row.key == ONLY and parsed(row.value) is True for row in rows):
-        line = _evaluation(name, base["data.corpus"], values.merged(rows))
+        line = _evaluation(name, base["data.corpus"], settings)
         rule = "ssp migrate writes configs for training, and this script only evaluates"
         raise InputError(rule, f"{ONLY}=true", f"type `{line}`")
-    below, notes = environment(env, values.merged(rows))
+    below, notes = environment(env, settings)
+
     say(f"over --config {name}")
-    _tell(rows, notes)
-    if args.out is not None:
-        _write(args.out, name, [*below, *_typed(values.merged(rows))])
-        say(f"{args.out}: ssp train --config {args.out} --dry-run shows it")
-    return 0
-
-
-def _tell(rows: Sequence[Translation], notes: Sequence[str]) -> None:
-    """The table, and how many rows of each kind it has."""
     for row in rows:
         why = row.note if row.known else f"UNKNOWN: {row.note}"
         say(f"  {row.key}={row.value}  ->  {', '.join(_typed(row.settings)) or why}")
@@ -66,15 +58,20 @@ def _tell(rows: Sequence[Translation], notes: Sequence[str]) -> None:
     made = sum(bool(row.settings) for row in rows)
     unknown = sum(not row.known for row in rows)
     untold = sum(row.known and not row.told for row in rows)
-    counts = f"{made} set here, {len(rows) - made - unknown - untold} with a reason why not"
+    reasons = len(rows) - made - unknown - untold
+    counts = f"{made} set here, {reasons} with a reason why not"
     say(f"{len(rows)} keys: {counts}, {untold} without a value in the script, {unknown} unknown")
+
+    if args.out is not None:
+        _write(args.out, name, [*below, *_typed(settings)])
+        say(f"{args.out}: ssp train --config {args.out} --dry-run shows it")
+    return 0
 
 
 def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
     """Our own options, and all other words, which are theirs."""
-    parser = Parser(
-        "migrate", "Show what each key of a launch script is here, and write a config with it."
-    )
+    about = "Show what each key of a launch script is here, and write a config with it."
+    parser = Parser("migrate", about)
     parser.epilog = ABOUT
     parser.usage = "ssp migrate SCRIPT|OVERRIDES... [--config NAME|FILE] [--out FILE]"
     below = "what lies below (default: its system's recipe)"
@@ -92,24 +89,24 @@ def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
 def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, str]]:
     """Overrides in a script (those typed behind it go before its own), or typed; and the variables
     that the script sets."""
-    first = Path(theirs[0])
     if "=" in theirs[0] or theirs[0].startswith("-"):
         return script.typed(theirs), {}
+    path = Path(theirs[0])
     rule = "a launch script is a file, an override key=value"
-    hold(first.is_file(), rule, theirs[0], "check the path")
-    with first.open("rb") as stream:
+    hold(path.is_file(), rule, theirs[0], "check the path")
+    with path.open("rb") as stream:
         text = stream.read(script.MOST + 1).decode("utf-8", "replace")
     options = [key.name for key in sections()["research"].keys if key.name.startswith("--")]
     overrides, variables = script.read(text, options)
     behind = script.typed(theirs[1:])
     typed = {override.key for override in behind}
-    left = [override for override in overrides if override.key not in typed]
-    return [*left, *behind], variables
+    kept = [override for override in overrides if override.key not in typed]
+    return [*kept, *behind], variables
 
 
 def _evaluation(name: str, corpus: str, settings: Mapping[str, Any]) -> str:
-    """The `ssp eval` that does what such a script does, as far as it says: a word in capitals is to
-    be filled in."""
+    """The `ssp eval` that does what such a script does, as far as the script says; a word in
+    capitals is to be filled in."""
     words = ["ssp", "eval", "--config", name]
     if not any(key.endswith(".model") for key in settings):
         words += ["--policy", "RUN"]
@@ -134,7 +131,7 @@ def _typed(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _write(out: Path, name: str, settings: Sequence[str]) -> None:
-    """The recipe with the settings over it. InputError where they do not go together, and nothing
+    """Write the recipe with the settings over it. InputError where they do not go together; nothing
     is written then."""
     load(name, settings)
     text = yaml.safe_dump(layered(name, settings), sort_keys=False, allow_unicode=True)

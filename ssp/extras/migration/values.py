@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ssp.extras import migration
-from ssp.extras.migration.script import Facts, Override, Settings, is_number, parsed
-from ssp.extras.migration.special import NUMBERS, RECIPES, SPECIAL, Made
+from ssp.extras.migration.script import Override
+from ssp.extras.migration.special import NUMBERS, RECIPES, SPECIAL, Made, Settings
+from ssp.extras.migration.systems import Facts, is_number, parsed
 
 SECRET = ("api_key", "secret", "password", "access_token")
 
@@ -32,9 +33,9 @@ class Translation:
 def rows(overrides: Sequence[Override], system: str, base: Mapping[str, Any]) -> list[Translation]:
     """A row for each override. `system`, `base`: as of `Facts`."""
     facts = Facts(overrides, system, base)
-    made = [_row(override, facts) for override in overrides]
+    made = [translated(override, facts) for override in overrides]
     formats = any(key.startswith("reward_model.") and key.endswith("_score") for key in facts.given)
-    if system == "search-r1" and facts.base["solver.reward"] == "format_em" and not formats:
+    if system == "search-r1" and base["solver.reward"] == "format_em" and not formats:
         exact = {"solver.reward": "em"}
         made.append(Translation("(main_ppo, no format scores)", "exact match", exact))
     return made
@@ -54,43 +55,47 @@ def merged(made: Sequence[Translation]) -> Settings:
     return settings
 
 
-def _row(override: Override, facts: Facts) -> Translation:
-    name, row = override.key, migration.find(override.key)
-    shown = "***" if any(word in name.lower() for word in SECRET) else override.value
-    if row is None:
+def translated(override: Override, facts: Facts) -> Translation:
+    """The row of one override."""
+    name, key = override.key, migration.find(override.key)
+    secret = any(word in name.lower() for word in SECRET)
+    shown = "***" if secret else override.value
+    if key is None:
         return Translation(name, shown or "", note="no key of the five systems", known=False)
+    ours = " and ".join(key.ours)
+
     untold = "its value is not in the script"
     if shown is None:
-        ours = f"set {' and '.join(row.ours)}" if row.ours else row.note
-        return Translation(name, "?", note=f"{untold}: {ours}", told=False)
+        note = f"{untold}: set {ours}" if ours else f"{untold}: {key.note}"
+        return Translation(name, "?", note=note, told=False)
     value = parsed(override.value or "")
     if "${" in str(value):  # it would be filled in from this machine's environment
-        return Translation(name, shown, note=f"{untold}: {' '.join(row.ours)}", told=False)
-    if override.value in ("", "null", "None") or not row.ours:
-        return Translation(name, shown, note=row.note or f"nothing to set ({' '.join(row.ours)})")
+        return Translation(name, shown, note=f"{untold}: {' '.join(key.ours)}", told=False)
+    if override.value in ("", "null", "None") or not ours:
+        return Translation(name, shown, note=key.note or f"nothing to set ({' '.join(key.ours)})")
 
-    made = _made(migration.find(row.stands_for) or row, value, facts)
+    made = meaning(migration.find(key.stands_for) or key, value, facts)
     if isinstance(made, str):
-        remark = f" ({row.note})" if row.note else ""
-        return Translation(name, shown, note=made or f"by hand: {' and '.join(row.ours)}{remark}")
+        remark = f" ({key.note})" if key.note else ""
+        return Translation(name, shown, note=made or f"by hand: {ours}{remark}")
     role = "defaults" if facts.system == "ssp" else "solver"
     settings: Settings = {}
-    for key, setting in made.items():
-        block, _, rest = key.partition(".")
-        settings[f"{role}.{rest}" if block == "defaults" else key] = setting
+    for full, setting in made.items():
+        block, _, rest = full.partition(".")
+        settings[f"{role}.{rest}" if block == "defaults" else full] = setting
     return Translation(name, shown, settings)
 
 
-def _made(key: migration.Key, value: Any, facts: Facts) -> Made:
+def meaning(key: migration.Key, value: Any, facts: Facts) -> Made:
     """Settings of ours, or why there are none; "" where the value needs a person."""
     how, ours = key.how, key.ours[0]
-    if key.name in NUMBERS:
-        return NUMBERS[key.name](value, facts) if is_number(value) else ""
+    if key.name in NUMBERS and not is_number(value):
+        return ""
     if key.name in SPECIAL:
         return SPECIAL[key.name](value, facts)
-    if isinstance(how, dict) and "when" in how:
-        return dict(how["set"]) if value == how["when"] else RECIPES
     if isinstance(how, dict):
+        if "when" in how:
+            return dict(how["set"]) if value == how["when"] else RECIPES
         return {ours: how[value]} if isinstance(value, str | bool) and value in how else ""
     if how == "positive" and type(value) is int:
         return {ours: max(0, value)}

@@ -1,8 +1,8 @@
 """The environment variables of SSP's launch script as settings of ours (`variables.yaml`).
 
 Promises that a variable counts only where neither the config's file nor the command line sets the
-key, or another one that decides the same, that each variable which is seen is told in one line, and
-that no line holds a value."""
+key, or another one that decides the same. Each variable that is seen is told in one line, and no
+line holds a value."""
 
 import json
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ def environment(
     env: Mapping[str, str], stated: Mapping[str, object]
 ) -> tuple[list[str], list[str]]:
     """Settings (`key=value`, to go below what is typed) from the variables that `env` has, and a
-    line a variable. `stated`: dotted keys that the config's file or the command line sets, with
-    their values as written; these win. An empty variable is none. InputError: a template that is
-    none of SSP's."""
+    line for each variable. `stated`: dotted keys that the config's file or the command line sets,
+    with their values as written; these win. An empty variable is none. InputError for a template
+    that is none of SSP's."""
     settings: list[str] = []
     notes: list[str] = []
     for variable, (key, _) in ACCEPTED.items():
@@ -44,9 +44,11 @@ def environment(
             by = key if same else ", ".join(instead)
             notes.append(f"{variable} is not used: the config or the command line sets {by}")
         else:
-            made = _settings(variable, key, value, env)
-            free = [name for name in made if not any(_same(other, name) for other in stated)]
-            settings += [f"{name}={json.dumps(made[name])}" for name in free]
+            free = []
+            for name, setting in _settings(variable, key, value, env).items():
+                if not any(_same(other, name) for other in stated):
+                    free.append(name)
+                    settings.append(f"{name}={json.dumps(setting)}")
             notes.append(f"{variable} sets {', '.join(free)}")
     if notes:
         notes += [f"{name} is not used: set {key}" for name, key in TOLD.items() if env.get(name)]
@@ -63,8 +65,9 @@ def _settings(variable: str, key: str, value: str, env: Mapping[str, str]) -> di
         step = env.get("SOURCE_ACTOR_CHECKPOINT_ITERATION_DIRNAME", "")
         return {key: str(Path(value) / step)}
     if variable == "QUARK_SEARCH_CHAT_TEMPLATE":
-        rule, step = f"{variable} is one of {', '.join(TEMPLATES)}", "or unset it and set protocol"
-        hold(value in TEMPLATES, rule, value, f"correct it, {step}")
+        rule = f"{variable} is one of {', '.join(TEMPLATES)}"
+        step = "correct it, or unset it and set protocol"
+        hold(value in TEMPLATES, rule, value, step)
         return {key: TEMPLATES[value]}
     return {key: value}
 
@@ -77,7 +80,7 @@ def _same(stated: str, key: str) -> bool:
 
 
 def _instead(stated: str, value: object, key: str) -> bool:
-    """Whether a stated key decides what `key` would: a run's name, or the folder it goes on in,
-    says where that is."""
+    """Whether a stated key decides what `key` would: the folder of a run follows from its name, and
+    from the run that it resumes."""
     resumed = stated == "resume" and value not in ("never", "auto")
     return key == "run.dir" and bool(value) and (stated == "run.name" or resumed)

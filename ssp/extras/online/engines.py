@@ -1,9 +1,8 @@
-"""The table of web engines, after their own API references (Serper, SerpApi, Google Custom Search
-JSON API v1). A reply of another form raises KeyError, TypeError, AttributeError or ValueError."""
+"""The web engines, after their own API references (Serper, SerpApi, Google Custom Search JSON API
+v1)."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from ssp.base.errors import hold
@@ -11,74 +10,165 @@ from ssp.base.words import count
 from ssp.config.sources import RetrieverConfig
 
 Reply = Mapping[str, Any]
-PAGES_ASKED = 10
-"""Pages that there are to ask each engine for."""
-SEGMENT = 5
-"""Google's snippets are segments between ellipses; those of more words than this are kept (as in
-Search-R1)."""
-_OPERATORS = re.compile(r"[^\w\s'’.,&-]|(?<!\w)[-'’.,&]+|[-'’.,&]+(?!\w)")
-
-
 Result = tuple[str, str, str]
 """Title, snippet and link as the engine gives them; a link may be "" (an answer box that names no
 page)."""
+PAGES_ASKED = 10
+"""Pages that each engine is asked for at most."""
+SEGMENT = 5
+"""Google's snippets are segments between ellipses; those of more words than this are kept (as in
+Search-R1)."""
+WAYS = PAGES, VARY = ("pages", "vary")
+"""Read the pages of the results; keep a random number of the results."""
+_OPERATORS = re.compile(r"[^\w\s'’.,&-]|(?<!\w)[-'’.,&]+|[-'’.,&]+(?!\w)")
 
 
-@dataclass(frozen=True)
 class WebEngine:
-    """One engine. `request`: (query, results wanted on a page, page from 0, site) → query
-    parameters, or the JSON body of a POST. `results`: a reply and its page → results, best first.
-    `more`: whether another page may hold more. The key goes into the header `header`, or the
-    parameter `parameter`. `most`: results on one page. `site`: what stands behind its name and a
-    colon, where it must be set."""
+    """One engine.
+
+    `key_env`: the variable with its key, which goes into the header `header` or the parameter
+    `parameter`. `most`: results on one page. `site`: what stands behind its name and a colon, where
+    it must be set."""
 
     url: str
     key_env: str
-    request: Callable[[str, int, int, str], dict[str, Any]]
-    results: Callable[[Reply, int], list[Result]]
     most: int
-    more: Callable[[Reply], bool] = lambda reply: True
-    method: str = "GET"
-    header: str = ""
-    parameter: str = ""
-    site: str = ""
-    clean: Callable[[str], str] = lambda query: query
-    snippet: Callable[[str], str] = lambda snippet: snippet
+    method = "GET"
+    header = parameter = ""
+    site = ""
+
+    def request(self, query: str, count: int, page: int, site: str) -> dict[str, Any]:
+        """Query parameters, or the JSON body of a POST, for `count` results on the page `page`
+        (from 0)."""
+        raise NotImplementedError
+
+    def results(self, reply: Reply, page: int) -> list[Result]:
+        """The results of a reply, best first. KeyError, TypeError, AttributeError or ValueError for
+        a reply of another form."""
+        raise NotImplementedError
+
+    def more(self, reply: Reply) -> bool:
+        """Whether another page may hold more."""
+        return True
+
+    def clean(self, query: str) -> str:
+        """The query as it is sent."""
+        return query
+
+    def snippet(self, snippet: str) -> str:
+        """The snippet as a policy reads it."""
+        return snippet
 
 
-def sanitised(query: str) -> str:
-    """Words without what a search engine takes as an operator (quotes, a leading minus, a colon,
-    brackets)."""
-    return " ".join(_OPERATORS.sub(" ", query).split())
+class Serper(WebEngine):
+    """Serper's search."""
+
+    url = "https://google.serper.dev/search"
+    key_env = "SERPER_API_KEY"
+    most = 100
+    method = "POST"
+    header = "X-API-KEY"
+
+    def request(self, query: str, count: int, page: int, site: str) -> dict[str, Any]:
+        """See `WebEngine`."""
+        fields: dict[str, Any] = {"q": query, "num": count}
+        if page:
+            fields["page"] = page + 1
+        return fields
+
+    def results(self, reply: Reply, page: int) -> list[Result]:
+        """See `WebEngine`."""
+        return _listed(reply["organic"])
 
 
-def long_segments(snippet: str) -> str:
-    """The parts of a snippet between ellipses that have more than `SEGMENT` words, or what stands
-    between blanks."""
-    parts = snippet.replace("…", "...").split("...")
-    return " ".join(part.strip() for part in parts if max(len(part.split()), count(part)) > SEGMENT)
+class SerpApi(WebEngine):
+    """SerpApi, which asks one of several engines; results come by ten on a page."""
+
+    url = "https://serpapi.com/search.json"
+    key_env = "SERPAPI_API_KEY"
+    most = 10
+    parameter = "api_key"
+    sites = {
+        "google": ("q", "start", 0),
+        "google_light": ("q", "start", 0),
+        "bing": ("q", "first", 1),
+        "baidu": ("q", "pn", 0),
+        "yahoo": ("p", "b", 1),
+    }
+    """Engine → parameter of the query, parameter of the first result's place, and the first
+    place."""
+
+    def request(self, query: str, count: int, page: int, site: str) -> dict[str, Any]:
+        """See `WebEngine`."""
+        name = site or "google"
+        words, place, first = self.sites[name]
+        fields: dict[str, Any] = {"engine": name, words: query}
+        if page:
+            fields[place] = first + 10 * page
+        return fields
+
+    def results(self, reply: Reply, page: int) -> list[Result]:
+        """Answer box, organic results, related questions. The first and the last stand on the first
+        page."""
+        if reply["search_metadata"]["status"] != "Success":
+            raise ValueError("the search did not succeed")
+        organic = _listed(reply.get("organic_results", []))
+        if page:
+            return organic
+
+        boxes, answers = reply.get("answer_box", []), []
+        for box in boxes if isinstance(boxes, list) else [boxes]:
+            fields = [box.get(name) for name in ("snippet", "answer", "result")]
+            texts = [text for text in fields if isinstance(text, str)]
+            if texts:
+                answers.append((box.get("title", ""), texts[0], box.get("link", "")))
+        related = []
+        for item in reply.get("related_questions", []):
+            if item.get("snippet"):
+                related.append((item.get("question", ""), item["snippet"], item.get("link", "")))
+        return answers + organic + related
+
+    def more(self, reply: Reply) -> bool:
+        """See `WebEngine`."""
+        return "next" in reply.get("serpapi_pagination", {})
 
 
-def _all(items: Any) -> list[Result]:
-    """A result must have a link; its title and its snippet may be missing."""
-    if not isinstance(items, list):
-        raise TypeError("results are a list")
-    return [(item.get("title", ""), item.get("snippet", ""), item["link"]) for item in items]
+class GoogleSearch(WebEngine):
+    """Google's own search engine for one's own choice of sites."""
+
+    url = "https://www.googleapis.com/customsearch/v1"
+    key_env = "GOOGLE_API_KEY"
+    most = 10
+    parameter = "key"
+    site = "the id of the search engine (cx)"
+
+    def request(self, query: str, count: int, page: int, site: str) -> dict[str, Any]:
+        """See `WebEngine`."""
+        fields: dict[str, Any] = {"cx": site, "q": query, "num": count}
+        if page:
+            fields["start"] = 1 + count * page
+        return fields
+
+    def results(self, reply: Reply, page: int) -> list[Result]:
+        """See `WebEngine`."""
+        reply["queries"]["request"]  # always there, while a search without results has no items
+        return _listed(reply.get("items", []))
+
+    def more(self, reply: Reply) -> bool:
+        """See `WebEngine`."""
+        return "nextPage" in reply["queries"]
+
+    def clean(self, query: str) -> str:
+        """See `sanitised`."""
+        return sanitised(query)
+
+    def snippet(self, snippet: str) -> str:
+        """See `long_segments`."""
+        return long_segments(snippet)
 
 
-_SERP = {
-    "google": ("q", "start", 0),
-    "google_light": ("q", "start", 0),
-    "bing": ("q", "first", 1),
-    "baidu": ("q", "pn", 0),
-    "yahoo": ("p", "b", 1),
-}
-"""SerpApi's engines: parameter of the query, of the first result's place, and the first place. Ten
-results a page."""
-
-
-WAYS = PAGES, VARY = ("pages", "vary")
-"""Read the pages that were found; keep a random number of the results."""
+ENGINES = {"serper": Serper(), "serpapi": SerpApi(), "google_cse": GoogleSearch()}
+"""By the name in `retriever.online.engine`."""
 
 
 def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
@@ -88,14 +178,15 @@ def engine(text: str) -> tuple[WebEngine, str, tuple[str, ...]]:
     rule = f"behind an engine's name, after a +, stands {' or '.join(WAYS)}"
     step = f"write for example {text}+{PAGES}"
     hold(set(ways) <= set(WAYS), rule, f"+{'+'.join(ways)}", step)
+
     name, _, site = text.partition(":")
     rule = f"retriever.online.engine is one of {', '.join(ENGINES)}"
     hold(name in ENGINES, rule, name, "use one of these")
     chosen = ENGINES[name]
     step = f"set retriever.online.engine={name}:ID"
     hold(site or not chosen.site, f"{name} needs {chosen.site}", text, step)
-    known = name != "serpapi" or site in ("", *_SERP)
-    rule = f"SerpApi's engine is one of {', '.join(_SERP)}"
+    known = name != "serpapi" or site in ("", *SerpApi.sites)
+    rule = f"SerpApi's engine is one of {', '.join(SerpApi.sites)}"
     hold(known, rule, site, "write for example serpapi:bing")
     return chosen, site, tuple(ways)
 
@@ -108,85 +199,24 @@ def told(cfg: RetrieverConfig, seed: int) -> str:
     return f"{name} {cfg.url} {site} pages={PAGES in ways} varied={varied}"
 
 
-def _serper(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"q": query, "num": count}
-    if page:
-        fields["page"] = page + 1
-    return fields
+def sanitised(query: str) -> str:
+    """Words without what a search engine takes as an operator (quotes, a leading minus, a colon,
+    brackets)."""
+    return " ".join(_OPERATORS.sub(" ", query).split())
 
 
-def _google(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"cx": site, "q": query, "num": count}
-    if page:
-        fields["start"] = 1 + count * page
-    return fields
+def long_segments(snippet: str) -> str:
+    """The parts of a snippet between ellipses that have more than `SEGMENT` words. In a script
+    without spaces a character is a word."""
+    kept = []
+    for part in snippet.replace("…", "...").split("..."):
+        if max(len(part.split()), count(part)) > SEGMENT:
+            kept.append(part.strip())
+    return " ".join(kept)
 
 
-def _serpapi(query: str, count: int, page: int, site: str) -> dict[str, Any]:
-    name = site or "google"
-    words, place, first = _SERP[name]
-    fields: dict[str, Any] = {"engine": name, words: query}
-    if page:
-        fields[place] = first + 10 * page
-    return fields
-
-
-def _serpapi_results(reply: Reply, page: int) -> list[Result]:
-    """Answer box, organic results, related questions. The first and the last stand on the first
-    page."""
-    if reply["search_metadata"]["status"] != "Success":
-        raise ValueError("the search did not succeed")
-    organic = _all(reply.get("organic_results", []))
-    if page:
-        return organic
-    boxes, answers = reply.get("answer_box", []), []
-    for box in boxes if isinstance(boxes, list) else [boxes]:
-        named = [box.get(name) for name in ("snippet", "answer", "result")]
-        texts = [text for text in named if isinstance(text, str)]
-        if texts:
-            answers.append((box.get("title", ""), texts[0], box.get("link", "")))
-    related = []
-    for item in reply.get("related_questions", []):
-        if item.get("snippet"):
-            related.append((item.get("question", ""), item["snippet"], item.get("link", "")))
-    return answers + organic + related
-
-
-def _google_results(reply: Reply, page: int) -> list[Result]:
-    reply["queries"]["request"]  # always there, while a search that finds nothing has no items
-    return _all(reply.get("items", []))
-
-
-ENGINES = {
-    "serper": WebEngine(
-        "https://google.serper.dev/search",
-        "SERPER_API_KEY",
-        _serper,
-        lambda reply, page: _all(reply["organic"]),
-        most=100,
-        method="POST",
-        header="X-API-KEY",
-    ),
-    "serpapi": WebEngine(
-        "https://serpapi.com/search.json",
-        "SERPAPI_API_KEY",
-        _serpapi,
-        _serpapi_results,
-        most=10,
-        more=lambda reply: "next" in reply.get("serpapi_pagination", {}),
-        parameter="api_key",
-    ),
-    "google_cse": WebEngine(
-        "https://www.googleapis.com/customsearch/v1",
-        "GOOGLE_API_KEY",
-        _google,
-        _google_results,
-        most=10,
-        more=lambda reply: "nextPage" in reply["queries"],
-        parameter="key",
-        site="the id of the search engine (cx)",
-        clean=sanitised,
-        snippet=long_segments,
-    ),
-}
-"""By the name in `retriever.online.engine`."""
+def _listed(items: Any) -> list[Result]:
+    """A result must have a link; its title and its snippet may be missing."""
+    if not isinstance(items, list):
+        raise TypeError("results are a list")
+    return [(item.get("title", ""), item.get("snippet", ""), item["link"]) for item in items]

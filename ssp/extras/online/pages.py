@@ -1,6 +1,6 @@
 """Pages of the web: their text, and the paragraph that a search engine's snippet was cut from. Only
-public addresses are asked (the loopback too, for an engine on it), and reading takes time in
-proportion to the length of a page."""
+public addresses are asked (the loopback too, for an engine on it). The time that reading takes grows
+no faster than the page."""
 
 import html
 import re
@@ -17,14 +17,16 @@ from ssp.base.episode import Document
 from ssp.search.postings import tokenise
 
 AT_ONCE = 8
+"""Pages that are read at once, as in Search-R1."""
 TIMEOUT = 5.0
-"""Pages at once, and seconds for one, redirects included: Search-R1's."""
+"""Seconds for one page, redirects included, as in Search-R1."""
 LONGEST = 2 * 2**20
+"""Bytes that are read of a page."""
 REDIRECTS = 3
 PARAGRAPH = 3000
 """Characters kept of a longer paragraph."""
 SHARE = 0.5
-"""Of the snippet's words, those that a paragraph must hold."""
+"""Share of the snippet's words that a paragraph must hold."""
 _TROUBLE = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)
 _TYPES = ("text/html", "application/xhtml+xml")
 _HEADERS = {
@@ -57,9 +59,9 @@ class Pages:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pages")
 
     def around(self, results: Sequence[tuple[Document, str]]) -> list[tuple[Document, str]]:
-        """Documents and their snippets, each with the page's paragraph as its text where there is
-        one."""
-        return list(self._pool.map(self._one, results))
+        """Documents and their snippets; the text of a document is its page's paragraph where there
+        is one."""
+        return list(self._pool.map(self._around, results))
 
     def text(self, link: str) -> str:
         """The visible text of a page, a line for each paragraph; "" where there is none to read."""
@@ -73,8 +75,8 @@ class Pages:
         self._pool.shutdown()
         self._client.close()
 
-    def _one(self, item: tuple[Document, str]) -> tuple[Document, str]:
-        document, snippet = item
+    def _around(self, result: tuple[Document, str]) -> tuple[Document, str]:
+        document, snippet = result
         try:
             text = paragraph(self._fetch(document.id), snippet)
         except _TROUBLE:
@@ -89,31 +91,26 @@ class Pages:
         that must not be asked."""
         url, deadline = httpx.URL(link), time.monotonic() + TIMEOUT
         for _ in range(REDIRECTS + 1):
-            # The address that was checked is the one that is asked: a name may be another a moment
-            # later.
+            # A name may have another address a moment later: the one that was checked is asked.
             pinned = url.copy_with(host=public_address(url, self._loopback), fragment=None)
             headers, names = {"host": url.netloc.decode()}, {"sni_hostname": url.host}
             left = max(deadline - time.monotonic(), 0.01)
             with self._client.stream(
                 "GET", pinned, headers=headers, extensions=names, timeout=left
             ) as reply:
-                if "location" in reply.headers and reply.is_redirect:
-                    url = url.join(reply.headers["location"])
-                    continue
-                kind = reply.headers.get("content-type", "").split(";")[0].strip().lower()
-                plain = reply.headers.get("content-encoding", "identity").lower() == "identity"
-                if reply.status_code != 200 or kind not in _TYPES or not plain:
-                    break
-                content = _read(reply, deadline)
-                try:
-                    return content.decode(reply.charset_encoding or "utf-8", "replace")
-                except LookupError:
-                    return content.decode("utf-8", "replace")
+                if not (reply.is_redirect and "location" in reply.headers):
+                    return _text(reply, deadline)
+                url = url.join(reply.headers["location"])
         return ""
 
 
-def _read(reply: httpx.Response, deadline: float) -> bytes:
-    """The first `LONGEST` bytes of a page. ReadTimeout for one that is not complete by then."""
+def _text(reply: httpx.Response, deadline: float) -> str:
+    """The first `LONGEST` bytes of a page, decoded; "" where it is no HTML. ReadTimeout when these
+    are not there by the deadline."""
+    kind = reply.headers.get("content-type", "").split(";")[0].strip().lower()
+    encoding = reply.headers.get("content-encoding", "identity").lower()
+    if reply.status_code != 200 or kind not in _TYPES or encoding != "identity":
+        return ""
     content = bytearray()
     for chunk in reply.iter_raw():
         content += chunk
@@ -121,13 +118,17 @@ def _read(reply: httpx.Response, deadline: float) -> bytes:
             raise httpx.ReadTimeout("page not complete in time")
         if len(content) > LONGEST:
             break
-    return bytes(content[:LONGEST])
+    page = bytes(content[:LONGEST])
+    try:
+        return page.decode(reply.charset_encoding or "utf-8", "replace")
+    except LookupError:
+        return page.decode("utf-8", "replace")
 
 
 def public_address(url: httpx.URL, loopback: bool = False) -> str:
-    """An address of the URL's host. ValueError when any of its addresses is not of the public
-    internet (or, with `loopback`, of this machine), or the protocol is not http(s); OSError when
-    the name has none."""
+    """An address of the URL's host. ValueError when the protocol is not http(s), and when any of
+    the host's addresses is not of the public internet (or, with `loopback`, of this machine).
+    OSError when the name has none."""
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"not an http(s) address: {url.scheme}")
     listed = socket.getaddrinfo(url.host, url.port or url.scheme, type=socket.SOCK_STREAM)
@@ -145,7 +146,9 @@ def _is_public(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
         inner = address.ipv4_mapped or address.sixtofour or last
         if inner:
             return _is_public(inner, loopback)
-    return (address.is_global and not address.is_multicast) or (loopback and address.is_loopback)
+    if address.is_loopback:
+        return loopback
+    return address.is_global and not address.is_multicast
 
 
 def paragraphs(page: str) -> list[str]:
@@ -159,14 +162,18 @@ def paragraphs(page: str) -> list[str]:
         at = closed.end() if closed else len(page)
         hidden = _HIDDEN.search(page, at)
     visible.append(page[at:])
-    pieces = _BLOCK.split(" ".join(visible))
-    texts = (" ".join(html.unescape(_TAG.sub("", piece)).split()) for piece in pieces)
-    return [text for text in texts if text]
+
+    texts = []
+    for piece in _BLOCK.split(" ".join(visible)):
+        text = " ".join(html.unescape(_TAG.sub("", piece)).split())
+        if text:
+            texts.append(text)
+    return texts
 
 
 def paragraph(page: str, snippet: str) -> str:
-    """The paragraph that holds the most of the snippet's words (the first of them); "" when none
-    holds half of them."""
+    """The paragraph that holds the most of the snippet's words, the first of several; "" when none
+    holds half of them. Of a long one PARAGRAPH characters around the snippet."""
     wanted = set(tokenise(snippet))
     best, most = "", max(1.0, SHARE * len(wanted))
     for text in paragraphs(page):
@@ -176,6 +183,7 @@ def paragraph(page: str, snippet: str) -> str:
     if len(best) <= PARAGRAPH:
         return best
     longest = max(re.split(r"\.\.\.|…", snippet), key=len).strip()
-    middle = max(best.casefold().find(longest.casefold()), 0) + len(longest) // 2
+    at = max(best.casefold().find(longest.casefold()), 0)
+    middle = at + len(longest) // 2
     start = max(0, min(middle - PARAGRAPH // 2, len(best) - PARAGRAPH))
     return best[start : start + PARAGRAPH]

@@ -1,9 +1,8 @@
-"""A policy that answers questions, each as an evaluation plays it; those that come together are played
-together."""
+"""A policy that answers questions, each as an evaluation plays it. Questions that come together are
+played together."""
 
 import asyncio
 from collections.abc import Hashable
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -32,17 +31,14 @@ class Answerer:
 
     def __init__(self, cfg: Config, named: NamedPolicy, corpus: str | None, heat: float) -> None:
         threads.use(threads.alone(cfg))
+        self._cfg, self._role, self.heat = cfg, cfg.spec.answerer, heat
         folder = named.folder(cfg)
-        build.settings(cfg, cfg.spec.answerer, heat)  # its tools and its agent are there
-        self._cfg, self.heat = cfg, heat
+        build.settings(cfg, self._role, heat)  # its tools and its agent are there
         self._corpus = corpus or (cfg.data.eval[0].corpus if cfg.data.eval else cfg.data.corpus)
         search = corpora.search(cfg, [self._corpus])
-        build.check_model(cfg, cfg.spec.answerer, folder)
-        self._parts = (
-            build.engine(cfg.answering, folder),
-            build.renderer(cfg, cfg.spec.answerer, folder),
-            search,
-        )
+        build.check_model(cfg, self._role, folder)
+        engine = build.engine(cfg.answering, folder)
+        self._parts = (engine, build.renderer(cfg, self._role, folder), search)
         self._tokenizer = build.tokenizer(folder)
         self._batch: Batcher[tuple[str, int], Episode, None] = Batcher(
             self._play, TOGETHER, waiting=WAITING
@@ -60,11 +56,12 @@ class Answerer:
         fits = question.split() and len(question) <= LONGEST
         hold(fits, rule, len(question), "ask another one")
         build.check_words(self._tokenizer, [question])
-        asked = self._batch.submit(self.heat if heat is None else heat, [(question, seed)])
+        batch = self.heat if heat is None else heat
+        playing = self._batch.submit(batch, [(question, seed)])
         patience = self._cfg.placement.call_timeout
         try:
             async with asyncio.timeout(patience):
-                (episode,), _ = await asyncio.wrap_future(asked)
+                (episode,), _ = await asyncio.wrap_future(playing)
         except TimeoutError:
             raise SspError(f"no answer within {patience:g} s") from None
         if episode.outcome is Outcome.VOID:
@@ -73,19 +70,32 @@ class Answerer:
         return episode
 
     def _play(self, heat: Hashable, asked: list[tuple[str, int]]) -> tuple[list[Episode], None]:
+        """Play the questions of one temperature, each with its seed."""
+        prompt = self._cfg.spec.examining.prompt
         tasks = []
         for i, (text, seed) in enumerate(asked):
-            drawn, fields = derive(self._cfg.seed, "ask", text, seed), {"question": text}
-            task = Task(f"ask-{i}", "ask", self._cfg.spec.answerer, i, drawn, fields, self._corpus)
-            tasks.append(replace(task, prompt=self._cfg.spec.examining.prompt))
-        settings = build.settings(self._cfg, self._cfg.spec.answerer, heat)  # type: ignore[arg-type]
+            tasks.append(
+                Task(
+                    id=f"ask-{i}",
+                    game="ask",
+                    role=self._role,
+                    attempt=i,
+                    seed=derive(self._cfg.seed, "ask", text, seed),
+                    fields={"question": text},
+                    corpus=self._corpus,
+                    prompt=prompt,
+                )
+            )
+        settings = build.settings(self._cfg, self._role, heat)  # type: ignore[arg-type]
         return rollout(*self._parts, tasks, settings)[0], None
 
 
 def searches(episode: Episode) -> list[dict[str, Any]]:
     """Each search that was carried out, with what it showed."""
-    shown, told = iter(episode.documents), []
-    for query, hits in zip(called(episode.queries, episode.tools), episode.hits, strict=True):
-        rows = [{"id": one.id, "title": one.title, "text": one.text} for one in islice(shown, hits)]
+    documents, told = iter(episode.documents), []
+    queries = called(episode.queries, episode.tools)
+    for query, hits in zip(queries, episode.hits, strict=True):
+        shown = islice(documents, hits)
+        rows = [{"id": one.id, "title": one.title, "text": one.text} for one in shown]
         told.append({"query": query, "documents": rows})
     return told

@@ -1,5 +1,5 @@
-"""The chat endpoint of OpenAI's API. Refuses what a policy that was trained on single questions would
-have to leave out of account: other messages, tools, n > 1."""
+"""The chat endpoint of OpenAI's API. Refuses what a policy that was trained on single questions cannot
+take into account: other messages, tools, n > 1."""
 
 import asyncio
 import time
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
     from starlette.requests import Request
 
-MOST, BODY_SECONDS = 2**20, 30.0
-"""Bytes of a request, at most, and seconds that it may take to arrive."""
+MOST = 2**20
+"""Bytes of a request, at most."""
+BODY_SECONDS = 30.0
+"""Seconds that a request may take to arrive."""
 TAKEN = ("model", "messages", "temperature", "seed", "n", "stream", "user")
 """What the body of a chat request may have."""
 
@@ -40,9 +42,10 @@ def routes(server: "MCPServer[Any]", answerer: Answerer, name: str) -> None:
         try:
             body = await _body(request)
             text, heat, seed = question(body)
-            rule, ours = "model is what GET /v1/models names", body.get("model") in (None, name)
-            hold(ours, rule, body.get("model"), f"take {name}")
-            return JSONResponse(completion(await answerer.ask(text, heat, seed), name))
+            model, rule = body.get("model"), "model is what GET /v1/models names"
+            hold(model in (None, name), rule, model, f"take {name}")
+            episode = await answerer.ask(text, heat, seed)
+            return JSONResponse(completion(episode, name))
         except TimeoutError:
             rule = f"a request arrives within {BODY_SECONDS:g} s"
             return refused(408, wrong, InputError(rule, "half of one", "send it anew"))
@@ -61,13 +64,13 @@ async def _body(request: "Request") -> Any:
     """The JSON of a request. TimeoutError for one that comes too slowly, InputError for a long one
     and for what is no JSON."""
     rule = f"a chat request has at most {MOST} bytes"
-    read = bytearray()
+    content = bytearray()
     async with asyncio.timeout(BODY_SECONDS):
         async for part in request.stream():
-            read += part
-            hold(len(read) <= MOST, rule, "more", "ask a shorter one")
+            content += part
+            hold(len(content) <= MOST, rule, "more", "ask a shorter one")
     with holding(ValueError, "a chat request is JSON", str, "send application/json"):
-        return orjson.loads(read)
+        return orjson.loads(content)
 
 
 def question(body: Any) -> tuple[str, float | None, int]:
@@ -82,38 +85,41 @@ def question(body: Any) -> tuple[str, float | None, int]:
     told = ", ".join(odd) or f"n={number}, stream={stream}"
     hold(not odd and single and not stream, rule, told, "leave it out")
 
-    heat, seed = body.get("temperature"), body.get("seed")
-    seed = 0 if seed is None else seed
-    text = _asked(body.get("messages"))
-    fits = heat is None or (type(heat) in (int, float) and (heat == 0 or COLDEST <= heat <= 2))
-    rule = f"temperature is 0 or from {COLDEST} to 2, and seed whole"
-    hold(fits and type(seed) is int, rule, f"{heat}, {seed}", "leave them out")
-    return text, None if heat is None else float(heat), seed
-
-
-def _asked(messages: Any) -> str:
-    """The text of the one message."""
-    one = messages[0] if isinstance(messages, list) and len(messages) == 1 else None
-    if isinstance(one, dict) and one.get("role") == "user" and isinstance(one.get("content"), str):
-        return str(one["content"])
+    messages = body.get("messages")
+    text = None
+    if isinstance(messages, list) and len(messages) == 1 and isinstance(messages[0], dict):
+        role, content = messages[0].get("role"), messages[0].get("content")
+        text = content if role == "user" else None
     why = "since the policy was trained on single questions"
     rule = f"messages is one message of the user with a text, {why}"
-    raise InputError(rule, str(messages)[:200], "ask each question by itself")
+    step = "ask each question by itself"
+    hold(isinstance(text, str), rule, str(messages)[:200], step)
+
+    heat, seed = body.get("temperature"), body.get("seed")
+    seed = 0 if seed is None else seed
+    numeric = type(heat) in (int, float)
+    fits = heat is None or (numeric and (heat == 0 or COLDEST <= heat <= 2))
+    rule = f"temperature is 0 or from {COLDEST} to 2, and seed whole"
+    hold(fits and type(seed) is int, rule, f"{heat}, {seed}", "leave them out")
+    return str(text), None if heat is None else float(heat), seed
 
 
 def completion(episode: Episode, name: str) -> Mapping[str, Any]:
-    """The reply of OpenAI's API, with one field more: `ssp`, why the episode ended and what was
+    """The reply of OpenAI's API, with one field more: `ssp` says why the episode ended, and what was
     searched and read."""
-    whole, written = len(episode.log), episode.log.kinds.count(Kind.MODEL)
-    usage = {"prompt_tokens": whole - written, "completion_tokens": written, "total_tokens": whole}
+    total, written = len(episode.log), episode.log.kinds.count(Kind.MODEL)
     message = {"role": "assistant", "content": episode.final or ""}
-    reason = "stop" if episode.final is not None else "length"
+    reason = "length" if episode.final is None else "stop"
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": name,
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": usage,
+        "usage": {
+            "prompt_tokens": total - written,
+            "completion_tokens": written,
+            "total_tokens": total,
+        },
         "ssp": {"ended": episode.stopped, "searches": searches(episode)},
     }

