@@ -126,7 +126,7 @@ class Endpoint:
         """The body of the reply. Raises Fault."""
         url = f"{self._url.rstrip('/')}/chat/completions"
         messages = [{"role": "user", "content": prompt}]
-        body = {"model": self._cfg.model, "messages": messages}
+        body: dict[str, object] = {"model": self._cfg.model, "messages": messages}
         body |= {"temperature": 0.0, "max_tokens": most}
         status, content = service.ask("POST", url, json=body)
         if status >= 300:

@@ -104,7 +104,7 @@ def _word(said: str) -> bool | None:
 def rubric(cfg: JudgeConfig) -> str:
     """The text of the file that `judge.format` names; "" where it names a form. InputError where
     the file cannot be read, or another's run would have it sent."""
-    if not cfg.scores or cfg.format == "score":
+    if not cfg.scores or cfg.format in ("", "score"):
         return ""
     rule = "a file goes only to a judge that you name"
     hold(not sealed(cfg.url), rule, cfg.format, "add --trust-code")
