@@ -179,8 +179,9 @@ class Protocol:
         spoken = self.role(role)
         known = dict(self.fields)
         for name, value in fields.items():
-            if name == "question" and self.question_mark:
-                value = _asked(value)
+            text = value.rstrip()
+            if name == "question" and self.question_mark and not text.endswith(("?", "？")):
+                value = f"{text}?"
             known[name] = self.uncontrolled(value)
         missing = sorted(set(HOLE.findall(spoken.system + spoken.user)) - set(known))
         rule = f"the {role} prompt of protocol {self.id} needs {', '.join(missing)}"
@@ -359,9 +360,3 @@ class Protocol:
     @functools.cached_property
     def _control(self) -> re.Pattern[str]:
         return re.compile(f"{CONTROL}|{re.escape(self.end)}" if self.end else CONTROL)
-
-
-def _asked(question: str) -> str:
-    """`question` with a question mark."""
-    text = question.rstrip()
-    return question if text.endswith(("?", "？")) else f"{text}?"

@@ -27,7 +27,8 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import programs
 from ssp.game.rollout.player import MODEL, AgentPlayer, Refused
 from ssp.game.rollout.settings import Agent, Settings
-from ssp.game.rollout.tools import awaited, exceptions, loop, wait
+from ssp.game.rollout.toolloop import on_loop, wait
+from ssp.game.rollout.tools import exceptions
 from ssp.search.hits import Search
 
 if TYPE_CHECKING:
@@ -74,8 +75,7 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
             return await function(player.question, client, MODEL, player)
 
     async def solve(player: AgentPlayer) -> Any:  # on a loop of its own, which it may block
-        ran = asyncio.run_coroutine_threadsafe(awaited(asked(player)), loop(named))
-        answer, raised = await asyncio.wrap_future(ran)
+        answer, raised = await on_loop(asked(player), named)
         if raised is not None:  # sys.exit too
             raise RuntimeError(named) from raised
         return answer

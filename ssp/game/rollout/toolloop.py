@@ -27,12 +27,16 @@ def in_a_thread(work: Callable[[], Any]) -> Future[Ran]:
     return future
 
 
-async def awaited(work: Awaitable[Any]) -> Ran:
-    """The result of a user's coroutine, or what it raised."""
-    try:
-        return await work, None
-    except BaseException as error:
-        return None, error
+async def on_loop(work: Awaitable[Any], of: str) -> Ran:
+    """Run a user's coroutine on `loop(of)`."""
+
+    async def run() -> Ran:
+        try:
+            return await work, None
+        except BaseException as error:
+            return None, error
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), loop(of)))
 
 
 @lru_cache

@@ -28,7 +28,7 @@ from ssp.base.seeds import derive
 from ssp.base.text import normalise
 from ssp.game.protocols.calls import TOOL, Call, Offer
 from ssp.game.rollout.results import LONGEST, shown_of
-from ssp.game.rollout.toolloop import awaited, in_a_thread, loop, wait
+from ssp.game.rollout.toolloop import in_a_thread, on_loop, wait
 
 SECONDS = 30.0
 """Deadline of a call, unless the tool says `seconds`."""
@@ -230,6 +230,7 @@ def function(made: Any, spec: str) -> Tool:
     if name == "<lambda>":  # an object and a partial function have no name either
         name = re.split(r"[:.]", spec)[-1]
     offer = offered(Offer(name, _described(inner), schema), spec)
+    file = spec.partition(":")[0]
 
     async def call(arguments: dict[str, Any], key: str) -> Any:
         given = dict(arguments)
@@ -241,15 +242,12 @@ def function(made: Any, spec: str) -> Tool:
             given = {name: getattr(typed, name) for name in arguments}
         if "key" in parameters:
             given["key"] = key
-        its = loop(spec.partition(":")[0])
         if inspect.iscoroutinefunction(made):
-            ran = asyncio.run_coroutine_threadsafe(awaited(made(**given)), its)
+            result, raised = await on_loop(made(**given), file)
         else:
-            ran = in_a_thread(lambda: made(**given))
-        result, raised = await asyncio.wrap_future(ran)
+            result, raised = await asyncio.wrap_future(in_a_thread(lambda: made(**given)))
         if inspect.isawaitable(result):  # of an object whose `__call__` is async, say
-            ran = asyncio.run_coroutine_threadsafe(awaited(result), its)
-            result, raised = await asyncio.wrap_future(ran)
+            result, raised = await on_loop(result, file)
         if raised is not None:
             raise raised
         return result
