@@ -60,9 +60,11 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
         words = programs.words(named.removeprefix(COMMAND), rule)
         return Agent(partial(_run, words), seconds)
     function = place(named)
-    fits = inspect.iscoroutinefunction(function) and _takes_four(function)
     rule = "an agent is an async function of (question, client, model, tools)"
-    hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
+    step = "write `async def solve(question, client, model, tools) -> str:`"
+    hold(inspect.iscoroutinefunction(function), rule, named, step)
+    with holding(TypeError, rule, lambda _: named, step):
+        inspect.signature(function).bind("question", "client", "model", "tools")
     mistakes = exceptions(getattr(function, "mistakes", ()), "an agent", named)
     rule, step = "an agent needs the package openai", "pip install 'ssp[agents]'"
     with holding(ImportError, rule, lambda _: "not installed", step):
@@ -81,14 +83,6 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
         return answer
 
     return Agent(solve, seconds, mistakes)
-
-
-def _takes_four(function: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(function).bind("question", "client", "model", "tools")
-    except TypeError:
-        return False
-    return True
 
 
 async def _run(words: Sequence[str], player: AgentPlayer) -> str:

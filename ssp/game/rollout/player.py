@@ -122,8 +122,10 @@ class AgentPlayer:
         messages = [plain(message) for message in listed]
         offered = json.dumps(tools)
         async with self._turn_lock:
+            before = [canon(message) for message in messages[: len(self._context)]]
+            goes_on = before == [canon(message) for message in self._context]
             added = None
-            if self._goes_on(messages) and offered == self._offered:
+            if goes_on and before and offered == self._offered:
                 added = self._added(messages, tools)
             text = self._rendered(messages, tools) if added is None else added
             drawn = await self._turn(text, added is None, body)
@@ -189,11 +191,6 @@ class AgentPlayer:
         except (InputError, AttributeError, TypeError) as error:
             # also of tools that are no objects
             raise Refused(str(error)) from error
-
-    def _goes_on(self, messages: list[Message]) -> bool:
-        """Whether `messages` begin with those of the context."""
-        before = messages[: len(self._context)]
-        return bool(before) and [*map(canon, before)] == [*map(canon, self._context)]
 
     def _added(self, messages: list[Message], tools: list[Any]) -> str | None:
         """The text that follows the last turn, with its end; None where the template now shows what
