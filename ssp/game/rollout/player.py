@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ssp.base.episode import Document, Episode, Mistake, Task
+from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -91,13 +91,8 @@ class AgentPlayer:
 
         most = self._settings.limits.observation_tokens
         shown, text = passages.fit([documents], most, self._renderer.tokenizer, show, size)
-        kept = [document for document in shown if not isinstance(document, Mistake)]
-        note(call, documents, kept, self._seen, self._read_to)
-        episode.queries.append(call.text)
         episode.tools.append(name)
-        episode.hits.append(len(kept))
-        episode.asked.append(len(episode.log))
-        episode.documents.extend(kept)
+        note(episode, call, documents, shown, self._seen, self._read_to)
         return text
 
     def _answered(self, call: Call) -> list[Document]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ssp.base.episode import STAGE, Document, Episode, Mistake, Task
+from ssp.base.episode import STAGE, Document, Episode, Task
 from ssp.base.errors import Fault
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
@@ -225,29 +225,15 @@ class Table:
             shared = all(call.tool == TOOL for call in asked)
             if not shared or key not in fitted:
                 fitted[key] = self._fit(answers, seat.ended)
-            if self._show(seat, fitted[key]):
-                self._note(seat, asked, answers, fitted[key])
-
-    def _note(
-        self,
-        seat: Seat,
-        asked: tuple[Call, ...],
-        answers: list[list[Document]],
-        shown: Shown,
-    ) -> None:
-        """Keep what a seat has asked and seen."""
-        episode = seat.episode
-        for call, documents, kept in zip(asked, answers, shown.results, strict=True):
-            if self._protocol.offers:
-                episode.tools.append(call.tool)
-            if call.tool == TOOL and kept != documents:
-                episode.cuts += 1
-            hits = [document for document in kept if not isinstance(document, Mistake)]
-            episode.queries.append(call.text)
-            episode.hits.append(len(hits))
-            episode.asked.append(len(episode.log))
-            episode.documents.extend(hits)
-            note(call, documents, hits, seat.seen, seat.read_to)
+            shown = fitted[key]
+            if not self._show(seat, shown):
+                continue
+            for call, documents, kept in zip(asked, answers, shown.results, strict=True):
+                if self._protocol.offers:
+                    seat.episode.tools.append(call.tool)
+                if call.tool == TOOL and kept != documents:
+                    seat.episode.cuts += 1
+                note(seat.episode, call, documents, kept, seat.seen, seat.read_to)
 
     def _show(self, seat: Seat, shown: Shown) -> bool:
         """Log an observation; False, and the end of the episode, when it does not fit."""

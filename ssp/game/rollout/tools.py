@@ -21,7 +21,7 @@ from jsonschema.validators import create
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from referencing import Registry
 
-from ssp.base.episode import Document, Mistake
+from ssp.base.episode import Document, Episode, Mistake
 from ssp.base.errors import Fault, hold, holding
 from ssp.base.printable import printable
 from ssp.base.seeds import derive
@@ -340,18 +340,24 @@ def _read(name: str, asked: ToolRequest, page: Callable[[str], str] | None) -> l
 
 
 def note(
+    episode: Episode,
     call: Call,
     answer: list[Document],
     shown: list[Document],
     seen: dict[str, Document],
     read_to: dict[str, int],
 ) -> None:
-    """Keep in `seen` what a search found, its `answer`, and in `read_to` how far reading has shown
-    a document (see `ToolRequest`)."""
+    """Keep in `episode` what a call asked, and what of its `answer` was shown; in `seen` what a
+    search found, and in `read_to` how far reading has shown a document (see `ToolRequest`)."""
+    hits = [document for document in shown if not isinstance(document, Mistake)]
+    episode.queries.append(call.text)
+    episode.hits.append(len(hits))
+    episode.asked.append(len(episode.log))
+    episode.documents.extend(hits)
     if call.tool == TOOL:
         for document in answer:
             if document.id not in read_to:
                 seen[document.id] = document
-    for document in shown:
+    for document in hits:
         if isinstance(document, Window):
             read_to[document.id] = document.begin + len(document.text)
