@@ -166,9 +166,9 @@ class Tools:
 
     async def _read(self, name: str, asked: ToolRequest) -> list[Document]:
         if self._page is None:
-            return _read(name, asked, None)
+            return _unread(name, asked, None)
         # A thread of its own, as agents' calls may wait for this in all of the loop's.
-        ran = in_a_thread(lambda: _read(name, asked, self._page))
+        ran = in_a_thread(lambda: _unread(name, asked, self._page))
         try:
             documents, raised = await asyncio.wait_for(asyncio.wrap_future(ran), SECONDS)
         except TimeoutError as error:
@@ -314,7 +314,7 @@ def _check(arguments: dict[str, Any], offer: Offer, schema: Any) -> None:
         raise Told(f"{offer.name}: {error.message}")
 
 
-def _read(name: str, asked: ToolRequest, page: Callable[[str], str] | None) -> list[Document]:
+def _unread(name: str, asked: ToolRequest, page: Callable[[str], str] | None) -> list[Document]:
     """The unread rest of the document with this id or title; of several with the title, the one
     that was found last."""
     document = asked.seen.get(name.strip())
