@@ -28,7 +28,7 @@ from ssp.game.rollout.tools import ToolRequest, note
 from ssp.search.hits import Search
 
 CONTEXTS = 8
-"""The most that an episode's log may hold, in times of `limits.total_tokens`."""
+"""The most that an episode's log may hold, as a multiple of `limits.total_tokens`."""
 
 
 class AgentPlayer:
