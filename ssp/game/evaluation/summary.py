@@ -41,10 +41,9 @@ def summarise(rows: Sequence[Answered]) -> dict[str, float]:
     for hops in sorted({row.hops for row in scored} - {0}):
         part = [row for row in scored if row.hops == hops]
         summary |= _figures(part, f"_{hops}hop")
-    by_hops = [summary.get(f"accuracy_{hops}hop") for hops in (1, 2, 3)]
-    known = [accuracy for accuracy in by_hops if accuracy is not None]
-    if len(known) == len(by_hops):
-        summary["accuracy_mean123"] = sum(known) / 3
+    names = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
+    if all(name in summary for name in names):
+        summary["accuracy_mean123"] = sum(summary[name] for name in names) / 3
     return summary
 
 

@@ -77,24 +77,22 @@ _WHOLE = ("yes", "no", "noanswer")
 def em(response: str, golds: Sequence[str], answer: str | None = None) -> float:
     """1 when the answer equals any gold, else 0. InputError for a gold that normalises to
     nothing."""
-    if answer is None:
-        answer = handed_in(response)
-    return float(same(answer, golds))
+    return float(same(_answer(response, answer), golds))
 
 
 def sub_em(response: str, golds: Sequence[str], answer: str | None = None) -> float:
     """1 when the answer contains any gold, else 0. InputError as for `em`."""
-    if answer is None:
-        answer = handed_in(response)
-    said = normalise(answer)
+    said = normalise(_answer(response, answer))
     return float(any(gold in said for gold in wanted(golds)))
 
 
 def f1(response: str, golds: Sequence[str], answer: str | None = None) -> float:
     """Token F1 of the answer, the best over the golds, in [0, 1]. InputError as for `em`."""
-    if answer is None:
-        answer = handed_in(response)
-    return token_f1(answer, golds)
+    return token_f1(_answer(response, answer), golds)
+
+
+def _answer(response: str, answer: str | None) -> str:
+    return handed_in(response) if answer is None else answer
 
 
 def token_f1(answer: str, golds: Sequence[str]) -> float:

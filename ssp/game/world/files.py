@@ -47,11 +47,8 @@ class Oracle(Protocol):
 def ensure(seed: int, cache_root: Path | None = None) -> dict[str, Path]:
     """The files of a world by kind, made under `cache_root` (default: `ssp.base.cache.root()`) when
     absent or altered."""
-
-    def write(folder: Path) -> None:
-        _write(folder, World(seed))
-
-    return kept(f"v{FORMAT_VERSION}-{seed}", KINDS, write, cache_root)
+    name = f"v{FORMAT_VERSION}-{seed}"
+    return kept(name, KINDS, lambda folder: _write(folder, World(seed)), cache_root)
 
 
 def kept(
