@@ -261,8 +261,8 @@ class Grade:
 
     `right` None: the judge could not decide (law 2); `void_cause` says why, and `reward` has no
     meaning. `by` is who decided: `exact`, `llm`, `engine`, `majority`, or `rule` (no answer was
-    handed in). `score`: how good the answer is, in [0, 1], where a judge gives one. `turns`: what each of the
-    policy's turns earned, in all `reward`, where the reward says it."""
+    handed in). `score`: how good the answer is, in [0, 1], where a judge gives one. `turns`: what
+    each of the policy's turns earned, in all `reward`, where the reward says it."""
 
     right: bool | None
     reward: float = 0.0

@@ -1,5 +1,5 @@
-"""The corpora of a run, and what answers a search in each: shards, a server, an engine of the web,
-a record."""
+"""The corpora of a run, and the search in each: by shards, a server, an engine of the web, or a
+record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ssp.base import models
-from ssp.base.errors import Fault, InputError, hold, holding
+from ssp.base.errors import Fault, hold, holding
 from ssp.base.extras import extra
 from ssp.base.files import digest
 from ssp.config.schema import Config
@@ -28,49 +28,50 @@ from ssp.search.source import PROBE, Elsewhere, HttpSearch
 TRAIN = "train"
 """The name of data.corpus."""
 KNOBS = {"ef_search": ("HNSW",), "nprobe": ("IVF", "IMI")}
-"""Knob → what a factory names when its index has it."""
+"""Knob → the parts of a factory's name that say that an index has it."""
 
 
 def named(cfg: Config, names: Iterable[str] | None = None) -> dict[str, Path]:
-    """Corpus name → file or index folder. `train` is data.corpus; another corpus is named by its
+    """Corpus name → file or index folder. `train` is data.corpus; other corpora are named by their
     path or world. `none`, and what is searched elsewhere, has no file. Default: `train` and the
-    corpora of data.eval. InputError: unknown world."""
-    return {name: Path(files.resolve(spec, "corpus")) for name, spec in _specs(cfg, names).items()}
+    corpora of data.eval. InputError for an unknown world."""
+    specs = _specs(cfg, names)
+    return {name: Path(files.resolve(spec, "corpus")) for name, spec in specs.items()}
 
 
 def _specs(cfg: Config, names: Iterable[str] | None = None) -> dict[str, str]:
-    wanted = [TRAIN, *(item.corpus for item in cfg.data.eval)] if names is None else names
-    here = [name for name in wanted if name != NO_CORPUS and not elsewhere(cfg, name)]
+    """Corpus name → its path or world."""
+    if names is None:
+        names = [TRAIN, *(item.corpus for item in cfg.data.eval)]
+    here = [name for name in names if name != NO_CORPUS and not elsewhere(cfg, name)]
     return {name: cfg.data.corpus if name == TRAIN else name for name in here}
 
 
 def elsewhere(cfg: Config, corpus: str) -> bool:
-    """Whether `retriever.url` or the online engine is searched for this corpus: they stand for
+    """Whether `retriever.url` or the online engine is searched for this corpus. They stand for
     data.corpus."""
-    return bool(cfg.retriever.url or cfg.retriever.online.engine) and corpus in (
-        TRAIN,
-        cfg.data.corpus,
-    )
+    remote = cfg.retriever.url or cfg.retriever.online.engine
+    return bool(remote) and corpus in (TRAIN, cfg.data.corpus)
 
 
 def check(cfg: Config, names: Iterable[str] | None = None) -> None:
-    """Read what can be read of every corpus before anything starts, search once at `retriever.url`,
-    and look for the key of the online engine. InputError for a bad corpus row, an index folder that
-    does not fit the settings, no answer, no key."""
-    found = list(dict.fromkeys(named(cfg, names).values()))
-    for path in found:
+    """Read every corpus before anything starts, search once at `retriever.url`, and look for the
+    key of the online engine. InputError for a bad corpus row, an index folder that does not fit the
+    settings, no answer, no key."""
+    corpora = list(dict.fromkeys(named(cfg, names).values()))
+    for path in corpora:
         if path.is_dir():
             store.check_vectors(path)
         else:
             read_corpus(path)
-    suit(cfg, found)
+    suit(cfg, corpora)
     check_remote(cfg)
 
 
-def suit(cfg: Config, found: Iterable[Path]) -> None:
+def suit(cfg: Config, corpora: Iterable[Path]) -> None:
     """InputError for an index folder that does not fit the settings, and for an encoder or a
-    reranker that is not there; no more than manifests is read."""
-    for path in found:
+    reranker that is not there. Only manifests are read."""
+    for path in corpora:
         fits(path, cfg.retriever, cfg.retriever.shards)
         if path.is_dir():
             encoder(path, cfg.retriever, load=False)
@@ -79,8 +80,9 @@ def suit(cfg: Config, found: Iterable[Path]) -> None:
 
 def fits(path: Path, cfg: RetrieverConfig, shards: int) -> None:
     """InputError for a knob that the corpus at `path` has not, and for parts that so many shards
-    cannot share; only a manifest is read."""
-    if (part := dense(path)) is None:
+    cannot share. Only a manifest is read."""
+    part = dense(path)
+    if part is None:
         return
     store.check_parts(path, store.read_manifest(path), shards)
     rule = "an index whose effort is set, retriever.effort, has a graph or inverted lists"
@@ -93,16 +95,15 @@ def _knobs(part: DensePart) -> list[str]:
 
 
 def check_remote(cfg: Config) -> None:
-    """InputError when a first search at `retriever.url`, if there is one, is not answered, or the
-    online engine's key is not set: searches there cost."""
+    """InputError when a first search at `retriever.url` is not answered, or the key of the online
+    engine is not set, whose searches cost."""
     if cfg.retriever.online.engine:
         _engine(cfg).close()
-        return
-    if not cfg.retriever.url:
-        return
-    rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
-    with holding(Fault, rule, str, "start it (ssp serve --index DIR), or correct retriever.url"):
-        with_remote(cfg, Router({})).search([PROBE], cfg.retriever.topk, TRAIN)
+    elif cfg.retriever.url:
+        rule = "retriever.url answers Search-R1's POST /retrieve before it is relied on"
+        step = "start it (ssp serve --index DIR), or correct retriever.url"
+        with holding(Fault, rule, str, step):
+            with_remote(cfg, Router({})).search([PROBE], cfg.retriever.topk, TRAIN)
 
 
 def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
@@ -114,29 +115,33 @@ def shard(path: Path, cfg: RetrieverConfig, i: int, n: int) -> Shard:
 
 
 def encoders(cfg: Config) -> int:
-    """How many encoder actors a run has: none where nothing is encoded or reranked."""
-    return cfg.retriever.replicas if cfg.retriever.reranker or any(map(dense, paths(cfg))) else 0
+    """The number of encoder actors of a run: none where nothing is encoded or reranked."""
+    needed = cfg.retriever.reranker or any(map(dense, paths(cfg)))
+    return cfg.retriever.replicas if needed else 0
 
 
 def paths(cfg: Config) -> list[Path]:
-    """The corpora of a run, each once, where it reads them; nothing is made: a world is a path that
-    is not there."""
-    specs = [spec for spec in dict.fromkeys(_specs(cfg).values()) if spec != NO_CORPUS]
-    return [
-        Path(spec) if files.is_world(spec) else models.resolve(spec, "data.corpus")
-        for spec in specs
-    ]
+    """The corpora that a run reads, each once. Nothing is made: of a world the path is not
+    there."""
+    corpora = []
+    for spec in dict.fromkeys(_specs(cfg).values()):
+        if files.is_world(spec):
+            corpora.append(Path(spec))
+        elif spec != NO_CORPUS:
+            corpora.append(models.resolve(spec, "data.corpus"))
+    return corpora
 
 
 def check_faiss(cfg: Config) -> None:
     """InputError when a corpus is searched by vectors here and faiss is not installed. Reads no
     index."""
-    if any(map(dense, paths(cfg))) and util.find_spec("faiss") is None:
-        step = (
-            "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words alone: ssp index"
-            " --kind bm25"
-        )
-        raise InputError("search by vectors needs faiss", "not installed", step)
+    needed = any(map(dense, paths(cfg)))
+    step = (
+        "pip install 'ssp[cpu]' ('ssp[gpu]' with CUDA), or search by words alone: ssp index"
+        " --kind bm25"
+    )
+    missing = needed and util.find_spec("faiss") is None
+    hold(not missing, "search by vectors needs faiss", "not installed", step)
 
 
 def dense(path: Path) -> DensePart | None:
@@ -145,16 +150,17 @@ def dense(path: Path) -> DensePart | None:
 
 
 def encoder_of(path: Path, part: DensePart) -> str:
-    """The model that encodes queries for the index at `path`: the folder `encoder` in it, which may
-    be a link, where there is one, else the model that the index names."""
+    """The model that encodes queries for the index at `path`: its folder `encoder`, which may be a
+    link, or else the model that it names."""
     own = path / "encoder"
     return str(own) if own.is_dir() else part.encoder.model
 
 
 def encoder(path: Path, cfg: RetrieverConfig, load: bool = True) -> Encoder | None:
-    """What encodes queries for the dense index at `path`; None where none is asked. Without `load`
+    """The encoder of queries for the dense index at `path`; None for another corpus. Without `load`
     it is only looked for. InputError when its folder is not here."""
-    if (part := dense(path)) is None:
+    part = dense(path)
+    if part is None:
         return None
     folder = models.folder(encoder_of(path, part), "an index's encoder")
     return _encoders().TextEncoder(folder, part.encoder, *_computes(cfg)) if load else None
@@ -175,42 +181,46 @@ def _encoders() -> Any:
 
 
 def _computes(cfg: RetrieverConfig) -> tuple[str, str]:
-    """In which numbers, and on what, encoders compute."""
+    """The type of number with which encoders compute, and the device."""
     return ("float16", "cuda") if cfg.gpus else ("float32", "cpu")
 
 
 def options(cfg: RetrieverConfig, kind: str, path: Path) -> Options:
     """How a corpus is searched by default."""
-    rerank, part = cfg.rerank if cfg.reranker else 0, dense(path)
-    return Options(
-        kind, Knobs(**dict.fromkeys(_knobs(part), cfg.effort)) if part else Knobs(), rerank
-    )
+    part = dense(path)
+    knobs = dict.fromkeys(_knobs(part), cfg.effort) if part else {}
+    return Options(kind, Knobs(**knobs), cfg.rerank if cfg.reranker else 0)
 
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
-    """Search in this process over `named(cfg, names)`, each as one shard; with `retriever.url` the
-    server there for what it stands for, after a first search (InputError when that fails)."""
+    """Search in this process over `named(cfg, names)`, each as one shard, and by `with_remote`.
+    InputError as `check_remote`."""
     check_remote(cfg)
+    block = cfg.retriever
     opened: dict[Path, Corpus] = {}
     corpora: dict[str, Corpus] = {}
-    shared = reranker(cfg.retriever)
+    shared = reranker(block)
     for name, path in named(cfg, names).items():
         if path not in opened:
-            fits(path, cfg.retriever, 1)
-            whole = shard(path, cfg.retriever, 0, 1)
-            chosen, texts = options(cfg.retriever, whole.kind, path), encoder(path, cfg.retriever)
+            fits(path, block, 1)
+            whole = shard(path, block, 0, 1)
+            chosen = options(block, whole.kind, path)
+            texts = encoder(path, block)
             opened[path] = Corpus(whole.retriever, LocalFleet([whole]), chosen, texts, shared)
         corpora[name] = opened[path]
-    return with_remote(cfg, Router(corpora, cfg.retriever.cache))
+    return with_remote(cfg, Router(corpora, block.cache))
 
 
 def with_remote(cfg: Config, otherwise: Search) -> Search:
-    """`otherwise`, with what is searched elsewhere for the corpus that it stands for, if the
-    configuration names it."""
+    """The search at `retriever.url` or of the online engine for the corpus that it stands for, and
+    `otherwise` for the others."""
     block = cfg.retriever
-    if not (block.url or block.online.engine):
+    if block.online.engine:
+        there = _engine(cfg)
+    elif block.url:
+        there = HttpSearch(block.url, block.timeout)
+    else:
         return otherwise
-    there = _engine(cfg) if block.online.engine else HttpSearch(block.url, block.timeout)
     return Elsewhere(there, (TRAIN, cfg.data.corpus), otherwise)
 
 
@@ -225,8 +235,7 @@ def online(cfg: RetrieverConfig, module: str) -> ModuleType:
 
 
 def content(path: Path) -> str:
-    """What stands for all that is in a corpus file or an index folder: two that differ have two.
-    InputError without one."""
+    """A digest of a corpus file or an index folder. InputError without one."""
     hold(path.exists(), "a corpus is a readable file or an index folder", path, "check the path")
     return store.read_manifest(path).sha256 if path.is_dir() else digest(path)
 
@@ -236,18 +245,25 @@ def recorded(
 ) -> RecordedSearch:
     """The search of `search(cfg, names)` behind a record; in `replay` the record alone. InputError
     for a missing corpus."""
-    block, there = cfg.retriever, cfg.retriever.url
+    block = cfg.retriever
+    there = block.url
     if block.online.engine:
         there = online(block, "engines").told(block, cfg.seed)
-    retrievers = {NO_CORPUS: NO_CORPUS, **{name: there for name in names if elsewhere(cfg, name)}}
-    for name, path in named(cfg, names).items():  # all that decides the answers, without loading it
-        if path.is_dir():
-            found = store.read_manifest(path)
-            asks = encoder_of(path, found.dense) if found.dense else ""
-            how = (
-                f"{options(block, found.kind, path)} {asks} {_computes(block)[0]} {block.reranker}"
-            )
-            retrievers[name] = f"{content(path)[:16]} {how}"
-        else:
-            retrievers[name] = f"bm25 k1={block.k1:g} b={block.b:g} {content(path)}"
+    retrievers = {NO_CORPUS: NO_CORPUS}
+    for name in names:
+        if elsewhere(cfg, name):
+            retrievers[name] = there
+    for name, path in named(cfg, names).items():
+        retrievers[name] = _identity(block, path)
     return RecordedSearch(file, None if replay else search(cfg, names), retrievers, ttl)
+
+
+def _identity(cfg: RetrieverConfig, path: Path) -> str:
+    """All that decides the answers in the corpus at `path`, which is not loaded."""
+    if not path.is_dir():
+        return f"bm25 k1={cfg.k1:g} b={cfg.b:g} {content(path)}"
+    manifest = store.read_manifest(path)
+    model = encoder_of(path, manifest.dense) if manifest.dense else ""
+    number, _ = _computes(cfg)
+    chosen = options(cfg, manifest.kind, path)
+    return f"{content(path)[:16]} {chosen} {model} {number} {cfg.reranker}"

@@ -22,8 +22,8 @@ from ssp.game.protocols.calls import Call, Offer
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.rules import RULES
 from ssp.game.rollout import tools as rollout_tools
+from ssp.game.rollout.toolloop import loop as tools_loop
 from ssp.game.rollout.tools import READ, ToolRequest, Tools, function, offered
-from ssp.game.rollout.tools import loop as tools_loop
 from ssp.record import episodes as transcripts
 from ssp.selfplay.settings import load
 from ssp.selfplay.workers import build

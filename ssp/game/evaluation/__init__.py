@@ -1,6 +1,6 @@
 """Evaluation: fixed questions, one row a question and sample, scores with their intervals. A void
-leaves the estimate and is counted (law 2), draws depend on seed, set, question and sample (law 7),
-and episodes come from the caller's rollout, the same one as in training (law 8)."""
+is counted and leaves the estimate (law 2). Draws depend on seed, set, question and sample (law 7).
+The caller plays the episodes, by the rollout of the training (law 8)."""
 
 from ssp.game.evaluation.rows import (
     Kept,
@@ -17,13 +17,16 @@ from ssp.game.evaluation.summary import COUNTS, TableLine, lines, macro, metrics
 __all__ = [
     "COUNTS",
     "Kept",
-    "TableLine",
     "Play",
     "ScoredRow",
+    "TableLine",
     "lines",
     "macro",
     "make_tasks",
     "mark",
     "metrics",
+    "row_of",
+    "select",
+    "summarise",
+    "write_rows",
 ]
-__all__ += ["row_of", "select", "summarise", "write_rows"]

@@ -3,8 +3,8 @@ file, and rows that bring `golden_answers` themselves (FlashRAG's, with `pred` o
 own, with `set`, `sample` and `cause`)."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from ssp.base.errors import InputError, hold
@@ -16,7 +16,7 @@ from ssp.game.evaluation.rows import ScoredRow, row_of
 _SUFFIXES = (".jsonl", ".parquet", *data.PACKED)
 _FIELDS = ("prediction", "pred")
 _FORM = re.compile(r"</think>|</?answer>|\\boxed\{|<\|\w+\|>|</s>")
-"""What stands in a whole response and in no answer."""
+"""What a whole response has, and no answer."""
 
 
 def stem(path: str | Path) -> str:
@@ -27,118 +27,116 @@ def stem(path: str | Path) -> str:
 def read(
     paths: Sequence[str | Path], questions: Mapping[str, Sequence[Question]]
 ) -> dict[str, list[ScoredRow]]:
-    """Set name → its rows. A path is a file, or a folder of them; a set is named by its file's
-    stem. `questions`, by set name, when the files have none of their own: of one file and one set
-    the names may differ. InputError for rows that are no predictions, twice the same, too few, or
-    of no known question."""
-    files: dict[str, Path] = {}
-    for path in map(Path, paths):
-        inside = (
-            sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
-            if path.is_dir()
-            else [path]
-        )
-        hold(
-            inside,
-            f"a folder of predictions holds {', '.join(_SUFFIXES)} files",
-            path,
-            "check the path",
-        )
-        for file in inside:
-            name = stem(file)
-            rule, twice = "files of predictions have different names", f"{files.get(name)}, {file}"
-            hold(name not in files, rule, twice, "rename one")
-            files[name] = file
+    """Set name → its rows. A path is a file, or a folder of files; the file's stem names the set.
+
+    `questions`, by set name: needed where the rows bring no gold answers. One file and one set may
+    have different names. InputError for rows that are no predictions, occur twice, are too few, or
+    belong to no known question."""
+    files = _files(paths)
     if not questions:
-        return _own(files)
+        return _with_golds(files)
     if len(files) == len(questions) == 1:
         files = dict(zip(questions, files.values(), strict=True))
-    rule, step = "every file of --data has its predictions, under the same name", "rename the files"
-    hold(
-        set(files) == set(questions),
-        rule,
-        f"predictions {', '.join(files)}; questions {', '.join(questions)}",
-        step,
-    )
-    return {name: _matched(files[name], asked) for name, asked in questions.items()}
+    rule = "every file of --data has its predictions, under the same name"
+    names = f"predictions {', '.join(files)}; questions {', '.join(questions)}"
+    hold(set(files) == set(questions), rule, names, "rename the files")
+    return {name: _by_id(files[name], asked) for name, asked in questions.items()}
 
 
-def _own(files: Mapping[str, Path]) -> dict[str, list[ScoredRow]]:
-    """Rows that bring their gold answers; those that name no `set` belong to their file's."""
-    seen: dict[str, str] = {}
-    found: dict[str, list[ScoredRow]] = {}
-    for stem, path in files.items():
-        before = len(seen)
+def _files(paths: Sequence[str | Path]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for path in map(Path, paths):
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+        rule = f"a folder of predictions holds {', '.join(_SUFFIXES)} files"
+        hold(inside, rule, path, "check the path")
+        for file in inside:
+            name = stem(file)
+            rule = "files of predictions have different names"
+            hold(name not in files, rule, f"{files.get(name)}, {file}", "rename one")
+            files[name] = file
+    return files
+
+
+def _with_golds(files: Mapping[str, Path]) -> dict[str, list[ScoredRow]]:
+    """Rows that bring their gold answers. One that names no `set` belongs to that of its file."""
+    claimed: dict[str, str] = {}
+    sets: dict[str, list[ScoredRow]] = {}
+    for file_stem, path in files.items():
+        before = len(claimed)
         for row in data.rows(path):
             if "golden_answers" not in row.fields:
+                rule = "predictions bring golden_answers, or stand beside --data"
                 step = (
                     "name the file of questions with --data, or rename the column of the right"
                     " answers"
                 )
-                rule = "predictions bring golden_answers, or stand beside --data"
                 row.fail("golden_answers", rule, row.lacks(), step)
-            golds, name = answers(row, row, "golden_answers"), row.label("set") or stem
+            golds = tuple(answers(row, row, "golden_answers"))
+            name = row.label("set") or file_stem
             hops = row.count("hops", least=0) if row.has("hops") else 0
             id = row.key("id") if row.has("id") else str(row.index)
-            question = Question(
-                id, row.label("question"), tuple(golds), hops, rubric=row.label("rubric")
-            )
-            found.setdefault(name, []).append(_scored(row, question, f"{name}/{id}", seen))
-        hold(
-            len(seen) != before,
-            "a file of predictions has at least one row",
-            path,
-            "check the file",
-        )
-    return found
+            asked = row.label("question")
+            question = Question(id, asked, golds, hops, rubric=row.label("rubric"))
+            scored = _scored(row, question, f"{name}/{id}", claimed)
+            sets.setdefault(name, []).append(scored)
+        rule = "a file of predictions has at least one row"
+        hold(len(claimed) != before, rule, path, "check the file")
+    return sets
 
 
-def _matched(path: Path, questions: Sequence[Question]) -> list[ScoredRow]:
-    """Rows by id: the question's, or the one it has within its source and split."""
+def _by_id(path: Path, questions: Sequence[Question]) -> list[ScoredRow]:
+    """Rows by their question's id, or by the id that it has within its source and split."""
     known = {question.id: question for question in questions}
     for question in questions:
         scope = "".join(f"{part}/" for part in (question.source, question.split) if part)
         known.setdefault(question.id.removeprefix(scope), question)
-    seen: dict[str, str] = {}
-    found: dict[str, list[ScoredRow]] = {question.id: [] for question in questions}
+    claimed: dict[str, str] = {}
+    samples: dict[str, list[ScoredRow]] = {question.id: [] for question in questions}
+    rule = "a prediction's id is that of a question"
     for row in data.rows(path):
         if "id" not in row.fields:
             step = (
                 "name it so; of one object of ids and answers: jq -c 'to_entries[] | {id: .key,"
                 " prediction: .value}'"
             )
-            row.fail("id", "a prediction's id is that of a question", row.lacks(), step)
-        name = row.key("id")
-        if name not in known:
-            row.fail("id", "a prediction's id is that of a question", data.show(name))
-        asked = known[name]
-        found[asked.id].append(_scored(row, asked, asked.id, seen))
-    counts = Counter(map(len, found.values()))
-    if len(counts) > 1 or 0 in counts:
-        least = min(found, key=lambda name: len(found[name]))
-        shown = f"{path}: {len(found[least])} of {max(counts)} for {least}"
-        raise InputError(
-            "every question has its predictions, equally many", shown, "add what is missing"
-        )
-    return [one for rows in found.values() for one in rows]
+            row.fail("id", rule, row.lacks(), step)
+        id = row.key("id")
+        if id not in known:
+            row.fail("id", rule, data.show(id))
+        question = known[id]
+        scored = _scored(row, question, question.id, claimed)
+        samples[question.id].append(scored)
+
+    counts = {id: len(rows) for id, rows in samples.items()}
+    numbers = set(counts.values())
+    if len(numbers) > 1 or 0 in numbers:
+        fewest = min(counts, key=counts.__getitem__)
+        rule = "every question has its predictions, equally many"
+        shown = f"{path}: {counts[fewest]} of {max(numbers)} for {fewest}"
+        raise InputError(rule, shown, "add what is missing")
+    return list(chain.from_iterable(samples.values()))
 
 
-def _scored(row: data.Row, question: Question, name: str, seen: dict[str, str]) -> ScoredRow:
+def _scored(row: data.Row, question: Question, name: str, claimed: dict[str, str]) -> ScoredRow:
+    place = row
     output = row.fields.get("output")
-    place = (
-        row.inside("output")
-        if isinstance(output, dict) and not output.keys().isdisjoint(_FIELDS)
-        else row
-    )
+    if isinstance(output, dict) and not output.keys().isdisjoint(_FIELDS):
+        place = row.inside("output")
     field = next((field for field in _FIELDS if field in place.fields), "prediction")
     if field not in place.fields:
         rule = "a prediction is in the field prediction, pred or output.pred"
         row.fail(field, rule, row.lacks(), "rename the column that holds it to prediction")
     sample = row.count("sample", least=0) if row.has("sample") else 0
-    row.claim(f"{name}#{sample}" if sample else name, seen)
-    given = place.text(field, empty=True) if place.has(field) else None
-    # our own rows are what a protocol took out
-    if given and _FORM.search(given) and not row.has("set"):
-        rule, step = "a prediction is the answer alone", "take the answer out of the text around it"
+    row.claim(f"{name}#{sample}" if sample else name, claimed)
+    if not place.has(field):
+        return row_of(question, None, sample, row.label("cause"))
+
+    given = place.text(field, empty=True)
+    # A row with `set` is ours, whose protocol has taken the answer out.
+    if _FORM.search(given) and not row.has("set"):
+        rule = "a prediction is the answer alone"
+        step = "take the answer out of the text around it"
         place.fail(field, rule, data.show(given), step)
-    return row_of(question, given, sample, row.label("cause") if given is None else "")
+    return row_of(question, given, sample)

@@ -24,11 +24,13 @@ from ssp.game.rewards import match
 
 @dataclass(frozen=True)
 class ScoredRow:
-    """One sample of one question. Scores are in [0, 1], all None when `cause` says what voided the
-    episode. `judge` is the judge's word where one was asked, `score` its score where it gives one
-    (`judge.format=score`), `judge_failure` why it gave none, `rubric` the question's own. `recall`:
-    1 when a gold answer stands in the documents that were shown, else 0. `turns`: texts that the
-    policy wrote. Of a bare prediction neither is known. `documents`: ids, in the order shown."""
+    """One sample of one question. Scores are in [0, 1], and all None when the episode is void.
+
+    `cause`: what voided it. `judge`: the judge's verdict where one was asked; `score`: its number
+    (`judge.format=score`); `judge_failure`: why it gave none. `rubric`: the question's own.
+    `recall`: 1 when a document that was shown says a gold answer, else 0. `turns`: texts that the
+    policy wrote. A bare prediction has no `recall`, `searches` and `turns`. `documents`: ids, in
+    the order shown."""
 
     id: str
     question: str
@@ -59,8 +61,7 @@ class ScoredRow:
 
     @property
     def words(self) -> int:
-        """Words of the answer: what stands between blanks, in scripts without blanks each
-        character."""
+        """Words of the answer; in scripts without blanks, its characters."""
         answer = self.prediction or ""
         return max(len(answer.split()), count(answer))
 
@@ -68,29 +69,43 @@ class ScoredRow:
 def row_of(
     question: Question, prediction: str | None, sample: int = 0, cause: str = ""
 ) -> ScoredRow:
-    """The row of a bare prediction; None: nothing was handed in, which is wrong. A fault of ours
-    (`cause`) has no score."""
-    answer, golds = prediction or "", question.answers
+    """The row of a bare prediction. None was not handed in, which is wrong. With a `cause` the row
+    is void and has no scores."""
+    golds = question.answers
     row = ScoredRow(
-        question.id, question.question, list(golds), prediction, sample, question.hops, cause
+        question.id,
+        question.question,
+        list(golds),
+        prediction,
+        sample,
+        question.hops,
+        cause,
+        rubric=question.rubric,
     )
-    row = replace(row, rubric=question.rubric)
     if cause:
         return row
-    em, sub_em = match.em("", golds, answer), match.sub_em("", golds, answer)
-    return replace(row, em=em, sub_em=sub_em, f1=match.token_f1(answer, golds))
+    answer = prediction or ""
+    em = match.em("", golds, answer)
+    sub_em = match.sub_em("", golds, answer)
+    f1 = match.token_f1(answer, golds)
+    return replace(row, em=em, sub_em=sub_em, f1=f1)
 
 
 def played_row(question: Question, sample: int, episode: Episode) -> ScoredRow:
     """The row of a played episode."""
-    void = episode.outcome is Outcome.VOID
-    row = row_of(question, None if void else episode.final, sample, episode.cause if void else "")
-    texts = (document.contents for document in episode.documents)
+    if episode.outcome is Outcome.VOID:
+        row = row_of(question, None, sample, episode.cause)
+        recall = None
+    else:
+        row = row_of(question, episode.final, sample)
+        texts = (document.contents for document in episode.documents)
+        recall = float(found(texts, question.answers))
+    turns = sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches())
     return replace(
         row,
-        recall=None if void else float(found(texts, question.answers)),
+        recall=recall,
         searches=len(episode.queries),
-        turns=sum(kind is Kind.MODEL for kind, _, _ in episode.log.stretches()),
+        turns=turns,
         stopped=episode.stopped,
         queries=list(episode.queries),
         documents=[document.id for document in episode.documents],
@@ -104,11 +119,13 @@ def found(texts: Iterable[str], golds: Sequence[str]) -> bool:
 
 
 def write_rows(path: Path | str, sets: Mapping[str, Iterable[ScoredRow]]) -> None:
-    """One JSON object a row, set after set, with the set's name as `set`; the file is never
-    half."""
-    rows = ({"set": name, **asdict(row)} for name, them in sets.items() for row in them)
+    """Write one JSON object a row, set after set, with the set's name as `set`. The file appears
+    whole."""
     with whole(Path(path)) as aside, aside.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for name, rows in sets.items():
+            for row in rows:
+                line = json.dumps({"set": name, **asdict(row)}, ensure_ascii=False)
+                file.write(f"{line}\n")
 
 
 Play = Callable[[list[Task]], list[Episode]]
@@ -117,11 +134,11 @@ Play = Callable[[list[Task]], list[Episode]]
 
 def select(questions: Sequence[Question], per_hop: int) -> list[Question]:
     """The first `per_hop` questions of each hop count, in the file's order (law 7: no draw)."""
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     chosen = []
     for question in questions:
-        seen[question.hops] += 1
-        if seen[question.hops] <= per_hop:
+        counts[question.hops] += 1
+        if counts[question.hops] <= per_hop:
             chosen.append(question)
     return chosen
 
@@ -134,18 +151,21 @@ def make_tasks(
     samples: int = 1,
     stage: PlayStage = GIVEN.answering,
 ) -> list[Task]:
-    """`samples` tasks a question, side by side, searched in `corpus`, as the role of `stage` plays
-    them. Ids are `<prefix>/<question id>`, with `#<sample>` from the second sample on."""
+    """`samples` tasks a question, side by side, searched in `corpus` and played by the role of
+    `stage`. Ids are `<prefix>/<question id>`, with `#<sample>` from the second sample on."""
     tasks = []
     for asked, sample in itertools.product(questions, range(samples)):
-        id = f"{prefix}/{asked.id}" + (f"#{sample}" if sample else "")
-        drawn = derive(seed, "eval", prefix, asked.id, *([sample] if sample else []))
+        id = f"{prefix}/{asked.id}"
+        place: list[str | int] = [prefix, asked.id]
+        if sample:
+            id += f"#{sample}"
+            place.append(sample)
         task = Task(
             id=id,
             game=prefix,
             role=stage.roles[0],
             attempt=sample,
-            seed=drawn,
+            seed=derive(seed, "eval", *place),
             fields={"question": asked.question},
             corpus=corpus,
             item=asked.id,
@@ -161,26 +181,28 @@ Key = tuple[str, str, int]
 
 def mark(said: object, places: Iterable[Path]) -> str:
     """A digest of what was `said` and of the files at `places`: their names, sizes and times."""
-    files = [
-        file
-        for place in places
-        for file in ([place] if place.is_file() else sorted(place.glob("*")))
-    ]
-    read = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(repr((said, read)).encode()).hexdigest()
+    stamps = []
+    for place in places:
+        for file in [place] if place.is_file() else sorted(place.glob("*")):
+            stat = file.stat()
+            stamps.append((str(file.absolute()), stat.st_size, stat.st_mtime_ns))
+    return hashlib.sha256(repr((said, stamps)).encode()).hexdigest()
 
 
 class Kept:
-    """The rows so far, those of an earlier process among them. `out`: the file that they will be
-    (None: none is written), with `.part` behind its name until then; `mark` stands for all that
-    decides them. InputError for a file of another mark, and for one that cannot be read."""
+    """The rows so far, with those that an earlier process left in the unfinished file.
+
+    `out`: the file that they will be, `.part` behind its name until then; None writes none. `mark`
+    stands for all that decides the rows. InputError for a file of another mark, and for one that
+    cannot be read."""
 
     def __init__(self, out: Path | None, mark: str) -> None:
-        self.path = None if out is None else out.with_name(f"{out.name}.part")
+        self.path: Path | None = None
         self.rows: dict[Key, ScoredRow] = {}
         self._mark = mark
-        if self.path is not None:
-            self._take_up(self.path)
+        if out is not None:
+            self.path = out.with_name(f"{out.name}.part")
+            self._resume(self.path)
 
     def played(
         self,
@@ -192,57 +214,56 @@ class Kept:
         moved: Callable[[int], object] = lambda done: None,
     ) -> list[ScoredRow]:
         """Every row of the set `name`: those that are kept, and the others as they are played, at
-        most `batch` at once. `tasks`: of each question the same number, side by side, its samples.
-        `moved` hears how many rows are there. InvariantError unless each task comes back as one
-        episode."""
-        asked = [
-            (question, sample)
-            for question in questions
-            for sample in range(len(tasks) // len(questions))
-        ]
+        most `batch` at once.
+
+        `tasks`: the samples of each question side by side, equally many. `moved` is called with the
+        number of rows so far. InvariantError unless each task comes back as one episode."""
+        samples = range(len(tasks) // len(questions))
+        asked = list(itertools.product(questions, samples))
         keys = [(name, question.id, sample) for question, sample in asked]
         left = [at for at, key in enumerate(keys) if key not in self.rows]
-        moved(len(keys) - len(left))
+        done = len(keys) - len(left)
+        moved(done)
+
         for start in range(0, len(left), batch):
-            some = left[start : start + batch]
-            episodes = play([tasks[at] for at in some])
-            if [episode.id for episode in episodes] != [tasks[at].id for at in some]:
+            places = left[start : start + batch]
+            chosen = [tasks[at] for at in places]
+            episodes = play(chosen)
+            if [episode.id for episode in episodes] != [task.id for task in chosen]:
                 raise InvariantError(
-                    f"{len(some)} tasks gave other episodes, {len(episodes)} of them"
+                    f"{len(chosen)} tasks gave other episodes, {len(episodes)} of them"
                 )
-            rows = {
-                keys[at]: played_row(*asked[at], episode)
-                for at, episode in zip(some, episodes, strict=True)
-            }
+            rows = {}
+            for at, episode in zip(places, episodes, strict=True):
+                rows[keys[at]] = played_row(*asked[at], episode)
             self.rows |= rows
-            if self.path is not None:
-                with self.path.open("ab") as file:
-                    said = (
-                        {"mark": self._mark, "set": name, **asdict(row)} for row in rows.values()
-                    )
-                    file.writelines(json.dumps(row).encode() + b"\n" for row in said)
-            moved(len(keys) - len(left) + start + len(some))
+            self._append(name, rows.values())
+            done += len(places)
+            moved(done)
         return [self.rows[key] for key in keys]
 
-    def _take_up(self, path: Path) -> None:
-        """The rows in the file; its last one may be cut off, and goes. A void is asked again."""
-        rule, step = (
-            "an unfinished file of --out is of the same policy, data and settings",
-            "give --out another name",
-        )
+    def _append(self, name: str, rows: Iterable[ScoredRow]) -> None:
+        if self.path is None:
+            return
+        with self.path.open("ab") as file:
+            for row in rows:
+                line = json.dumps({"mark": self._mark, "set": name, **asdict(row)})
+                file.write(f"{line}\n".encode())
+
+    def _resume(self, path: Path) -> None:
+        """Read the rows in the file; a last one that was cut off goes. A void is asked again."""
+        rule = "an unfinished file of --out is of the same policy, data and settings"
+        step = "remove it, or give --out another name"
         odd = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-        with holding(odd, f"{rule}, a row a line", path, f"remove it, or {step}"):
+        with holding(odd, f"{rule}, a row a line", path, step):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            kept = [line for line in lines if line.endswith(b"\n")]
-            for found in map(json.loads, kept):
-                hold(
-                    found.pop("mark") == self._mark,
-                    rule,
-                    f"{path} is of others",
-                    f"remove it, or {step}",
-                )
-                name, row = found.pop("set"), ScoredRow(**found)
+            complete = [line for line in lines if line.endswith(b"\n")]
+            for line in complete:
+                fields = json.loads(line)
+                hold(fields.pop("mark") == self._mark, rule, f"{path} is of others", step)
+                name = fields.pop("set")
+                row = ScoredRow(**fields)
                 if row.scored:
                     self.rows[name, row.id, row.sample] = row
-            if len(kept) < len(lines):
-                os.truncate(path, sum(map(len, kept)))
+            if len(complete) < len(lines):
+                os.truncate(path, sum(map(len, complete)))

@@ -1,5 +1,5 @@
-"""Summaries of rows: the periodic evaluation's figures, and the table's estimates with their
-intervals. The unit of every interval is the question."""
+"""Summaries of rows: the figures of the periodic evaluation, and the estimates of the table with
+their intervals. The unit of every interval is the question."""
 
 import math
 from collections import Counter
@@ -12,9 +12,9 @@ from ssp.game.evaluation.rows import ScoredRow
 from ssp.game.judge import same
 
 METRICS = ("em", "sub_em", "f1", "judge", "score", "recall", "searches", "turns", "words")
-"""What a row tells, by field."""
+"""The fields of a row that are averaged."""
 COUNTS = ("searches", "turns", "words")
-"""Of these what is a number and no share."""
+"""Those that are numbers; the others are shares."""
 
 
 @dataclass(frozen=True)
@@ -27,32 +27,36 @@ class Answered:
 
 
 def summarise(rows: Sequence[Answered]) -> dict[str, float]:
-    """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out. `accuracy`,
-    `stderr` and `items`, each also as `<name>_<k>hop`; `accuracy_mean123`: mean of 1, 2 and 3 hops,
-    when all three are there; `searches`: mean a question. Without a scored row an estimate is
-    absent."""
+    """Figures of the scored rows, as shares in [0, 1]; `void` counts the rows left out.
+
+    `accuracy`, `stderr` and `items`, each also as `<name>_<k>hop`. `accuracy_mean123`: the mean of
+    1, 2 and 3 hops, where all three occur. `searches`: the mean a question. Without a scored row
+    there are no estimates."""
     scored = [row for row in rows if row.correct is not None]
     summary = {"items": float(len(scored)), "void": float(len(rows) - len(scored))}
     if not scored:
         return summary
     summary["searches"] = sum(row.searches for row in scored) / len(scored)
-    for hops in (None, *sorted({row.hops for row in scored} - {0})):
-        right, suffix = (
-            [bool(r.correct) for r in scored if hops in (None, r.hops)],
-            f"_{hops}hop" if hops else "",
-        )
-        p, n = sum(right) / len(right), len(right)
-        figures = {"accuracy": p, "stderr": math.sqrt(p * (1 - p) / n), "items": float(n)}
-        summary |= {name + suffix: value for name, value in figures.items()}
-    first = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
-    if all(name in summary for name in first):
-        summary["accuracy_mean123"] = sum(summary[name] for name in first) / 3
+    summary |= _figures(scored, "")
+    for hops in sorted({row.hops for row in scored} - {0}):
+        part = [row for row in scored if row.hops == hops]
+        summary |= _figures(part, f"_{hops}hop")
+    names = [f"accuracy_{hops}hop" for hops in (1, 2, 3)]
+    if all(name in summary for name in names):
+        summary["accuracy_mean123"] = sum(summary[name] for name in names) / 3
     return summary
 
 
+def _figures(scored: Sequence[Answered], suffix: str) -> dict[str, float]:
+    n = len(scored)
+    p = sum(bool(row.correct) for row in scored) / n
+    stderr = math.sqrt(p * (1 - p) / n)
+    return {f"accuracy{suffix}": p, f"stderr{suffix}": stderr, f"items{suffix}": float(n)}
+
+
 def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
-    """The summary under its documented names: `eval/accuracy` ..., or `eval/<set_name>/accuracy`
-    ... when one is given."""
+    """The summary under its documented names: `eval/accuracy`, or `eval/<set_name>/accuracy` where
+    a set is named."""
     prefix = f"eval/{set_name}/" if set_name else "eval/"
     return {prefix + name: value for name, value in summary.items()}
 
@@ -60,8 +64,9 @@ def metrics(summary: dict[str, float], set_name: str = "") -> dict[str, float]:
 @dataclass(frozen=True)
 class TableLine:
     """One line of the table: a set, its questions of one hop count, or the macro average over sets.
-    `rows` counts samples, `void` and `failures` those that a fault or the judge left without a
-    score; `estimates` by metric name."""
+
+    `rows`: samples. `void`: those without scores, by a fault. `failures`: those without a verdict
+    of the judge. `estimates`: by name of the metric."""
 
     label: str
     rows: int
@@ -71,62 +76,71 @@ class TableLine:
 
 
 def lines(name: str, rows: Sequence[ScoredRow], ks: Sequence[int] = ()) -> list[TableLine]:
-    """The set's line, after one for each hop count when the questions state theirs. `ks`: the k of
-    pass@k."""
-    hops = sorted({row.hops for row in rows} - {0})
-    parts = (
-        [(f"{name} {hop}hop", [row for row in rows if row.hops == hop]) for hop in hops]
-        if len(hops) > 1
-        else []
-    )
-    return [_line(label, part, ks) for label, part in [*parts, (name, list(rows))]]
+    """The line of a set; before it one for each hop count, where the questions have several. `ks`:
+    the k of pass@k."""
+    hop_counts = sorted({row.hops for row in rows} - {0})
+    table = []
+    if len(hop_counts) > 1:
+        for hops in hop_counts:
+            part = [row for row in rows if row.hops == hops]
+            table.append(_line(f"{name} {hops}hop", part, ks))
+    return [*table, _line(name, rows, ks)]
 
 
-def _line(label: str, rows: list[ScoredRow], ks: Sequence[int]) -> TableLine:
+def _line(label: str, rows: Sequence[ScoredRow], ks: Sequence[int]) -> TableLine:
     questions: dict[str, list[ScoredRow]] = {}
     for row in rows:
-        questions.setdefault(row.id, []).append(row)
+        scored = questions.setdefault(row.id, [])
+        if row.scored:
+            scored.append(row)
     values: dict[str, list[float]] = {}
     for samples in questions.values():
-        for metric, value in question_values([row for row in samples if row.scored], ks).items():
+        for metric, value in question_values(samples, ks).items():
             values.setdefault(metric, []).append(value)
-    void, failures = (
-        sum(not row.scored for row in rows),
-        sum(bool(row.judge_failure) for row in rows),
-    )
-    estimates = {
-        name: (of_numbers if name in COUNTS else of_shares)(of) for name, of in values.items()
-    }
+
+    estimates = {}
+    for metric, of_questions in values.items():
+        estimate = of_numbers if metric in COUNTS else of_shares
+        estimates[metric] = estimate(of_questions)
+    void = sum(not row.scored for row in rows)
+    failures = sum(bool(row.judge_failure) for row in rows)
     return TableLine(label, len(rows), void, failures, estimates)
 
 
 def pass_at(n: int, correct: int, k: int) -> float:
-    """Chance that at least one of k samples, drawn from n of which `correct` are right, is right: 1
-    - C(n-c,k)/C(n,k)."""
+    """Chance that one of k samples is right, drawn from n of which c = `correct` are right:
+    1 - C(n-c,k)/C(n,k)."""
     return 1.0 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def majority(answers: Sequence[str | None]) -> str | None:
-    """The most frequent answer after normalisation, as it was first written; of several the first
-    seen. None: no vote."""
-    said = [answer for answer in answers if answer is not None]
-    most = Counter(map(normalise, said)).most_common(1)
-    return next((answer for answer in said if normalise(answer) == most[0][0]), None)
+    """The most frequent answer after normalisation, as it was first written; among equals the one
+    seen first. None: no vote."""
+    votes: Counter[str] = Counter()
+    written: dict[str, str] = {}
+    for answer in answers:
+        if answer is not None:
+            key = normalise(answer)
+            votes[key] += 1
+            written.setdefault(key, answer)
+    return written[votes.most_common(1)[0][0]] if votes else None
 
 
 def question_values(samples: Sequence[ScoredRow], ks: Sequence[int] = ()) -> dict[str, float]:
-    """What one question adds to each metric, by its scored samples; a metric that it cannot tell is
-    absent. `pass@k` (see `pass_at`, over all samples), `mean@k` and `maj@k` (over the first k), by
-    EM, with k samples."""
+    """What one question adds to each metric: means over its scored samples. A metric that no sample
+    has is absent.
+
+    By EM, where there are k samples: `pass@k` over all of them (see `pass_at`), `mean@k` and
+    `maj@k` over the first k."""
     if not samples:
         return {}
-    fields = {name: [getattr(row, name) for row in samples] for name in METRICS}
-    known = {
-        name: [float(value) for value in found if value is not None]
-        for name, found in fields.items()
-    }
-    values = {name: sum(found) / len(found) for name, found in known.items() if found}
-    right = known["em"]
+    values = {}
+    for metric in METRICS:
+        fields = [getattr(row, metric) for row in samples]
+        known = [float(value) for value in fields if value is not None]
+        if known:
+            values[metric] = sum(known) / len(known)
+    right = [row.em for row in samples if row.em is not None]
     for k in ks:
         if k <= len(right):
             vote = majority([row.prediction for row in samples[:k]])
@@ -138,10 +152,13 @@ def question_values(samples: Sequence[ScoredRow], ks: Sequence[int] = ()) -> dic
 
 def macro(sets: Mapping[str, TableLine]) -> TableLine:
     """The unweighted mean over sets, of every metric that all of them have."""
-    found = list(sets.values())
-    shared = [name for name in found[0].estimates if all(name in line.estimates for line in found)]
-    means = {name: together([line.estimates[name] for line in found]) for name in shared}
-    rows, void, failures = (
-        sum(getattr(line, name) for line in found) for name in ("rows", "void", "failures")
-    )
+    table = list(sets.values())
+    means = {}
+    for metric in table[0].estimates:
+        estimates = [line.estimates[metric] for line in table if metric in line.estimates]
+        if len(estimates) == len(table):
+            means[metric] = together(estimates)
+    rows = sum(line.rows for line in table)
+    void = sum(line.void for line in table)
+    failures = sum(line.failures for line in table)
     return TableLine("macro average", rows, void, failures, means)

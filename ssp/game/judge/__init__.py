@@ -1,6 +1,7 @@
-"""The judge: is an answer right? An exact match is, no answer is not; else an endpoint is asked."""
+"""The judge decides whether an answer is right. An exact match is, and no answer is not; about
+others it asks an endpoint."""
 
-from ssp.base.text import normalise, plain, same
-from ssp.game.judge.answers import AnswerJudge, Further, Item
+from ssp.base.text import normalise, same
+from ssp.game.judge.answers import AnswerJudge, Item
 
-__all__ = ["AnswerJudge", "Further", "Item", "normalise", "plain", "same"]
+__all__ = ["AnswerJudge", "Item", "normalise", "same"]

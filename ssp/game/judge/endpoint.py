@@ -1,7 +1,11 @@
-"""An OpenAI-compatible chat endpoint: many prompts at once, each ends as what was read from the
-reply, or as a Fault. Causes: `judge_down` (no connection, time-out, 5xx, 408, 409, 425, 429 after
-the last try), `judge_refused` (any other status: a wrong key, model or request), `judge_format` (no
-reading of any try's reply), `judge_deadline` (not done within the time that the whole batch has).
+"""An OpenAI-compatible chat endpoint that is asked many prompts at once. Each prompt ends as what
+was read from the reply, or as a Fault of one of these causes:
+
+`judge_down`: no connection, time-out, 5xx, 408, 409, 425 or 429 after the last try.
+`judge_refused`: another status, as for a wrong key, model or request.
+`judge_format`: no try's reply could be read.
+`judge_deadline`: it was not done within the time that the whole batch has.
+
 After `IN_A_ROW` failures the rest of a batch fails at once. No message holds the key."""
 
 import json
@@ -24,19 +28,21 @@ T = TypeVar("T")
 DOWN, REFUSED, FORMAT, DEADLINE = "judge_down", "judge_refused", "judge_format", "judge_deadline"
 BACKOFF = 0.5
 IN_A_ROW = 8
-"""Prompts of a batch that nobody answered, one after the other, after which no other one is
-sent."""
+"""Prompts of a batch without an answer, one after the other, after which no other is sent."""
 _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """`judge.url` with `judge.model`. `seconds`: what one call of `ask` may take. One caller at a
-    time. InputError for a key that is none, or would go to a sealed address."""
+    """`judge.url` with `judge.model`. `seconds`: the most that one call of `ask` may take. One
+    caller at a time. InputError for a key that is none, or would go to a sealed address."""
 
     def __init__(self, cfg: JudgeConfig, seconds: float = math.inf) -> None:
         self._cfg, self._seconds = cfg, seconds
-        self._key, self._url = key_from(JUDGE_KEY, cfg.url), cfg.url.removeprefix(SEALED)
-        self._until, self._failures, self._why = math.inf, 0, Fault(DOWN)
+        self._key = key_from(JUDGE_KEY, cfg.url)
+        self._url = cfg.url.removeprefix(SEALED)
+        self._until = math.inf
+        self._failures = 0
+        self._last_fault = Fault(DOWN)
 
     def ask(
         self,
@@ -45,9 +51,11 @@ class Endpoint:
         max_tokens: int | None = None,
         temperature: float = 0.0,
     ) -> list[T | Fault]:
-        """For each prompt what `read` makes of the reply, in order; a reply of which it makes None
-        is asked for again. `max_tokens`: of a reply; default `JudgeConfig.longest`."""
-        self._until, self._failures = time.monotonic() + self._seconds, 0
+        """What `read` makes of the reply to each prompt, in order. A prompt is asked again where
+        that is None. `max_tokens`: of a reply, by default `JudgeConfig.longest`."""
+        self._until = time.monotonic() + self._seconds
+        self._failures = 0
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         service = Service(
             (DOWN, FORMAT),
             self._cfg.timeout,
@@ -58,42 +66,44 @@ class Endpoint:
             trust_env=not is_loopback(self._url),  # a proxy of the environment is for the outside
             follow_redirects=True,
             limits=httpx.Limits(max_connections=self._cfg.concurrency),
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            headers=headers,
         )
         pool = ThreadPoolExecutor(self._cfg.concurrency)
         asked = {"temperature": temperature, "max_tokens": max_tokens or self._cfg.longest}
         one = partial(self._one, service, read, asked)
         jobs: list[Future[T | Fault]] = [pool.submit(one, prompt) for prompt in prompts]
-        over = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
+        late = Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
         try:
             done, _ = wait(jobs, timeout=None if math.isinf(self._seconds) else self._seconds)
-            found = [job.result() if job in done else over for job in jobs]
+            results = [job.result() if job in done else late for job in jobs]
         finally:
             self._until = time.monotonic()  # what is under way is not tried again
             pool.shutdown(wait=False, cancel_futures=True)
             service.close()
-        for fault in {item.cause: item for item in found if isinstance(item, Fault)}.values():
+        faults = {result.cause: result for result in results if isinstance(result, Fault)}
+        for fault in faults.values():
             _log.warning("%s", fault)
-        return found
+        return results
 
     def check(self, prompt: str, read: Callable[[str], T | None]) -> None:
         """Ask once, before a run relies on it. InputError when nothing can be read from the reply,
         with what to change."""
-        (found,) = self.ask([prompt], read)
-        if isinstance(found, Fault):
-            steps = {
-                REFUSED: f"correct judge.url, judge.model or the key in {JUDGE_KEY}",
-                FORMAT: (
-                    "correct judge.url (with /v1); or take an instruction-tuned judge.model, or set"
-                    " judge.format=thought when it thinks before it answers"
-                ),
-            }
-            rule = (
-                f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is"
-                " relied on"
+        (result,) = self.ask([prompt], read)
+        if not isinstance(result, Fault):
+            return
+        rule = (
+            f"judge.url gives a usable reply, as judge.model={self._cfg.model}, before it is"
+            " relied on"
+        )
+        step = "start it (ssp serve --judge MODEL), or correct judge.url"
+        if result.cause == REFUSED:
+            step = f"correct judge.url, judge.model or the key in {JUDGE_KEY}"
+        elif result.cause == FORMAT:
+            step = (
+                "correct judge.url (with /v1); or take an instruction-tuned judge.model, or set"
+                " judge.format=thought when it thinks before it answers"
             )
-            step = "start it (ssp serve --judge MODEL), or correct judge.url"
-            raise InputError(rule, found, steps.get(found.cause, step))
+        raise InputError(rule, result, step)
 
     def _one(
         self,
@@ -103,43 +113,45 @@ class Endpoint:
         prompt: str,
     ) -> T | Fault:
         """One prompt to its end."""
-        said = ""
-        try:
-            for _ in range(self._cfg.retries + 1):
+        wrong = said = ""
+        for _ in range(self._cfg.retries + 1):
+            try:
                 content = self._reply(service, prompt, options)
-                text = _text(content)
-                found = None if text is None else read(text)
-                if found is not None:
-                    return found
-                said = content.decode("utf-8", "replace") if text is None else text
-        except Fault as fault:
-            self._failures, self._why = self._failures + 1, fault
-            return fault
-        what = "no chat completion" if text is None else "not in the form that was asked for"
-        return Fault(FORMAT, f"{self._url}: {what}: {clean(said, self._key, 300)!r}")
+            except Fault as fault:
+                self._failures += 1
+                self._last_fault = fault
+                return fault
+            text = _text(content)
+            if text is None:
+                wrong, said = "no chat completion", content.decode("utf-8", "replace")
+                continue
+            value = read(text)
+            if value is not None:
+                return value
+            wrong, said = "not in the form that was asked for", text
+        return Fault(FORMAT, f"{self._url}: {wrong}: {clean(said, self._key, 300)!r}")
 
     def _reply(self, service: Service, prompt: str, options: dict[str, float]) -> bytes:
         """The body of the reply. Raises Fault."""
-        asked = [{"role": "user", "content": prompt}]
-        body = {"model": self._cfg.model, "messages": asked, **options}
-        status, content = service.ask(
-            "POST", f"{self._url.rstrip('/')}/chat/completions", json=body
-        )
+        url = f"{self._url.rstrip('/')}/chat/completions"
+        messages = [{"role": "user", "content": prompt}]
+        body = {"model": self._cfg.model, "messages": messages, **options}
+        status, content = service.ask("POST", url, json=body)
         if status >= 300:
             raise Fault(REFUSED, f"{self._url}: status {status} {service.said(content)}")
         self._failures = 0
         return content
 
     def _allow(self) -> None:
-        """Asked before every try."""
+        """Raise the Fault for which no further try is made."""
         if time.monotonic() > self._until:
             raise Fault(DEADLINE, f"no verdict within {self._seconds:g} s")
         if self._failures >= IN_A_ROW:
-            raise self._why
+            raise self._last_fault
 
 
 def _text(content: bytes) -> str | None:
-    """The text of a chat completion, "" when it has none; None for a body of another kind."""
+    """The text of a chat completion, "" where it has none; None for another body."""
     try:
         text = json.loads(content)["choices"][0]["message"].get("content")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):

@@ -1,5 +1,5 @@
-"""A chat endpoint is asked about answers that match no gold. No verdict: undecided with its cause,
-never wrong (law 2)."""
+"""The judge that asks a chat endpoint about answers that match no gold. Without a verdict an answer
+is undecided, with the cause, and never wrong (law 2)."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from ssp.game.judge.answers import Item
 from ssp.game.judge.endpoint import Endpoint
 
 ANSWER_CHARS = 2000
-"""A longer answer is judged by its beginning: a policy must not fill the judge's context."""
+"""Characters of an answer that are judged: a policy must not fill the judge's context."""
 
 _TASK = """\
 You check whether an answer to a question is right. Below stands one JSON object: "question"; "accepted", answers that \
@@ -49,79 +49,73 @@ _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.IGNORECASE | re.DOTALL)
 
 
 def prompt(item: Item, form: str, rubric: str = "") -> str:
-    """The request for a verdict on `item`, as one message of the user. `form`: `judge.format`;
-    `rubric`: of all answers."""
+    """The request for a verdict on `item`, as a user's message. `form`: `judge.format`. `rubric`:
+    rules for all answers."""
     answer = (item.answer or "").strip()[:ANSWER_CHARS]
-    given = {"question": item.question, "accepted": list(item.golds), "answer": answer}
-    rules = "".join(f"\n{text.strip()}\n" for text in (rubric, item.rubric) if text.strip())
-    task = _TASK + (
-        f"\nWhere these rules say something else, they count:\n{rules}" if rules else ""
-    )
-    return f"{task}\n{_REPLY.get(form, _REPLY['word'])}\n\n{as_data(given)}"
+    data = {"question": item.question, "accepted": list(item.golds), "answer": answer}
+    parts = [_TASK]
+    rules = [f"\n{text.strip()}\n" for text in (rubric, item.rubric) if text.strip()]
+    if rules:
+        parts += ["\nWhere these rules say something else, they count:\n", *rules]
+    reply = _REPLY.get(form, _REPLY["word"])
+    parts.append(f"\n{reply}\n\n{as_data(data)}")
+    return "".join(parts)
 
 
 def as_data(given: Mapping[str, Any]) -> str:
     """JSON text of what models and documents wrote, in which no chat template finds a token of its
     own."""
-    # Half of a surrogate pair cannot be sent; an escaped "<" is no chat template's special token.
-    return (
-        json.dumps(given, ensure_ascii=False)
-        .encode("utf-8", "replace")
-        .decode()
-        .replace("<", "\\u003c")
-    )
+    # Half of a surrogate pair cannot be sent. An escaped "<" begins no template's special token.
+    text = json.dumps(given, ensure_ascii=False).encode("utf-8", "replace").decode()
+    return text.replace("<", "\\u003c")
 
 
 def verdict(reply: str, form: str) -> bool | float | None:
-    """Right or wrong, of the form `score` a number from 0 to 1, or None when the reply is no
-    verdict of that form. What a model thought before it is left out."""
-    # some servers leave the opening tag in the prompt
+    """Right or wrong, of the form `score` a number from 0 to 1; None when the reply is no verdict
+    of that form. A thought that the model begins with is left out."""
+    said = reply
+    # Some servers leave the opening tag in the prompt.
     before, closed, after = reply.partition("</think>")
-    one_thought = closed and "<think>" not in before.lstrip().removeprefix("<think>")
-    said = (after if one_thought else reply).strip()
+    if closed and "<think>" not in before.lstrip().removeprefix("<think>"):
+        said = after
+    said = said.strip()
     if form not in ("json", "score"):
         return _word(said)
     fenced = _FENCED.fullmatch(said)
     try:
-        found = json.loads(fenced[1] if fenced else said, object_pairs_hook=tuple)
+        pairs = json.loads(fenced[1] if fenced else said, object_pairs_hook=tuple)
     except (ValueError, RecursionError):
         return None
     key = "judgement" if form == "json" else "score"
-    if not isinstance(found, tuple) or sorted(name for name, _ in found) != sorted(
-        [key, "rationale"]
-    ):
+    if not isinstance(pairs, tuple) or {key, "rationale"} != dict(pairs).keys() or len(pairs) != 2:
         return None
-    value = dict(found)[key]
+    value = dict(pairs)[key]
     if form == "json":
         return _word(value) if isinstance(value, str) else None
     return float(value) if type(value) in (int, float) and 0 <= value <= 1 else None
 
 
 def _word(said: str) -> bool | None:
-    """One word, in any case, with marks around it; a doubt is no verdict."""
-    found = _WORD.fullmatch(said)
-    return None if found is None else found[1].lower() == "correct"
+    """The verdict of one word, in any case, with marks around it; a doubt is none."""
+    match = _WORD.fullmatch(said)
+    return None if match is None else match[1].lower() == "correct"
 
 
 def rubric(cfg: JudgeConfig) -> str:
-    """The text of the file that `judge.format` names, "" where it is a form. InputError where it
-    cannot be read, or where another's run would have it sent."""
-    named = cfg.format if cfg.scores and cfg.format != "score" else ""
-    hold(
-        not named or not sealed(cfg.url),
-        "a file goes only to a judge that you name",
-        named,
-        "add --trust-code",
-    )
+    """The text of the file that `judge.format` names; "" where it names a form. InputError where
+    the file cannot be read, or another's run would have it sent."""
+    if not cfg.scores or cfg.format in ("", "score"):
+        return ""
+    rule = "a file goes only to a judge that you name"
+    hold(not sealed(cfg.url), rule, cfg.format, "add --trust-code")
     rule = "judge.format is word, json, thought or score, or the file of a rubric"
-    with holding(
-        (OSError, UnicodeDecodeError), rule, named, "set it to one of these, or correct the path"
-    ):
-        return Path(named).expanduser().read_text(encoding="utf-8") if named else ""
+    step = "set it to one of these, or correct the path"
+    with holding((OSError, UnicodeDecodeError), rule, cfg.format, step):
+        return Path(cfg.format).expanduser().read_text(encoding="utf-8")
 
 
 RIGHT = 0.5
-"""An answer with this score, or a higher one, is right."""
+"""The least score of a right answer."""
 PROBE = Item("Which planet do people live on?", ("Earth",), "on planet earth")
 """What a judge is asked before it is relied on; any verdict will do."""
 
@@ -130,25 +124,22 @@ class LlmJudge:
     """An OpenAI-compatible endpoint as the judge (`judge.kind=llm`)."""
 
     def __init__(self, cfg: JudgeConfig, endpoint: Endpoint) -> None:
-        self._form, self._endpoint, self._rubric = (
-            "score" if cfg.scores else cfg.format,
-            endpoint,
-            rubric(cfg),
-        )
+        self._form = "score" if cfg.scores else cfg.format
+        self._endpoint = endpoint
+        self._rubric = rubric(cfg)
 
     def decide(self, items: Sequence[Item]) -> list[Grade]:
-        """A decision an item, in order; causes are `ssp.game.judge.endpoint`'s."""
-        found = self._endpoint.ask(
-            [prompt(item, self._form, self._rubric) for item in items], self._read
-        )
-        return [
-            (
-                Grade(None, void_cause=one.cause, by="llm")
-                if isinstance(one, Fault)
-                else Grade(one >= RIGHT, by="llm", score=one if self._form == "score" else None)
-            )
-            for one in found
-        ]
+        """A decision for each item, in order; causes are `ssp.game.judge.endpoint`'s."""
+        prompts = [prompt(item, self._form, self._rubric) for item in items]
+        grades = []
+        for value in self._endpoint.ask(prompts, self._read):
+            if isinstance(value, Fault):
+                grade = Grade(None, void_cause=value.cause, by="llm")
+            else:
+                score = value if self._form == "score" else None
+                grade = Grade(value >= RIGHT, by="llm", score=score)
+            grades.append(grade)
+        return grades
 
     def check(self) -> None:
         """Ask for one verdict. InputError when none comes."""

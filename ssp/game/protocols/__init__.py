@@ -1,4 +1,4 @@
-"""Tag protocols by id: `get("mini")`, or by file: `get("my/protocol.yaml")`."""
+"""Tag protocols, by id (`get("mini")`) or by file (`get("my/protocol.yaml")`)."""
 
 import functools
 from pathlib import Path
@@ -17,8 +17,7 @@ def names() -> list[str]:
 
 
 def get(id: str) -> Protocol:
-    """The protocol with this id, or the one in this file (ends in .yaml). InputError when there is
-    none."""
+    """The protocol with this id, or in this .yaml file. InputError when there is none."""
     return _read(_find(id))
 
 
@@ -40,11 +39,12 @@ def training_prompt() -> str:
 @functools.cache
 def _read(path: Path) -> Protocol:
     protocol = read(path, _find)
+    shipped = path.parent == _LIBRARY
     rule = (
         "a protocol of your own has an id that no shipped one has: checkpoints are told apart by it"
     )
-    own, step = path.parent != _LIBRARY, f"write for example `id: my-{protocol.id}`"
-    hold(not own or protocol.id not in names(), rule, f"{path}: id: {protocol.id}", step)
+    step = f"write for example `id: my-{protocol.id}`"
+    hold(shipped or protocol.id not in names(), rule, f"{path}: id: {protocol.id}", step)
     return protocol
 
 

@@ -1,5 +1,5 @@
-"""What stands inside a turn's tags: queries in their written forms, calls of tools, boxed results.
-Nothing here raises."""
+"""Reads what stands inside a turn's tags: queries in their written forms, calls of tools, boxed
+results. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ class Offer:
 
     @property
     def function(self) -> dict[str, Any]:
-        """In the form that chat templates take."""
+        """The offer in the form that chat templates take."""
         told = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
     @property
     def alone(self) -> str:
-        """The one argument that it has, where that is a text: its name. Between tags it is written
-        as it is."""
-        known: dict[str, Any] = self.parameters.get("properties", {})
-        types = [isinstance(value, dict) and value.get("type") for value in known.values()]
-        return next(iter(known)) if types == ["string"] else ""
+        """The name of its only argument, where that is a text; else "". Between tags such an
+        argument is written as it is."""
+        properties: dict[str, Any] = self.parameters.get("properties", {})
+        if len(properties) != 1:
+            return ""
+        ((name, schema),) = properties.items()
+        return name if isinstance(schema, dict) and schema.get("type") == "string" else ""
 
     def cleaned(self, clean: Callable[[str], str]) -> Offer:
-        """With `clean` of every text that others wrote."""
-        told, parameters = (_cleaned(part, clean) for part in (self.description, self.parameters))
-        return replace(self, description=told, parameters=parameters)
+        """The offer with `clean` of every text that others wrote."""
+        description = clean(printable(self.description))
+        return replace(self, description=description, parameters=_cleaned(self.parameters, clean))
 
 
 _QUERY = {"query": {"type": "string", "description": "what to look for, in a few words"}}
@@ -69,33 +71,39 @@ DEEPEST = 32
 
 
 def split(text: str, form: str) -> tuple[str, ...]:
-    """The queries in a search tag. `form`: text (all of it is one), list (a JSON list, or one), or
-    how a call is written, with the hole {query}: what stands in its place."""
+    """The queries in a search tag. `form`: text (the text is one query), list (a JSON list, or one
+    query), or how a call is written, with the hole {query} in the query's place."""
     if HOLE in form:
         before, _, after = (part.strip() for part in form.partition(HOLE))
         call = text.strip()
-        fits = (
-            len(call) > len(before) + len(after)
-            and call.startswith(before)
-            and call.endswith(after)
-        )
-        query = call[len(before) : len(call) - len(after)] if fits else ""
+        longer = len(call) > len(before) + len(after)
+        if not (longer and call.startswith(before) and call.endswith(after)):
+            return ()
+        query = call[len(before) : len(call) - len(after)]
         return () if after and after in query else _texts([query])  # one call a block
-    value = _json(text) if form == "list" else None
-    return (_texts(value) if isinstance(value, list) else ()) or (text,)
+    if form == "list":
+        value = _json(text)
+        queries = _texts(value) if isinstance(value, list) else ()
+        return queries or (text,)
+    return (text,)
 
 
 def read(bodies: Sequence[str], names: Sequence[str]) -> tuple[Call, ...]:
-    """A turn's calls of the tools `names`: JSON `{"name": "search", "arguments": {"query": ...}}`
-    in each body. The query may be a list of them. One call that cannot be read makes the whole turn
-    unreadable: ()."""
-    asked = [_read(_json(body), names) for body in bodies]
-    return tuple(call for calls in asked for call in calls) if all(asked) else ()
+    """The calls of the tools `names` that a turn makes, one in each body, as JSON: `{"name":
+    "search", "arguments": {"query": ...}}`. The query may be a list of queries. () when one of the
+    calls cannot be read."""
+    calls: list[Call] = []
+    for body in bodies:
+        asked = _read(_json(body), names)
+        if not asked:
+            return ()
+        calls += asked
+    return tuple(calls)
 
 
 def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
-    """The calls of a turn that is a tool call without tags, thoughts aside, as Llama writes it; ()
-    for any other."""
+    """The calls of a turn that is a tool call without tags, as Llama writes it, behind its
+    thoughts; () for any other turn."""
     call = turn.rpartition("</think>")[2].strip()
     return read([call], names) if call.startswith("{") else ()
 
@@ -103,7 +111,9 @@ def bare_call(turn: str, names: Sequence[str]) -> tuple[Call, ...]:
 def tagged(offer: Offer, text: str) -> tuple[Call, ...]:
     """The call in a tag of its own: its one text, or the JSON of its arguments; () when that cannot
     be read."""
-    return call_of(offer.name, {offer.alone: text} if offer.alone and text.strip() else _json(text))
+    if offer.alone and text.strip():
+        return call_of(offer.name, {offer.alone: text})
+    return call_of(offer.name, _json(text))
 
 
 def written(query: str, form: str) -> str:
@@ -116,53 +126,51 @@ def written(query: str, form: str) -> str:
 def call_of(name: str, given: Any) -> tuple[Call, ...]:
     """The call of a tool with the arguments `given`; () for what is no object, or cannot be handed
     on as JSON."""
-    return (
-        (Call(name, text),)
-        if isinstance(given, dict) and _texts([name, text := _dump(given)])
-        else ()
-    )
+    if not isinstance(given, dict) or not _shallow(given, DEEPEST):
+        return ()
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # of a number that JSON does not have
+        return ()
+    return (Call(name, text),) if _texts([name, text]) else ()
 
 
 def _read(call: Any, names: Sequence[str]) -> tuple[Call, ...]:
     if not isinstance(call, dict) or call.get("name") not in names:
         return ()
     given = call.get("arguments", call.get("parameters"))
-    given = _json(given) if isinstance(given, str) else given
+    if isinstance(given, str):
+        given = _json(given)
     if not isinstance(given, dict):
         return ()
     if call["name"] != TOOL:
         return call_of(call["name"], given)
     asked = given.get("query", given.get("queries", given.get("query_list")))
-    return tuple(
-        Call(TOOL, query) for query in _texts(asked if isinstance(asked, list) else [asked])
-    )
+    queries = _texts(asked if isinstance(asked, list) else [asked])
+    return tuple(Call(TOOL, query) for query in queries)
 
 
 def _texts(values: list[Any]) -> tuple[str, ...]:
     """The values, stripped; () when one of them is not a text, is empty, or holds half of a
     surrogate pair."""
-    texts = tuple(
-        value.strip() for value in values if isinstance(value, str) and not _HALF.search(value)
-    )
-    return texts if len(texts) == len(values) and all(texts) else ()
-
-
-def _dump(arguments: dict[str, Any]) -> str:
-    """Their JSON; "" for what JSON has no number for, or what is nested too deeply to be handed
-    on."""
-    try:
-        return (
-            json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-            if _shallow(arguments, DEEPEST)
-            else ""
-        )
-    except ValueError:
-        return ""
+    texts = []
+    for value in values:
+        text = value.strip() if isinstance(value, str) else ""
+        if not text or _HALF.search(text):
+            return ()
+        texts.append(text)
+    return tuple(texts)
 
 
 def _shallow(value: Any, left: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left > 0 and all(_shallow(part, left - 1) for part in inner)
+    """Whether `value` is nested less than `left` levels deep."""
+    if not left:
+        return False
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return True
+    return all(_shallow(part, left - 1) for part in value)
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:

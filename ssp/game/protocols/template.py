@@ -48,19 +48,14 @@ _HOLE = re.compile(r"\{(system|user)\}")
 
 
 def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool = True) -> str:
-    """`messages` as text, the policy's turn opened when `reply`. InputError for `tokenizer` or an
-    unknown template. `plain`: a format with {system} and {user}, for base models; without a system
-    text the lines that it leaves empty go. The policy's turns follow as they are, another message
-    on lines of its own."""
+    """`messages` as text; with `reply` the policy's turn is opened behind them. InputError for
+    `tokenizer` or an unknown template.
+
+    `plain`: a format with {system} and {user}, for base models. Without a system text the lines
+    that it leaves empty go. The policy's turns follow as they are, another message on lines of its
+    own."""
     if template == PLAIN:
-        opening = {
-            "system": "",
-            **{m["role"]: m["content"] for m in messages[:2] if m["role"] in ("system", "user")},
-        }
-        head = _HOLE.sub(lambda hole: opening.get(hole[1], ""), plain)
-        later = messages[2 if opening["system"] else 1 :]
-        texts = [m["content"] if m["role"] == "assistant" else f"\n{m['content']}\n" for m in later]
-        return (head if opening["system"] else head.lstrip("\n")) + "".join(texts)
+        return _lay_out_plain(messages, plain)
     rule = f"without a tokenizer, a prompt is laid out as one of {', '.join([PLAIN, *FAMILIES])}"
     hold(template in FAMILIES, rule, template, "name one of these")
     family = FAMILIES[template]
@@ -68,4 +63,20 @@ def lay_out(messages: Sequence[Message], template: str, plain: str, reply: bool 
     for message in messages:
         role = family.tool if message["role"] == "tool" else message["role"]
         text += family.message.replace("{role}", role).replace("{content}", message["content"])
-    return text + (family.reply if reply else "")
+    return text + family.reply if reply else text
+
+
+def _lay_out_plain(messages: Sequence[Message], plain: str) -> str:
+    opening = {"system": "", "user": ""}
+    for message in messages[:2]:
+        if message["role"] in opening:
+            opening[message["role"]] = message["content"]
+    text = _HOLE.sub(lambda hole: opening[hole[1]], plain)
+    later = messages[2:]
+    if not opening["system"]:
+        text = text.lstrip("\n")
+        later = messages[1:]
+    for message in later:
+        own = message["role"] == "assistant"
+        text += message["content"] if own else f"\n{message['content']}\n"
+    return text

@@ -1,5 +1,5 @@
-"""Rewards by name: `get("em")(response, golds)`. A reward reads the response only, and a void never
-gets here (law 2)."""
+"""Rewards by name: `get("em")(response, golds)`. A reward reads the response alone. A void gets
+none (law 2)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,12 +13,10 @@ from ssp.game.rewards.options import check_options, imported
 Reward = Callable[..., float]
 
 GIVEN = ("answer", "judged", "score", "turns", "ended", "observed")
-"""What the game fills in for a function that takes it: see `ssp.game.rewards.score`."""
+"""Parameters that the game fills in for a function that has them (`ssp.game.rewards.score`)."""
 
-_KNOWN: dict[str, Reward] = {
-    function.__name__: function
-    for function in (em, sub_em, f1, format_em, research, ssrl, ssp, graded, math)
-}
+_FUNCTIONS: tuple[Reward, ...] = em, sub_em, f1, format_em, research, ssrl, ssp, graded, math
+_KNOWN = {function.__name__: function for function in _FUNCTIONS}
 
 
 def names() -> list[str]:
@@ -27,9 +25,9 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Reward:
-    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. A known
-    one, or a user's function by its place (`file.py:function`, `package.module.function`).
-    InputError else."""
+    """The reward called `name`: `(response: str, golds: list[str], **options) -> float`. `name` is
+    that of a known one, or the place of a user's function (`file.py:function`,
+    `package.module.function`). InputError else."""
     if name in _KNOWN:
         return _KNOWN[name]
     module, _, path = name.partition(":") if ":" in name else name.rpartition(".")
@@ -43,8 +41,7 @@ def get(name: str) -> Reward:
 
 
 def check(name: str, options: Mapping[str, Any], key: str = "solver.reward_options") -> None:
-    """InputError unless `name` is a reward that takes `options`. `key` names them in the
-    message."""
+    """InputError unless `name` is a reward that takes `options`; `key` names them in the message."""
     check_options(get(name), options, key, GIVEN)
 
 

@@ -1,6 +1,6 @@
-"""Rewards that look at the form of the response: Search-R1's `format_em`, ReSearch's `research` and
-SSRL's `ssrl`. They read the response alone (seeds D12, D13); an end-of-turn token at its end breaks
-no form."""
+"""Rewards for the form of the response: Search-R1's `format_em`, ReSearch's `research` and SSRL's
+`ssrl`. They read the response alone (seeds D12, D13). An end-of-turn token at its end breaks no
+form."""
 
 import re
 from collections.abc import Sequence
@@ -19,13 +19,11 @@ from ssp.game.rewards.match import (
 )
 
 _TAG = r"</?(?:think|search|information|answer)>"
-_FORM = re.compile(
-    r"\s*(?:T<search>X</search>\s*<information>X</information>\s*)*T<answer>X</answer>\s*".replace(
-        "T", r"<think>X</think>\s*"
-    ).replace("X", rf"(?:(?!{_TAG}).)*+"),
-    re.DOTALL,
-)
-"""Think, search and information any number of times, then think and answer; white space only
+_TEXT = rf"(?:(?!{_TAG}).)*+"
+_THOUGHT = rf"<think>{_TEXT}</think>\s*"
+_ROUND = rf"{_THOUGHT}<search>{_TEXT}</search>\s*<information>{_TEXT}</information>\s*"
+_FORM = re.compile(rf"\s*(?:{_ROUND})*{_THOUGHT}<answer>{_TEXT}</answer>\s*", re.DOTALL)
+"""Think, search and information any number of times, then think and answer; only white space
 between the blocks."""
 
 
@@ -53,8 +51,12 @@ def format_em(
         return 1.0 if formed else 1.0 - structure
     if not formed:
         return final if blocks(spoken(response, SEARCH_R1), "answer") else 0.0
-    shown = [normalise(block) for block in blocks(response, "information")] if retrieval else []
-    return structure + retrieval * any(gold in block for gold in wanted(golds) for block in shown)
+    if retrieval:
+        shown = [normalise(block) for block in blocks(response, "information")]
+        for gold in wanted(golds):
+            if any(gold in block for block in shown):
+                return structure + retrieval
+    return structure
 
 
 GOOD_FORM = 0.1
@@ -62,8 +64,8 @@ GOOD_FORM = 0.1
 
 
 def research(response: str, golds: Sequence[str], ended: bool = True) -> float:
-    """0, 0.1, or an F1 in (0, 1]; 0 too when the response was cut off (not `ended`). InputError for
-    a gold that normalises to nothing."""
+    """The F1 of the boxed answer, or 0.1 where that is 0; 0 for a broken form, and for a response
+    that was cut off (not `ended`). InputError for a gold that normalises to nothing."""
     wanted(golds)
     if not ended or not _boxed_once(response):
         return 0.0
@@ -72,19 +74,19 @@ def research(response: str, golds: Sequence[str], ended: bool = True) -> float:
 
 
 def _boxed_once(text: str) -> bool:
-    """As many <think> as </think> and at least one, one answer with a box, and each search followed
-    by its result."""
+    """Whether there are thoughts, all of them closed, one answer with a box, and a result behind
+    each search."""
     if not text.count("<think>") == text.count("</think>") > 0:
         return False
     if not text.count("<answer>") == text.count("</answer>") == 1:
         return False
-    at = 0
-    while (at := text.find("<search>", at)) >= 0:
-        result = text.find("<result>", at)
+    search = text.find("<search>")
+    while search >= 0:
+        result = text.find("<result>", search)
         closed = text.find("</result>", result)
-        if not at < text.find("</search>", at) < result < closed:
+        if not search < text.find("</search>", search) < result < closed:
             return False
-        at = closed
+        search = text.find("<search>", closed)
     return any(BOX in block and "}" in block for block in blocks(text, "answer"))
 
 
@@ -94,7 +96,7 @@ _PLACEHOLDERS = {
     "information": "your information",
     "answer": "your answer",
 }
-"""The four tags, and what a model that copies the prompt's example writes into each."""
+"""Tag → what a model writes into it that copies the prompt's example."""
 
 _TAGS = re.compile(
     rf"<think></think>(?:<search></search><information></information>|(?!<search>){_TAG})*<answer></answer>"
@@ -107,34 +109,30 @@ ENOUGH_THOUGHTS, MOST_THOUGHTS = 2, 8
 def ssrl(response: str, golds: Sequence[str], answer_weight: float = 0.9) -> float:
     """`answer_weight` x EM of the last `<answer>` block outside `<information>` + (1 -
     `answer_weight`) x `form`. InputError for a gold that normalises to nothing."""
-    return answer_weight * em(response, golds, handed_in(response, SEARCH_R1)) + (
-        1.0 - answer_weight
-    ) * form(response)
+    right = em(response, golds, handed_in(response, SEARCH_R1))
+    return answer_weight * right + (1.0 - answer_weight) * form(response)
 
 
 def form(response: str) -> float:
-    """Score of the form in [0, 1]: 0 when a rule is broken, else min(1, t/2) min(t, s+1) / max(t,
-    s+1). t and s count the thoughts and the searches; more than 8 thoughts are worth 0. Broken:
-    tags in another order than `_TAGS`, any other `<...>`, an empty block or a copied placeholder, a
-    query of several lines."""
+    """Score of the form in [0, 1]: with t thoughts and s searches min(1, t/2) min(t, s+1) / max(t,
+    s+1), and 0 for more than 8 thoughts or a broken rule. These break one: tags in another order
+    than `_TAGS`, any other `<...>`, an empty block, a copied placeholder, a query of several
+    lines."""
     text = without_end(response).strip()
-    # up to there, so that it is linear
-    angles = re.findall(r"<[^>]+>", text[: text.rfind(">") + 1])
-    if not (
-        text.startswith("<think>")
-        and text.endswith("</answer>")
-        and _TAGS.fullmatch("".join(angles))
-    ):
+    if not text.startswith("<think>") or not text.endswith("</answer>"):
+        return 0.0
+    # Nothing is searched behind the last ">", so that this is linear.
+    tags = re.findall(r"<[^>]+>", text[: text.rfind(">") + 1])
+    if not _TAGS.fullmatch("".join(tags)):
+        return 0.0
+    if any("\n" in query for query in blocks(text, "search")):
         return 0.0
     for tag, placeholder in _PLACEHOLDERS.items():
         for content in blocks(text, tag):
-            if (
-                not content.strip()
-                or placeholder in content.lower()
-                or (tag == "search" and "\n" in content)
-            ):
+            if not content.strip() or placeholder in content.lower():
                 return 0.0
-    thoughts, searches = text.count("<think>"), text.count("<search>")
+    thoughts = text.count("<think>")
+    searches = text.count("<search>")
     if searches != text.count("<information>") or thoughts > MOST_THOUGHTS:
         return 0.0
     steps = searches + 1

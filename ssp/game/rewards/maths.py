@@ -1,7 +1,7 @@
 """Boxed mathematics: right when the last `\\boxed{...}` equals a gold as mathematics, by the
 `math-verify` library. An answer may be a tower of powers that no computer finishes, and the
-library's own time-outs fail outside a main thread. So it runs in a process with a limit of
-processor time and memory (`maths_child`), and an answer that exceeds it is wrong."""
+library's own time-outs work in a main thread only. So it runs in a process with limits of processor
+time and memory (`maths_child`), and an answer that exceeds them is wrong."""
 
 import json
 import signal
@@ -17,11 +17,11 @@ from ssp.game.protocols.calls import boxed
 from ssp.game.rewards.match import OBSERVATIONS, spoken
 
 LONGEST = 1000
-"""Characters of an answer that are still parsed."""
+"""Characters of the longest answer that is parsed."""
 
 CPU_SECONDS = 3
 DEADLINE = 120.0
-"""Seconds of waiting for one comparison, the library's start included, before the process counts as
+"""Seconds that one comparison may take, with the start of the library, before the process counts as
 broken."""
 
 
@@ -34,14 +34,16 @@ def math(response: str, golds: Sequence[str], observed: Sequence[str] = OBSERVAT
     answer = boxed(spoken(response, observed))
     if answer is None or not answer.strip():
         return 0.0
-    if answer.strip() in (gold.strip() for gold in golds):
+    if answer.strip() in map(str.strip, golds):
         return 1.0
-    return float(len(answer) <= LONGEST and any(_COMPARER.equal(gold, answer) for gold in golds))
+    if len(answer) > LONGEST:
+        return 0.0
+    return float(any(_COMPARER.equal(gold, answer) for gold in golds))
 
 
 class Comparer:
-    """One comparing process, started at the first need and again after it died; callers in many
-    threads take turns."""
+    """One comparing process, started at the first need, and again after it has ended. Callers in
+    many threads take turns."""
 
     def __init__(self, cpu_seconds: int = CPU_SECONDS, deadline: float = DEADLINE) -> None:
         self._cpu_seconds, self._deadline = cpu_seconds, deadline
@@ -49,7 +51,7 @@ class Comparer:
         self._process: subprocess.Popen[str] | None = None
 
     def equal(self, gold: str, answer: str) -> bool:
-        """True when the two LaTeX expressions are equal; an answer that exceeds its processor time
+        """Whether the two LaTeX expressions are equal; an answer that exceeds its processor time
         is not. InputError for a gold that cannot be read; Fault `math_verify` when the process
         breaks or says nothing."""
         with self._lock:
@@ -67,13 +69,9 @@ class Comparer:
 
     def _ask(self, line: str) -> bool | None:
         if self._process is None or self._process.poll() is not None:
+            program = str(Path(__file__).with_name("maths_child.py"))
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    str(Path(__file__).with_name("maths_child.py")),
-                    str(self._cpu_seconds),
-                ],
+                [sys.executable, "-P", program, str(self._cpu_seconds)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -87,18 +85,17 @@ class Comparer:
             heard = bool(wait([process.stdout.fileno()], self._deadline))
         except BrokenPipeError:  # it has just ended
             heard = True
-        if reply := process.stdout.readline() if heard else "":
-            return json.loads(reply)
         if not heard:
-            process.kill()
+            self.close()
+            raise Fault("math_verify", "no reply in time")
+        reply = process.stdout.readline()
+        if reply:
+            return json.loads(reply)
         code = process.wait()
         self.close()
         if code == -signal.SIGXCPU:
             return False
-        raise Fault(
-            "math_verify",
-            f"the comparing process ended with code {code}" if heard else "no reply in time",
-        )
+        raise Fault("math_verify", f"the comparing process ended with code {code}")
 
 
 def _bad_gold(golds: Sequence[str]) -> InputError:

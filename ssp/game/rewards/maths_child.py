@@ -1,5 +1,5 @@
-"""The process that compares two mathematical expressions: a JSON line [gold, answer] in, a JSON
-line out."""
+"""The process that compares mathematical expressions: it reads JSON lines [gold, answer], and
+writes true, false, or null for a gold that cannot be read."""
 
 import json
 import logging
@@ -25,18 +25,14 @@ def main(seconds: int) -> None:
     config = [LatexExtractionConfig(boxed_match_priority=0)]
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     for line in sys.stdin:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        resource.setrlimit(
-            resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + 1 + seconds, hard)
-        )
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        soft = int(usage.ru_utime + usage.ru_stime) + 1 + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
         gold, answer = (
             parse(f"\\boxed{{{text}}}", config, parsing_timeout=None) for text in json.loads(line)
         )
-        print(
-            json.dumps(verify(gold, answer, timeout_seconds=None) if gold else None),
-            file=out,
-            flush=True,
-        )
+        equal = verify(gold, answer, timeout_seconds=None) if gold else None
+        print(json.dumps(equal), file=out, flush=True)
 
 
 if __name__ == "__main__":

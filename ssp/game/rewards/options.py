@@ -1,5 +1,5 @@
-"""A reward's options: which ones a function takes, whether given ones fit, and whether a number
-comes out."""
+"""Options of a reward: which ones a function takes, and whether those that are given fit; and the
+check that a reward returns a number."""
 
 import inspect
 import math
@@ -12,6 +12,8 @@ from typing import Any
 from ssp.base.errors import Fault, InputError, hold, holding
 from ssp.config import own
 
+_BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+
 
 def check_options(
     function: Callable[..., float],
@@ -20,55 +22,45 @@ def check_options(
     reserved: Collection[str] = (),
     given: int = 2,
 ) -> None:
-    """InputError unless `function(x, y, **options)` can be called; the game fills in `reserved` and
-    the first `given`. `key` names the setting in the message. Options with a number as default are
-    finite numbers, with a bool are bools."""
+    """InputError unless `function(x, y, **options)` can be called. The game fills in the first
+    `given` parameters and those named in `reserved`. `key` names the setting in the message.
+    Options whose default is a number are finite numbers, those whose default is a bool are
+    bools."""
     parameters = list(inspect.signature(function).parameters.values())[given:]
-    free = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    named = {p.name: p.default for p in parameters if p.kind in kinds and p.name not in reserved}
+    free = False
+    defaults = {}
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            free = True
+        elif parameter.kind in _BY_NAME and parameter.name not in reserved:
+            defaults[parameter.name] = parameter.default
+    rule = f"{key} takes these options: {', '.join(defaults) or 'none'}"
     for name, value in options.items():
-        rule, known = (
-            f"{key} takes these options: {', '.join(named) or 'none'}",
-            name in named or free,
-        )
-        hold(known and name not in reserved, rule, name, "leave it out, or correct its name")
-        default = named.get(name)
+        known = (name in defaults or free) and name not in reserved
+        hold(known, rule, name, "leave it out, or correct its name")
+        default = defaults.get(name)
+        step = f"set {key}.{name}={default}"
         if isinstance(default, bool):
-            hold(
-                isinstance(value, bool),
-                f"{key}.{name} is true or false",
-                value,
-                f"set {key}.{name}={default}",
-            )
+            hold(isinstance(value, bool), f"{key}.{name} is true or false", value, step)
         elif isinstance(default, int | float):
-            number = (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and math.isfinite(value)
-            )
-            hold(number, f"{key}.{name} is a finite number", value, f"set {key}.{name}={default}")
-    missing = [
-        name
-        for name, default in named.items()
-        if default is inspect.Parameter.empty and name not in options
-    ]
-    hold(
-        not missing,
-        f"{key} gives every option without a default",
-        f"no {', '.join(missing)}",
-        "add it",
-    )
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            finite = is_number and math.isfinite(value)
+            hold(finite, f"{key}.{name} is a finite number", value, step)
+    needed = [name for name, default in defaults.items() if default is inspect.Parameter.empty]
+    missing = [name for name in needed if name not in options]
+    rule = f"{key} gives every option without a default"
+    hold(not missing, rule, f"no {', '.join(missing)}", "add it")
 
 
 def imported(place: str, name: str, parameters: str, *values: object) -> Callable[..., float]:
-    """The user's function at `place`, the reward called `name`. InputError unless it is one that
-    can be called with `parameters`, for which `values` stand."""
-    found: Callable[..., float] = own.find(place, f"the reward {name}", f"def reward{parameters}:")
+    """The user's function at `place`, the reward called `name`. InputError unless it can be called
+    with `parameters`; `values` are examples of them."""
+    example = f"def reward{parameters}:"
+    function: Callable[..., float] = own.find(place, f"the reward {name}", example)
     rule = f"the reward {name} is a function, called with {parameters}"
     with holding((TypeError, ValueError), rule, str, "correct it"):
-        inspect.signature(found).bind_partial(*values)
-    return found
+        inspect.signature(function).bind_partial(*values)
+    return function
 
 
 @cache
@@ -78,19 +70,17 @@ def takes(function: Callable[..., float], name: str) -> bool:
 
 
 def credit(name: str, compute: Callable[[], object], turns: int) -> tuple[float, tuple[float, ...]]:
-    """The value of the reward called `name`, in all and by turns; () for the second where it gives
-    one number. Errors as for `number`, and for a list that has not one number for each of the
-    policy's `turns`."""
+    """The value of the reward called `name`: its sum, and its numbers by turn, () where it gives
+    one number. Errors as for `number`; InputError for a list that has not one number for each of
+    the policy's `turns`."""
     value = _computed(name, compute)
     if not isinstance(value, list | tuple):
         return _finite(name, value), ()
-    rule, step = (
-        f"the reward {name} gives one number, or one for each turn",
-        "give as many as the parameter turns has",
-    )
+    rule = f"the reward {name} gives one number, or one for each turn"
+    step = "give as many as the parameter turns has"
     hold(len(value) == turns, rule, f"{len(value)} for {turns} turns", step)
-    each = tuple(_finite(name, one) for one in value)
-    return sum(each), each
+    by_turn = tuple(_finite(name, one) for one in value)
+    return sum(by_turn), by_turn
 
 
 def number(name: str, compute: Callable[[], object]) -> float:
@@ -105,16 +95,14 @@ def _computed(name: str, compute: Callable[[], object]) -> object:
     except Fault:
         raise
     except Exception as error:  # whatever a user's function raises
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        found = f"{type(error).__name__}: {error} ({where.filename}, line {where.lineno})"
-        raise InputError(
-            f"the reward {name} computes a number", found, "correct the function"
-        ) from error
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raised = f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+        rule = f"the reward {name} computes a number"
+        raise InputError(rule, raised, "correct the function") from error
 
 
 def _finite(name: str, value: object) -> float:
     if not isinstance(value, Real) or not math.isfinite(value):
-        raise InputError(
-            f"the reward {name} returns a finite number", repr(value), "correct the function"
-        )
+        rule = f"the reward {name} returns a finite number"
+        raise InputError(rule, repr(value), "correct the function")
     return float(value)

@@ -1,5 +1,5 @@
-"""What a proposer earns for a valid question, from the solver's win rate on it; `invalid_reward`
-prices the others."""
+"""What a proposer earns for a valid question, by the solver's win rate on it. `invalid_reward`
+prices the other questions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,28 +10,29 @@ from ssp.config.role import RoleConfig
 from ssp.game.rewards.options import check_options, imported, number, takes
 
 GUIDE, GUIDES = "guide", ("judge", "verifier")
-"""The option that names a guide (`ssp.game.referee.guide`), and those that are built in."""
+"""The option that names a guide (`ssp.game.referee.guide`), and the guides that ship."""
 GIVEN = ("question", "target", "searches")
-"""What the game fills in for a user's function that takes it."""
+"""Parameters that the game fills in for a user's function that has them."""
 
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
-    """Share of right attempts among the scored ones; None (the proposal is void) when fewer than
-    ceil(n/2) are scored. `outcomes`: right, wrong, or None for a void attempt; `n`: attempts that
-    the game was to have."""
+    """Share of right attempts among the scored ones. None, which voids the proposal, when fewer
+    than ceil(n/2) are scored. `outcomes`: right, wrong, or None for a void attempt. `n`: attempts
+    that were asked for."""
     scored = [outcome for outcome in outcomes if outcome is not None]
     return sum(scored) / len(scored) if len(scored) >= (n + 1) // 2 else None
 
 
 def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float = 1.0) -> float:
-    """4 (left + s) (right - s), and 0 at both ends (SSP): with its left=0 and right=1, 1 at an even
-    game."""
+    """4 (left + s) (right - s) for a rate s inside (0, 1), else 0 (SSP). With left=0 and right=1 an
+    even game earns 1."""
     return 4.0 * (left + rate) * (right - rate) if 0.0 < rate < 1.0 else 0.0
 
 
 def _target(rate: float, cfg: RoleConfig, goal: float = 0.5) -> float:
     """1 at difficulty 1 - s = `goal`, falling linearly to 0 at the farther end of [0, 1]."""
-    return 1.0 - abs((1.0 - rate) - goal) / max(goal, 1.0 - goal)
+    difficulty = 1.0 - rate
+    return 1.0 - abs(difficulty - goal) / max(goal, 1.0 - goal)
 
 
 _KINDS: dict[str, Callable[..., float]] = {
@@ -50,43 +51,41 @@ def names() -> list[str]:
 
 def check(kind: str, options: Mapping[str, Any], role: str = "proposer") -> None:
     """InputError for an unknown kind, for an option that it does not take, and for a place that
-    leads to no function. `role` asks, and is named in the message."""
-    theirs, guide = own.is_own(kind), str(options.get(GUIDE, ""))
-    rule = f"{role}.reward_options.guide is {', '.join(GUIDES)}, or my_file.py:function"
-    there = own.sealed(guide) or (own.is_own(guide) and imported(guide, guide, "(question)", ""))
-    hold(
-        not guide or guide in GUIDES or there,
-        rule,
-        guide,
-        "set it to one of these, or leave it out",
-    )
-    check_options(
-        _kind(kind, role),
-        _others(options),
-        f"{role}.reward_options",
-        GIVEN if theirs else (),
-        1 if theirs else 2,
-    )
+    leads to no function. `role`: who asks, named in the message."""
+    key = f"{role}.reward_options"
+    guide = str(options.get(GUIDE, ""))
+    if guide and guide not in GUIDES:
+        rule = f"{key}.guide is {', '.join(GUIDES)}, or my_file.py:function"
+        named = own.is_own(guide) or own.sealed(guide)
+        hold(named, rule, guide, "set it to one of these, or leave it out")
+        if not own.sealed(guide):
+            imported(guide, guide, "(question)", "")
+    function = _kind(kind, role)
+    if own.is_own(kind):
+        check_options(function, _others(options), key, GIVEN, 1)
+    else:
+        check_options(function, _others(options), key, (), 2)
 
 
 def reward(
     kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None
 ) -> float:
     """What a valid question earns that the solver wins with `rate`: in [0, 1], unless
-    `cfg.reward_options` move the ends. `facts`: what a user's own function may take by the names of
-    `GIVEN`. InputError for an unknown kind, and for a user's function that raises or returns no
-    finite number; InvariantError for a rate outside [0, 1]."""
+    `cfg.reward_options` move the ends. `facts`: values for the parameters in `GIVEN`. InputError
+    for an unknown kind, and for a user's function that raises or returns no finite number;
+    InvariantError for a rate outside [0, 1]."""
     function = _kind(kind)
     if not 0.0 <= rate <= 1.0:
         raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
+    options = _others(cfg.reward_options)
     if not own.is_own(kind):
-        return function(rate, cfg, **_others(cfg.reward_options))
+        return function(rate, cfg, **options)
     given = {name: value for name, value in (facts or {}).items() if takes(function, name)}
-    return number(kind, lambda: function(rate, **given, **_others(cfg.reward_options)))
+    return number(kind, lambda: function(rate, **given, **options))
 
 
 def _others(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are the reward's own."""
+    """The options without the guide, which no reward takes."""
     return {name: value for name, value in options.items() if name != GUIDE}
 
 

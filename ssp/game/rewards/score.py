@@ -1,4 +1,4 @@
-"""What one solver episode earns: the configured reward, applied to what the episode said."""
+"""What an answering episode earns: the configured reward of what it said."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,15 +12,15 @@ from ssp.game.rewards.match import OBSERVATIONS
 from ssp.game.rewards.options import credit, takes
 
 CUT_OFF = "tokens"
-"""How an episode stops that the policy did not end by itself."""
+"""How an episode has stopped that the policy did not end."""
 
 
 def graded(
     role: RoleConfig, episode: Episode, golds: Sequence[str], decision: Grade, **facts: Any
 ) -> Grade:
-    """The grade of an episode that the judge came to `decision` on; `role` names the reward,
-    `facts` are for `score`. Undecided stays undecided, and a Fault of the reward makes it so (law
-    2). It is not asked where nothing was handed in."""
+    """`decision`, the judge's, with the reward that `role` names; `facts` are for `score`. It stays
+    as it is where it is undecided, or nothing was handed in. A Fault of the reward makes it
+    undecided (law 2)."""
     if decision.right is None or episode.final is None:
         return decision
     try:
@@ -38,23 +38,24 @@ def score(
     decision: Grade,
     observed: Sequence[str] = OBSERVATIONS,
 ) -> tuple[float, tuple[float, ...]]:
-    """The reward called `name` on the episode's response, and by turns where it tells. `decision`:
-    the judge's; `observed`: the protocol's tags of observations. A function gets those of
-    `rewards.GIVEN` that it takes. InputError for a result that is no finite number, nor one a turn,
-    and for an exception other than a Fault."""
+    """The reward called `name` on the episode's response, and by turn where the function tells.
+    `decision`: the judge's. `observed`: the protocol's tags of observations. The function gets
+    those of `rewards.GIVEN` that it takes. InputError for a result that is neither a finite number
+    nor one a turn, and for an exception other than a Fault."""
     function = rewards.get(name)
-    ended = episode.stopped != CUT_OFF
     right = bool(decision.right)
+    turns = episode.turns if takes(function, "turns") else []
     known = {
         "answer": episode.final or "",
         "judged": right,
-        "ended": ended,
+        "score": float(right) if decision.score is None else decision.score,
+        "turns": turns,
+        "ended": episode.stopped != CUT_OFF,
         "observed": tuple(observed),
     }
-    known["score"] = float(right) if decision.score is None else decision.score
-    turns = episode.turns if takes(function, "turns") else []
-    known["turns"] = turns
     given = {fact: value for fact, value in known.items() if takes(function, fact)}
-    return credit(
-        name, lambda: function(episode.response, list(golds), **given, **options), len(turns)
-    )
+
+    def compute() -> object:
+        return function(episode.response, list(golds), **given, **options)
+
+    return credit(name, compute, len(turns))

@@ -1,8 +1,8 @@
-"""An agent of a user's own plays in the loop's place: a function, or a program, that talks to an
-OpenAI-compatible endpoint (`player.py`). This process serves it on loopback, with a path and a key
-for each episode.
+"""Plays episodes by a user's own agent instead of the loop: a function, or a program, that talks to
+an OpenAI-compatible endpoint (`player.py`). This process serves the endpoint on loopback, with a
+path and a key for each episode.
 
-What the agent's code does wrong is a fault of ours, which voids its episode (law 2); limits are the
+A failure of the agent's code is a fault of ours, which voids its episode (law 2); limits are the
 policy's."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ from ssp.game.protocols.renderer import Renderer
 from ssp.game.rollout import programs
 from ssp.game.rollout.player import MODEL, AgentPlayer, Refused
 from ssp.game.rollout.settings import Agent, Settings
-from ssp.game.rollout.tools import awaited, exceptions, loop, wait
+from ssp.game.rollout.toolloop import on_loop, wait
+from ssp.game.rollout.tools import exceptions
 from ssp.search.hits import Search
 
 if TYPE_CHECKING:
@@ -34,11 +36,11 @@ if TYPE_CHECKING:
 
 COMMAND = "command:"
 KEPT = ("PATH", "HOME", "LANG", "PYTHONPATH", "VIRTUAL_ENV")
-"""What a program gets of the environment: no keys."""
+"""Variables of the environment that a program gets: no keys."""
 MOST = 2**22
-"""Bytes of a request, or of a program's answer, at most."""
+"""The most bytes of a request, and of a program's answer."""
 SAID = 400
-"""Characters of what a program said last of its troubles, that are kept."""
+"""Bytes of a program's standard error that a message tells, the last ones."""
 MISTAKES = {
     "agents.exceptions.MaxTurnsExceeded",
     "agents.exceptions.ModelBehaviorError",
@@ -46,22 +48,24 @@ MISTAKES = {
     "pydantic_ai.exceptions.UnexpectedModelBehavior",
     "pydantic_ai.exceptions.UsageLimitExceeded",
 }
-"""Exceptions by which frameworks say that the model did wrong: it called what is not there, or came
-to no end."""
+"""Exceptions of frameworks for what the model did wrong: it called what is not there, or came to no
+end."""
 
 
 def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     """The agent that `solver.agent` names: a program, or a function that `place` finds, which may
-    say `mistakes`. InputError for another thing."""
+    have `mistakes`. InputError for anything else."""
     if named.startswith(COMMAND):
         rule = "an agent is command:PROGRAM ARGUMENTS, or FILE.py:NAME"
         words = programs.words(named.removeprefix(COMMAND), rule)
-        return Agent(lambda player: _run(words, player), seconds)
-    made = place(named)
-    fits = inspect.iscoroutinefunction(made) and _takes_four(made)
+        return Agent(partial(_run, words), seconds)
+    function = place(named)
     rule = "an agent is an async function of (question, client, model, tools)"
-    hold(fits, rule, named, "write `async def solve(question, client, model, tools) -> str:`")
-    mistakes = exceptions(getattr(made, "mistakes", ()), "an agent", named)
+    step = "write `async def solve(question, client, model, tools) -> str:`"
+    hold(inspect.iscoroutinefunction(function), rule, named, step)
+    with holding(TypeError, rule, lambda _: named, step):
+        inspect.signature(function).bind("question", "client", "model", "tools")
+    mistakes = exceptions(getattr(function, "mistakes", ()), "an agent", named)
     rule, step = "an agent needs the package openai", "pip install 'ssp[agents]'"
     with holding(ImportError, rule, lambda _: "not installed", step):
         from openai import AsyncOpenAI
@@ -70,12 +74,10 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
         async with AsyncOpenAI(
             base_url=player.url, api_key=player.key, max_retries=0, timeout=seconds
         ) as client:
-            return await made(player.question, client, MODEL, player)
+            return await function(player.question, client, MODEL, player)
 
     async def solve(player: AgentPlayer) -> Any:  # on a loop of its own, which it may block
-        answer, raised = await asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(awaited(asked(player)), loop(named))
-        )
+        answer, raised = await on_loop(asked(player), named)
         if raised is not None:  # sys.exit too
             raise RuntimeError(named) from raised
         return answer
@@ -83,49 +85,40 @@ def find(named: str, place: Callable[[str], Any], seconds: float) -> Agent:
     return Agent(solve, seconds, mistakes)
 
 
-def _takes_four(made: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(made).bind("question", "client", "model", "tools")
-    except TypeError:
-        return False
-    return True
-
-
 async def _run(words: Sequence[str], player: AgentPlayer) -> str:
-    """The question on the program's standard input, the answer on its output: files, since what it
-    leaves behind may keep a pipe open. What it has started in its session ends with it. A failure
-    tells what it said last on its standard error."""
-    told = {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
-    env = {name: os.environ[name] for name in KEPT if name in os.environ} | told
+    """The program's answer, on its standard output, to the question on its standard input. Both are
+    files, since a process that it leaves behind may keep a pipe open. All of its session ends with
+    it. RuntimeError, with the end of its standard error, when it fails."""
+    env = {name: os.environ[name] for name in KEPT if name in os.environ}
+    env |= {"OPENAI_BASE_URL": player.url, "OPENAI_API_KEY": player.key, "OPENAI_MODEL": MODEL}
     with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as troubles:
         asked.write(player.question.encode())
         asked.seek(0)
-        # so that it can be emptied under who writes it
+        # Appended to, it can be emptied while the program writes.
         fcntl.fcntl(troubles, fcntl.F_SETFL, os.O_APPEND)
-        start, command = asyncio.create_subprocess_exec, programs.tied(words)
-        process = await start(
-            *command, stdin=asked, stdout=answers, stderr=troubles, env=env, start_new_session=True
+        process = await asyncio.create_subprocess_exec(
+            *programs.tied(words),
+            stdin=asked,
+            stdout=answers,
+            stderr=troubles,
+            env=env,
+            start_new_session=True,
         )
         try:
-            while (code := process.returncode) is None and _length(answers) <= MOST:
+            while process.returncode is None and _length(answers) <= MOST:
                 await asyncio.sleep(0.05)
                 if _length(troubles) > MOST:
                     os.ftruncate(troubles.fileno(), 0)
+            code = process.returncode
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         answer = os.pread(answers.fileno(), MOST + 1, 0)  # at no offset that others move
-        last = (
-            os.pread(troubles.fileno(), SAID, max(0, _length(troubles) - SAID))
-            .decode(errors="replace")
-            .strip()
-        )
+        last = os.pread(troubles.fileno(), SAID, max(0, _length(troubles) - SAID))
     if code or len(answer) > MOST:
         written = f"{len(answer)} bytes written, of {MOST} at most"
-        raise RuntimeError(
-            f"{words[0]}: exit code {code}, {written}."
-            f" {last or 'It said nothing on its standard error'}"
-        )
+        said = last.decode(errors="replace").strip() or "It said nothing on its standard error"
+        raise RuntimeError(f"{words[0]}: exit code {code}, {written}. {said}")
     return answer.decode()
 
 
@@ -141,27 +134,30 @@ def play(
     settings: Settings,
     agent: Agent,
 ) -> tuple[list[Episode], dict[str, float]]:
-    """As `rollout`: all tasks, at once."""
+    """As `rollout`. All tasks are played at once."""
     players = [AgentPlayer(engine, renderer, search, task, settings) for task in tasks]
 
     async def together() -> None:
-        port = await _served()
-        await asyncio.gather(*(_played(player, agent, port) for player in players))
+        port = await _serve()
+        await asyncio.gather(*(_play(player, agent, port) for player in players))
 
     wait(together())
     episodes = [player.episode for player in players]
-    for episode, text in zip(
-        episodes, renderer.decode_all([episode.log.ids for episode in episodes]), strict=True
-    ):
+    texts = renderer.decode_all([episode.log.ids for episode in episodes])
+    for episode, text in zip(episodes, texts, strict=True):
         episode.text = text
-    return episodes, {
-        part: sum(p.seconds[part] for p in players) / len(players) for part in players[0].seconds
-    }
+    seconds = {}
+    for part in players[0].seconds:
+        seconds[part] = sum(player.seconds[part] for player in players) / len(players)
+    return episodes, seconds
 
 
-async def _played(player: AgentPlayer, agent: Agent, port: int) -> None:
-    """A whole episode."""
-    episode, answer, fault, mistake = player.episode, None, None, ""
+async def _play(player: AgentPlayer, agent: Agent, port: int) -> None:
+    """Play a whole episode."""
+    episode = player.episode
+    answer: object = None
+    fault: Fault | None = None
+    mistake = ""
     player.url = f"http://127.0.0.1:{port}/{player.key}/v1"
     _PLAYERS[player.key] = player
     try:
@@ -175,11 +171,11 @@ async def _played(player: AgentPlayer, agent: Agent, port: int) -> None:
         fault = Fault("agent_deadline")
     except Exception as error:  # whatever a user's agent raises
         cause = error.__cause__ or error
-        said = f"{cause.__class__.__name__}: {cause}"
+        raised = f"{cause.__class__.__name__}: {cause}"
         if len(episode.log) and _mistaken(cause, agent.mistakes):
-            mistake = said
+            mistake = raised
         else:
-            fault = Fault("agent_failed", said)
+            fault = Fault("agent_failed", raised)
     finally:
         del _PLAYERS[player.key]
         player.close()
@@ -194,17 +190,18 @@ async def _played(player: AgentPlayer, agent: Agent, port: int) -> None:
         episode.tell(mistake)
     else:
         text = "" if answer is None else str(answer)
-        # half of a surrogate pair
+        # It may hold half of a surrogate pair.
         episode.final = text.encode("utf-8", "replace").decode().strip() or None
         episode.stopped = "final" if episode.final else "malformed"
 
 
 def _answers(answer: object) -> bool:
-    """Whether it is a text, a number that a policy handed in where a framework asked it for one, or
-    none."""
-    if isinstance(answer, numbers.Real) and math.isnan(answer):
+    """Whether `answer` is None, a text, or a number, which a framework may have asked for."""
+    if answer is None or isinstance(answer, str):
+        return True
+    if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         return False
-    return answer is None or isinstance(answer, str | numbers.Real) and not isinstance(answer, bool)
+    return not math.isnan(answer)
 
 
 def _mistaken(error: BaseException, mistakes: tuple[type[Exception], ...]) -> bool:
@@ -220,7 +217,8 @@ _SERVING: list[int] = []
 """The port of this process's endpoint, once there is one."""
 
 
-async def _served() -> int:
+async def _serve() -> int:
+    """The port of the endpoint, which is started at the first call."""
     if not _SERVING:
         from aiohttp import web
 
@@ -243,10 +241,11 @@ async def _answer(request: web.Request) -> web.Response:
     player = _PLAYERS.get(request.match_info["key"])
     if player is None or request.headers.get("Authorization") != f"Bearer {player.key}":
         return refused(404, "not_found", "this episode is over, or the key is not its own")
+    completes = request.match_info["what"] == "completions"
     try:
         body = await request.json()
-        asked = player.complete if request.match_info["what"] == "completions" else player.chat
-        return web.json_response(await asked(body))
+        reply = await (player.complete(body) if completes else player.chat(body))
+        return web.json_response(reply)
     except (ValueError, Refused) as error:
         return refused(400, "invalid_request_error", error)
     except Fault as fault:

@@ -1,6 +1,6 @@
-"""Who takes a turn when: in lock step, or each episode as fast as its engine and searches let it.
-Training, evaluation and `ask` all use it (law 8). With a lock-step engine the batch of every step
-is fixed by the tasks alone (law 7)."""
+"""Decides who takes a turn when: in lock step, or each episode as fast as its engine and searches
+let it. Training, evaluation and `ask` all use it (law 8). With a lock-step engine the tasks alone
+decide the batch of every step (law 7)."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from ssp.game.rollout.table import Found, Seat, Settings, Table
 from ssp.search.hits import Search
 
 _SEARCHES = 64
-"""Searches of free-running episodes that are under way at once, at most."""
+"""The most searches of free-running episodes that are under way at once."""
 
 
 def rollout(
@@ -26,43 +26,49 @@ def rollout(
     tasks: Sequence[Task],
     settings: Settings,
 ) -> tuple[list[Episode], dict[str, float]]:
-    """Play all `tasks` (of one role) to the end; episodes in their order, and seconds by part
-    (`generate`, `search`, `search/<stage>`). Ends of an episode (`stopped`): `final` (it handed
-    in),
-    `turns` (it asked for one more search than it has), `tokens` (a turn or the whole is too long),
-    `malformed` (one invalid turn too many), `fault` (void: a Fault of search hits the episodes of
-    that call, one of the engine all that it hit). `Episode.documents` are those that the policy was
-    shown."""
-    if settings.agent is not None and tasks:
-        assert isinstance(engine, FreeEngine)  # `Config` makes it one
-        return agents.play(engine, renderer, search, tasks, settings, settings.agent)
+    """Play all `tasks` (of one role) to the end. Returns the episodes, in order, and seconds by
+    part (`generate`, `search`, `search/<stage>`).
+
+    An episode has ended (`stopped`) by `final`: it handed in; `turns`: it asked for one more search
+    than it has; `tokens`: a turn or the whole is too long; `malformed`: one invalid turn too many;
+    or `fault`, which voids it: a Fault of a search hits the episodes of that call, one of the
+    engine those of that step. `Episode.documents` are those that the policy was shown."""
     if not tasks:
         return [], {"generate": 0.0, "search": 0.0}
+    if settings.agent is not None:
+        assert isinstance(engine, FreeEngine)  # `Config` makes it one
+        return agents.play(engine, renderer, search, tasks, settings, settings.agent)
     table = Table(engine, renderer, search, tasks, settings)
     try:
         if isinstance(engine, FreeEngine):
-            _free(engine, table)
-        else:  # in step: all that go on take one turn; then their searches go out together
-            while going := [seat for seat in table.seats if table.may_go_on(seat)]:
-                _generate(engine, table, going)
-                if asking := [seat for seat in going if seat.asked]:
-                    table.show(asking, table.find(asking))
+            _play_freely(engine, table)
+        else:
+            _play_in_step(engine, table)
     finally:
         table.close()
     return table.episodes(), table.seconds
 
 
+def _play_in_step(engine: Engine, table: Table) -> None:
+    """All that go on take a turn; then their searches go out together."""
+    while going := [seat for seat in table.seats if table.may_go_on(seat)]:
+        _generate(engine, table, going)
+        asking = [seat for seat in going if seat.asked]
+        if asking:
+            table.show(asking, table.find(asking))
+
+
 def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:
-    """One turn of every seat, in one step for all that are sampled alike."""
+    """One turn of every seat; all that are sampled alike take it in one step."""
     groups: dict[Sampling, list[Seat]] = {}
     for seat in seats:  # before any of them is read, which may change how its next turn is sampled
         groups.setdefault(table.sampling(seat), []).append(seat)
     for sampling, alike in groups.items():
+        slots = [seat.slot for seat in alike]
+        pending = [seat.pending for seat in alike]
         began = time.perf_counter()
         try:
-            turns = engine.step(
-                [seat.slot for seat in alike], [seat.pending for seat in alike], sampling
-            )
+            turns = engine.step(slots, pending, sampling)
         except Fault as fault:
             for seat in alike:
                 seat.episode.void(fault)
@@ -73,19 +79,22 @@ def _generate(engine: Engine, table: Table, seats: list[Seat]) -> None:
             table.read(seat, turn)
 
 
-def _free(engine: FreeEngine, table: Table) -> None:
-    """Every episode on its own: its next turn is asked for as soon as what it waits for is
-    there."""
+def _play_freely(engine: FreeEngine, table: Table) -> None:
+    """Every episode goes on as soon as the turn or the answers are there that it waits for."""
     flying: dict[Future[Any], Seat] = {}
     began = time.perf_counter()
 
-    def go(seat: Seat) -> None:
-        if table.may_go_on(seat):
-            flying[engine.submit(seat.slot, seat.pending, table.sampling(seat))] = seat
-
     with ThreadPoolExecutor(min(_SEARCHES, len(table.seats))) as pool:
+
+        def go_on(seat: Seat) -> None:
+            if seat.asked:
+                flying[pool.submit(table.find, [seat])] = seat
+            elif table.may_go_on(seat):
+                turn = engine.submit(seat.slot, seat.pending, table.sampling(seat))
+                flying[turn] = seat
+
         for seat in table.seats:
-            go(seat)
+            go_on(seat)
         while flying:
             done, _ = wait(flying, return_when=FIRST_COMPLETED)
             for future in done:
@@ -100,8 +109,5 @@ def _free(engine: FreeEngine, table: Table) -> None:
                     table.read(seat, result)
                 else:
                     table.show([seat], result)
-                if seat.asked:
-                    flying[pool.submit(table.find, [seat])] = seat
-                else:
-                    go(seat)
+                go_on(seat)
     table.seconds["generate"] = time.perf_counter() - began

@@ -1,9 +1,9 @@
 """One episode that an agent plays: its endpoint, its tools, its log.
 
-What the agent has generated is logged as the ids that were sampled (law 1). A request whose
-messages go on from those of the one before is the same context: what is new is appended, and not
-trained. Another request, of an agent that has rewritten its history, begins a new context, in which
-what is sampled there is trained."""
+The log holds the ids that were sampled (law 1). A request whose messages go on from those of the
+request before goes on with its context: what is new is appended, and not trained. Any other
+request, as of an agent that rewrites its history, begins a new context; what is sampled there is
+trained."""
 
 import asyncio
 import itertools
@@ -13,11 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ssp.base.episode import Document, Episode, Mistake, Task
+from ssp.base.episode import Document, Episode, Task
 from ssp.base.errors import Fault, InputError
 from ssp.base.seeds import derive
 from ssp.base.tokenlog import Kind
-from ssp.engines.base import FreeEngine, Sampling, StopWords
+from ssp.engines.base import FreeEngine, Generation, Sampling, StopWords
 from ssp.game.protocols.calls import SEARCH, TOOL, Call, read
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.protocols.template import Message
@@ -28,38 +28,33 @@ from ssp.game.rollout.tools import ToolRequest, note
 from ssp.search.hits import Search
 
 CONTEXTS = 8
-"""An episode's log has at most so many times `limits.total_tokens`."""
+"""The most that an episode's log may hold, as a multiple of `limits.total_tokens`."""
 
 
 class AgentPlayer:
-    """What an agent is given as `tools`, and what is behind its endpoint. `url` and `key`: of
-    that."""
+    """What an agent gets as `tools`, and what answers at its endpoint, which has `url` and `key`.
+    `broken`: an error of the engine, which ends the run whatever the agent makes of it."""
 
     def __init__(
         self, engine: FreeEngine, renderer: Renderer, search: Search, task: Task, settings: Settings
     ) -> None:
         self._engine, self._renderer, self._search = engine, renderer, search
         self._task, self._settings = task, settings
-        self.question, self.url, self.key = (
-            task.fields.get("question", ""),
-            "",
-            secrets.token_urlsafe(24),
-        )
+        self.question = task.fields.get("question", "")
+        self.url = ""
+        self.key = secrets.token_urlsafe(24)
         self.episode = Episode(task.id, task.game, task.role, task.attempt, seed=task.seed)
         self.seconds = {"generate": 0.0, "search": 0.0}
-        self.broken: Exception | None = None  # what ends the run, of whatever the agent makes of it
+        self.broken: Exception | None = None
         self._slots: list[int] = []
         self._turns = 0
-        # the messages of the context, the policy's last one at the end
-        self._said: list[Message] = []
-        self._offered = ""  # the tools that the context shows
+        self._turn_lock = asyncio.Lock()
+        self._context: list[Message] = []  # its last message is the policy's
+        self._offered = ""  # the tools that the context shows, as JSON
         self._raw: dict[str, str] = {}  # what the policy wrote, by what a client was told of it
         self._calls = itertools.count()  # which may be under way together
-        self._turn_of_one, self._seen, self._read_to = (
-            asyncio.Lock(),
-            dict[str, Document](),
-            dict[str, int](),
-        )
+        self._seen: dict[str, Document] = {}
+        self._read_to: dict[str, int] = {}
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
@@ -67,136 +62,125 @@ class AgentPlayer:
         return [offer.function for offer in (SEARCH, *self._renderer.protocol.offers)]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What a tool of the role answers, as text, cut and cleaned. Fault when it fails, which
+        """The answer of a tool of the role, as text, cut and cleaned. Fault when it fails, which
         voids the episode."""
-        episode, began = self.episode, time.perf_counter()
+        episode = self.episode
+        began = time.perf_counter()
         if name not in [schema["function"]["name"] for schema in self.schemas]:
             return f"there is no tool {name}"
-        if (
-            len(
-                asked := read(
-                    [json.dumps({"name": name, "arguments": arguments}, default=dict)], [name]
-                )
-            )
-            != 1
-        ):
+        body = json.dumps({"name": name, "arguments": arguments}, default=dict)
+        calls = read([body], [name])
+        if len(calls) != 1:
             return f"the arguments of {name} cannot be read"
-        (call,) = asked
+        (call,) = calls
         try:
-            found = await asyncio.to_thread(self._answered, call)
+            documents = await asyncio.to_thread(self._answered, call)
         except Fault as fault:
             if not episode.stopped:  # a limit came first
                 episode.void(fault)
             raise
         finally:
             self.seconds["search"] += time.perf_counter() - began
-        renderer, most = self._renderer, self._settings.limits.observation_tokens
-        bodies, encode, tokenizer = renderer.protocol.bodies, renderer.encode, renderer.tokenizer
-        (shown,), text = passages.fit(
-            [found],
-            most,
-            tokenizer,
-            lambda kept: (kept, bodies(kept[0])),
-            lambda trial: len(encode([trial[1]])[0]),
-        )
-        kept = [document for document in shown if not isinstance(document, Mistake)]
-        note(call, found, kept, self._seen, self._read_to)
-        episode.queries.append(call.text)
+
+        def show(kept: passages.Results) -> tuple[list[Document], str]:
+            return kept[0], self._renderer.protocol.bodies(kept[0])
+
+        def size(trial: tuple[list[Document], str]) -> int:
+            (ids,) = self._renderer.encode([trial[1]])
+            return len(ids)
+
+        most = self._settings.limits.observation_tokens
+        shown, text = passages.fit([documents], most, self._renderer.tokenizer, show, size)
         episode.tools.append(name)
-        episode.hits.append(len(kept))
-        episode.asked.append(len(episode.log))
-        episode.documents.extend(kept)
+        note(episode, call, documents, shown, self._seen, self._read_to)
         return text
 
     def _answered(self, call: Call) -> list[Document]:
         task = self._task
         if call.tool == TOOL:
             return self._search.search([call.text], self._settings.topk, task.corpus)[0]
-        key = f"{task.game}/{task.role}/{task.seed}/{next(self._calls)}"
-        (found,) = self._settings.tools.run([ToolRequest(call, key, self._seen, self._read_to)])
-        if isinstance(found, Fault):
-            raise found
-        return found
+        place = f"{task.game}/{task.role}/{task.seed}/{next(self._calls)}"
+        request = ToolRequest(call, place, self._seen, self._read_to)
+        (answer,) = self._settings.tools.run([request])
+        if isinstance(answer, Fault):
+            raise answer
+        return answer
 
     async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
         """`POST /v1/chat/completions`. Refused for what cannot be done."""
         check(body)
-        listed, tools = body.get("messages"), tools_of(body)
-        if (
-            not isinstance(listed, list)
-            or not listed
-            or not all(isinstance(message, dict) for message in listed)
-        ):
+        listed = body.get("messages")
+        tools = tools_of(body)
+        is_list = isinstance(listed, list) and all(isinstance(message, dict) for message in listed)
+        if not listed or not is_list:
             raise Refused("messages is a list of messages, one at least")
         messages = [plain(message) for message in listed]
         offered = json.dumps(tools)
-        async with self._turn_of_one:
-            before = list(map(canon, messages[: len(self._said)]))
-            goes_on = (
-                bool(self._said)
-                and before == list(map(canon, self._said))
-                and offered == self._offered
-            )
-            added = self._added(messages, tools) if goes_on else None
+        async with self._turn_lock:
+            before = [canon(message) for message in messages[: len(self._context)]]
+            goes_on = before == [canon(message) for message in self._context]
+            added = None
+            if goes_on and before and offered == self._offered:
+                added = self._added(messages, tools)
             text = self._rendered(messages, tools) if added is None else added
-            raw, written, stopped = await self._turn(text, added is None, body)
+            drawn = await self._turn(text, added is None, body)
+            raw = self._without_end(drawn.ids)
             calling = tools and body.get("tool_choice") != "none"
             content, calls = parsed(raw, body, f"call-{self._turns}" if calling else "")
-            reply = {"role": "assistant", "content": content} | (
-                {"tool_calls": calls} if calls else {}
-            )
-            self._said, self._offered = [*messages, plain(reply)], offered
-            self._raw[canon(self._said[-1])] = raw
-        reason = "tool_calls" if calls else "stop" if stopped else "length"
-        return self._reply("chat.completion", {"message": reply, "finish_reason": reason}, written)
+            reply: dict[str, Any] = {"role": "assistant", "content": content}
+            if calls:
+                reply["tool_calls"] = calls
+            own = plain(reply)
+            self._raw[canon(own)] = raw
+            self._context = [*messages, own]
+            self._offered = offered
+        reason = "stop" if drawn.stopped else "length"
+        if calls:
+            reason = "tool_calls"
+        choice = {"message": reply, "finish_reason": reason}
+        return self._reply("chat.completion", choice, len(drawn.ids))
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
-        """`POST /v1/completions`: a prompt that begins with all that was read and written goes
-        on."""
+        """`POST /v1/completions`. A prompt goes on with its context where it begins with all that
+        was read and written there."""
         check(body)
         prompt = body.get("prompt")
         if not isinstance(prompt, str) or not prompt:
             raise Refused("prompt is one text, and not empty")
-        async with self._turn_of_one:
+        async with self._turn_lock:
             shown = self._renderer.decode(self.episode.log.context())
-            goes_on = bool(shown) and prompt.startswith(shown)
-            raw, written, stopped = await self._turn(
-                prompt[len(shown) :] if goes_on else prompt, not goes_on, body
-            )
-            self._said = []
-        choice = {
-            "text": parsed(raw, body, "")[0],
-            "finish_reason": "stop" if stopped else "length",
-        }
-        return self._reply("text_completion", choice, written)
+            fresh = not shown or not prompt.startswith(shown)
+            drawn = await self._turn(prompt if fresh else prompt[len(shown) :], fresh, body)
+            self._context = []
+        text, _ = parsed(self._without_end(drawn.ids), body, "")
+        choice = {"text": text, "finish_reason": "stop" if drawn.stopped else "length"}
+        return self._reply("text_completion", choice, len(drawn.ids))
 
     def _reply(self, kind: str, choice: dict[str, Any], written: int) -> dict[str, Any]:
-        read = len(self.episode.log.context()) - written
-        usage = {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
-        }
-        head = {
+        total = len(self.episode.log.context())
+        return {
             "id": f"{self._task.id}-{self._turns}",
             "object": kind,
             "created": int(time.time()),
             "model": MODEL,
+            "choices": [{"index": 0, "logprobs": None, **choice}],
+            "usage": {
+                "prompt_tokens": total - written,
+                "completion_tokens": written,
+                "total_tokens": total,
+            },
         }
-        return {**head, "choices": [{"index": 0, "logprobs": None, **choice}], "usage": usage}
 
     def _rendered(self, messages: Sequence[Message], tools: list[Any], reply: bool = True) -> str:
-        """The messages as the policy sees them: what it wrote as it wrote it, of others no control
+        """The messages as the policy sees them: its own as it wrote them, others' without control
         tokens."""
-        clean, shown = self._renderer.protocol.uncontrolled, list[Message]()
+        shown: list[Message] = []
         for message in messages:
-            own = self._raw.get(canon(message)) if message["role"] == "assistant" else None
-            shown.append(
-                {
-                    "role": message["role"],
-                    "content": clean(message["content"]) if own is None else own,
-                }
-            )
+            own = message["role"] == "assistant"
+            content = self._raw.get(canon(message)) if own else None
+            if content is None:
+                content = self._renderer.protocol.uncontrolled(message["content"])
+            shown.append({"role": message["role"], "content": content})
         try:
             return self._renderer.conversation(shown, tools, reply)
         except (InputError, AttributeError, TypeError) as error:
@@ -204,38 +188,26 @@ class AgentPlayer:
             raise Refused(str(error)) from error
 
     def _added(self, messages: list[Message], tools: list[Any]) -> str | None:
-        """What follows the last turn, its end included; None where the template shows what was
-        before in another way."""
-        known = len(self._said)
-        written = self._rendered(messages[: known - 1], tools) + self._raw[canon(self._said[-1])]
-        closed, whole = (
-            self._rendered(messages[:known], tools, reply=False),
-            self._rendered(messages, tools),
-        )
-        return (
-            whole[len(written) :]
-            if closed.startswith(written) and whole.startswith(closed)
-            else None
-        )
+        """The text that follows the last turn, with its end; None where the template now shows what
+        was before in another way."""
+        known = len(self._context)
+        raw = self._raw[canon(self._context[-1])]
+        written = self._rendered(messages[: known - 1], tools) + raw
+        closed = self._rendered(messages[:known], tools, reply=False)
+        whole = self._rendered(messages, tools)
+        same = closed.startswith(written) and whole.startswith(closed)
+        return whole[len(written) :] if same else None
 
-    async def _turn(self, text: str, fresh: bool, body: dict[str, Any]) -> tuple[str, int, bool]:
-        """Append `text`, in a new context when it is `fresh`, and sample. What was written without
-        its end, its tokens, and whether it ended by itself."""
-        episode, log, limits = self.episode, self.episode.log, self._settings.limits
-        # a ValueError where it has half of a surrogate pair, which no tokenizer takes
+    async def _turn(self, text: str, fresh: bool, body: dict[str, Any]) -> Generation:
+        """Append `text`, in a new context when it is `fresh`, and sample a turn. Refused when the
+        episode is over, or this ends it."""
+        episode, log = self.episode, self.episode.log
+        # A ValueError where it has half of a surrogate pair, which no tokenizer takes.
         text.encode()
         if not fresh and log.ids[-1] in self._renderer.ends:  # which the policy has written itself
             text = self._renderer.without_end(text)
         (ids,) = self._renderer.encode([text])
-        length = max(
-            len(ids) + (0 if fresh else len(log.context())), (len(log) + len(ids)) // CONTEXTS
-        )
-        if not episode.stopped and self._turns > limits.searches + limits.retries:
-            episode.stopped = "turns"
-        elif not episode.stopped and length + limits.turn_tokens > limits.total_tokens:
-            episode.stopped = "tokens"
-        if episode.stopped:
-            raise Refused(f"the episode is over: {episode.stopped}")
+        self._hold_limits(len(ids), fresh)
         sampling = self._sampling(body)
         if fresh:
             self.close()
@@ -257,32 +229,45 @@ class AgentPlayer:
             raise
         finally:
             self.seconds["generate"] += time.perf_counter() - began
-        # the model's own context is shorter; the engine has not read `ids`
+        # The model's own context is shorter; the engine has not read `ids`.
         if not drawn.ids and not episode.stopped:
             episode.stopped = "tokens"
-        if episode.stopped:
-            raise Refused(f"the episode is over: {episode.stopped}")
-        log.append_model(
-            drawn.ids, drawn.logprobs, drawn.version if drawn.versions is None else drawn.versions
-        )
-        ended = drawn.ids[-1:] and drawn.ids[-1] in self._renderer.ends
-        return (
-            self._renderer.decode(drawn.ids[:-1] if ended else drawn.ids),
-            len(drawn.ids),
-            drawn.stopped,
-        )
+        self._hold_running()
+        drawn_by = drawn.version if drawn.versions is None else drawn.versions
+        log.append_model(drawn.ids, drawn.logprobs, drawn_by)
+        return drawn
+
+    def _hold_limits(self, added: int, fresh: bool) -> None:
+        """Refused when a turn is one too many, or does not fit behind `added` tokens."""
+        episode, log, limits = self.episode, self.episode.log, self._settings.limits
+        context = added if fresh else added + len(log.context())
+        length = max(context, (len(log) + added) // CONTEXTS)
+        if not episode.stopped:
+            if self._turns > limits.searches + limits.retries:
+                episode.stopped = "turns"
+            elif length + limits.turn_tokens > limits.total_tokens:
+                episode.stopped = "tokens"
+        self._hold_running()
+
+    def _hold_running(self) -> None:
+        if self.episode.stopped:
+            raise Refused(f"the episode is over: {self.episode.stopped}")
+
+    def _without_end(self, ids: Sequence[int]) -> str:
+        ended = ids[-1] in self._renderer.ends
+        return self._renderer.decode(ids[:-1] if ended else ids)
 
     def _sampling(self, body: dict[str, Any]) -> Sampling:
-        """Temperature is the run's, whatever is asked for: the log-probs are those of the policy
-        that learns."""
-        asked, stops = body.get("max_completion_tokens") or body.get("max_tokens"), stops_of(body)
-        most = self._settings.limits.turn_tokens
+        """How a turn is drawn. The temperature is the run's, whatever is asked for: the log-probs
+        are those of the policy that learns."""
+        stops = stops_of(body)
+        asked = body.get("max_completion_tokens") or body.get("max_tokens")
         if asked is not None and not (isinstance(asked, int) and asked > 0):
             raise Refused("max_tokens is a number above 0")
+        most = self._settings.limits.turn_tokens
+        most = min(asked or most, most)
         words = StopWords(stops, self._renderer.decode) if stops else None
-        return Sampling(
-            self._settings.temperature, min(asked or most, most), self._renderer.ends, words
-        )
+        return Sampling(self._settings.temperature, most, self._renderer.ends, words)
 
     def close(self) -> None:
         """Give the slot back; a turn under way is aborted."""

@@ -1,8 +1,7 @@
-"""Programs of a user's own that this process starts: agents, and servers of tools.
+"""Starts a user's own programs: agents, and servers of tools.
 
-Promises that a program, and what it has left in its process group, ends with this process, even
-where that is killed. Linux alone can do this; elsewhere a program outlives a killed process.
-Refuses to know what the program says."""
+A program, and all that is in its process group, ends with this process, even where that is killed.
+Only Linux can do this; elsewhere a program outlives a killed process."""
 
 import os
 import shlex
@@ -38,9 +37,9 @@ _, status = os.waitpid(child, 0)
 code = os.waitstatus_to_exitcode(status)
 os._exit(code if code >= 0 else 128 - code)
 """
-"""It starts the program and waits for it. Linux tells it when the thread that has started it is
-over (PR_SET_PDEATHSIG); it kills its process group then, and with that itself. A polite signal is
-the program's to answer."""
+"""It starts the program and waits for it. When the thread that has started it is over, Linux tells
+it (PR_SET_PDEATHSIG), and it kills its process group with itself. A polite signal is the program's
+to answer."""
 
 
 def words(command: str, rule: str) -> list[str]:
@@ -48,15 +47,15 @@ def words(command: str, rule: str) -> list[str]:
     with holding(ValueError, rule, command, "close what is quoted"):
         split = shlex.split(command)
     hold(split, rule, command or "''", "name a program")
-    hold(
-        shutil.which(split[0]), rule, f"{split[0]}, which is no program here", "correct the command"
-    )
+    program = split[0]
+    missing = f"{program}, which is no program here"
+    hold(shutil.which(program), rule, missing, "correct the command")
     return split
 
 
 def tied(command: Sequence[str]) -> list[str]:
-    """The command that runs `command`, and ends with this process. A thread that lives as long as
-    the process starts it."""
+    """The command that runs `command` and ends with this process. Start it in a thread that lives
+    as long as the process."""
     if sys.platform != "linux":
         return [*command]
     return [sys.executable, "-ISc", _TIED, str(os.getpid()), *command]

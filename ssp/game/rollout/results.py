@@ -1,4 +1,4 @@
-"""What a tool returns, as the documents that a policy reads: cut, and cleaned."""
+"""Makes the documents that a policy reads of what a tool returns: cut, and cleaned."""
 
 import json
 import numbers
@@ -14,36 +14,35 @@ from ssp.base.errors import Fault
 from ssp.base.printable import printable
 
 LONGEST = 200_000
-"""Characters that are looked at of a result; `limits.observation_tokens` says what is shown of
-them."""
-
+"""Characters of a result that are used; `limits.observation_tokens` says how many are shown."""
 
 MOST = 64
-"""Documents that are looked at of a result."""
+"""Documents of a result that are used."""
 
 
 def shown_of(result: Any, name: str) -> list[Document]:
     """A tool's result as documents. Fault for what is no text and no data."""
     try:
-        result = [result] if isinstance(result, Document) else result
+        if isinstance(result, Document):
+            result = [result]
         if isinstance(result, list) and result and all(isinstance(one, Document) for one in result):
-            return [
-                replace(d, id=printable(d.id), contents=printable(d.contents[:LONGEST]))
-                for d in result[:MOST]
-            ]
-        text = result if isinstance(result, str) else "" if result is None else _json(result)
+            return [_clean(document) for document in result[:MOST]]
+        text = "" if result is None else result
+        if not isinstance(text, str):
+            text = json.dumps(result, ensure_ascii=False, default=_data)
     except Exception as error:  # bytes, a list in itself
         raise Fault("tool_result", f"{name}: {type(result).__name__}: {error}") from error
     return [ToolResult(f"tool:{name}", printable(text[:LONGEST]))] if text.strip() else []
 
 
-def _json(result: Any) -> str:
-    return json.dumps(result, ensure_ascii=False, default=_data)
+def _clean(document: Document) -> Document:
+    contents = printable(document.contents[:LONGEST])
+    return replace(document, id=printable(document.id), contents=contents)
 
 
 def _data(value: Any) -> Any:
-    """What JSON does not know, as what it knows: dataclasses, pydantic's models, numbers of other
-    libraries."""
+    """JSON data for a value that JSON does not know: a dataclass, a model of pydantic, a number of
+    another library."""
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real | Decimal):

@@ -1,10 +1,9 @@
-"""Tools of MCP servers (modelcontextprotocol.io): one client a process and server, by the official
-package. So all episodes that a process plays speak to one server, and share what it keeps between
-calls.
+"""Tools of MCP servers (modelcontextprotocol.io), by the official package. A process has one client
+for each server; all its episodes share what the server keeps between calls.
 
-A server is untrusted: its names and schemas are checked once, its descriptions and results cut and
-cleaned, it gets none of this process's environment but what a program needs to start (PATH, HOME),
-its stderr goes nowhere, and it ends with us."""
+A server is untrusted. Its names and schemas are checked once; its descriptions and results are cut
+and cleaned. Of this process's environment it gets what a program needs to start (PATH, HOME). Its
+standard error goes nowhere, and it ends with us."""
 
 import asyncio
 import json
@@ -12,18 +11,19 @@ import logging
 import os
 import shlex
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
-from ssp.base.errors import Fault, InputError, hold
+from ssp.base.errors import Fault, InputError
 from ssp.config.rules import check_address
 from ssp.game.protocols.calls import Offer
 from ssp.game.rollout import programs
 from ssp.game.rollout.tools import FOREIGN, SECONDS, Told, Tool, offered, wait
 
 DESCRIBED = 1_000
-"""Characters of a server's description that a policy hears of."""
+"""Characters of a tool's description that a policy is told."""
 LATE = 3
-"""After so many deadlines in a row a server is started, or reached, anew."""
+"""Deadlines in a row after which a server is started, or reached, anew."""
 _INVALID_PARAMS = -32602
 """JSON-RPC's code for arguments that a server refuses."""
 
@@ -33,34 +33,34 @@ class Server:
     was lost."""
 
     def __init__(self, spec: str) -> None:
-        self._spec, self._late = spec, 0
+        self._spec = spec
+        self._late = 0
         self._client: asyncio.Future[Any] | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def tools(self) -> list[Tool]:
         """All of its tools. InputError for a name or a schema that is none."""
-        reached, found, cursor = self._reached(), list[Tool](), None
+        reached = self._reached()
+        tools: list[Tool] = []
+        cursor = None
         try:
             async with asyncio.timeout(SECONDS):
                 client = await asyncio.shield(reached)
                 while True:
                     page = await client.list_tools(cursor=cursor)
-                    found += [self._tool(tool) for tool in page.tools]
+                    tools += map(self._tool, page.tools)
                     cursor = page.next_cursor
                     if not cursor:
-                        return found
+                        return tools
         except BaseException:
             self._lose(reached)
             raise
 
     def _tool(self, tool: Any) -> Tool:
-        told = Offer(tool.name, (tool.description or "")[:DESCRIBED], tool.input_schema)
+        description = (tool.description or "")[:DESCRIBED]
+        told = Offer(tool.name, description, tool.input_schema)
         offer = offered(told, f"mcp:{self._spec}", FOREIGN)
-
-        async def call(arguments: dict[str, Any], key: str) -> Any:
-            return await self.call(offer.name, arguments, key)
-
-        return Tool(offer, call, 2 * SECONDS, schema=FOREIGN)
+        return Tool(offer, partial(self.call, offer.name), 2 * SECONDS, schema=FOREIGN)
 
     async def call(self, name: str, arguments: dict[str, Any], key: str) -> str:
         """The text of a result. Fault when the server is gone, late or does not keep to the
@@ -75,30 +75,29 @@ class Server:
             self._late += 1
             if self._late >= LATE:
                 self._lose(reached)
-            raise Fault(
-                "tool_deadline", f"{name} of mcp:{self._spec} did not answer in {SECONDS:g} s"
-            ) from error
+            late = f"{name} of mcp:{self._spec} did not answer in {SECONDS:g} s"
+            raise Fault("tool_deadline", late) from error
         except Exception as error:  # of the connection, of the protocol, of what the server sends
             if getattr(error, "code", 0) == _INVALID_PARAMS:
                 raise Told(f"{name}: {error}") from error
             self._lose(reached)
-            raise Fault(
-                "tool_down", f"{name} of mcp:{self._spec}: {type(error).__name__}: {error}"
-            ) from error
+            down = f"{name} of mcp:{self._spec}: {type(error).__name__}: {error}"
+            raise Fault("tool_down", down) from error
         text = _text(result)
         if result.is_error:
             raise Told(f"{name}: {text}")
         return text
 
     def _reached(self) -> asyncio.Future[Any]:
-        """The client, or who waits for it."""
+        """The client, once it is there."""
         if self._client is None:
-            self._client, self._late = asyncio.get_running_loop().create_future(), 0
+            self._late = 0
+            self._client = asyncio.get_running_loop().create_future()
             self._serving = asyncio.create_task(self._serve(self._client))
         return self._client
 
     async def _serve(self, client: asyncio.Future[Any]) -> None:
-        """Hold the connection until it is lost: whoever opens it has to close it."""
+        """Hold the connection until it is lost: the task that opens it has to close it."""
         from mcp import Client, StdioServerParameters
         from mcp.client.stdio import stdio_client
 
@@ -107,36 +106,34 @@ class Server:
                 target: Any = self._spec
                 if self._spec.startswith("stdio:"):
                     command, *args = programs.tied(shlex.split(self._spec.removeprefix("stdio:")))
+                    parameters = StdioServerParameters(command=command, args=args)
                     unheard = stack.enter_context(open(os.devnull, "w"))
-                    target = stdio_client(
-                        StdioServerParameters(command=command, args=args), errlog=unheard
-                    )
-                made: Any = await stack.enter_async_context(Client(target))
-                # against a schema of its own: its text alone is shown
-                made.session.validate_tool_result = _unchecked
-                client.set_result(made)
+                    target = stdio_client(parameters, errlog=unheard)
+                connected: Any = await stack.enter_async_context(Client(target))
+                # Only the text of a result is shown, so it need not fit the server's own schema.
+                connected.session.validate_tool_result = _unchecked
+                client.set_result(connected)
                 await asyncio.Event().wait()
         except BaseException as error:
             if not client.done():
-                client.set_exception(
-                    error if isinstance(error, Exception) else ConnectionError(str(error))
-                )
+                lost = error if isinstance(error, Exception) else ConnectionError(str(error))
+                client.set_exception(lost)
                 client.exception()  # nobody may wait for it any more
             self._lose(client)
 
     def _lose(self, client: asyncio.Future[Any]) -> None:
-        """End this connection, unless it has been followed by another one."""
+        """End this connection, unless another one has followed it."""
         if self._client is client and self._serving is not None:
             self._client = None
             self._serving.cancel()
 
 
 def _text(result: Any) -> str:
-    """What a result says: its texts, those of resources in it, and links; of what is neither its
-    kind is said. Where there is none of these, its data as JSON."""
-    said = list(filter(None, map(_told, result.content)))
+    """The text of a result: its texts, those of resources in it, its links, and the kinds of its
+    other parts. Where it has none of these, its data as JSON."""
+    parts = list(filter(None, map(_told, result.content)))
     data = result.structured_content
-    return "\n".join(said) if said or data is None else json.dumps(data, ensure_ascii=False)
+    return "\n".join(parts) if parts or data is None else json.dumps(data, ensure_ascii=False)
 
 
 def _told(block: Any) -> str:
@@ -144,10 +141,10 @@ def _told(block: Any) -> str:
     if hasattr(resource, "text"):
         return str(resource.text)
     if block.type == "resource_link":
-        return " ".join(
-            filter(None, (block.title or block.name, str(block.uri), block.description))
-        )
-    return f"[{getattr(resource, 'mime_type', None) or block.type}: not shown, as it is no text]"
+        parts = block.title or block.name, str(block.uri), block.description
+        return " ".join(filter(None, parts))
+    kind = getattr(resource, "mime_type", None) or block.type
+    return f"[{kind}: not shown, as it is no text]"
 
 
 async def _unchecked(name: str, result: object) -> None:
@@ -157,31 +154,28 @@ async def _unchecked(name: str, result: object) -> None:
 def connect(spec: str) -> list[Tool]:
     """The tools of the server `spec`. InputError when the package is missing, or nobody answers
     there."""
-    rule, step = (
-        "tools: [mcp:...] names a server as stdio:COMMAND, or as the http address of one",
-        "correct it",
-    )
+    rule = "tools: [mcp:...] names a server as stdio:COMMAND, or as the http address of one"
     if spec.startswith("http"):
-        check_address("tools: [mcp:URL]", spec, step)  # which faults name
-    hold(spec.startswith(("stdio:", "http")), rule, f"mcp:{spec}", step)
-    if spec.startswith("stdio:"):
+        check_address("tools: [mcp:URL]", spec, "correct it")  # faults name it
+    elif spec.startswith("stdio:"):
         programs.words(spec.removeprefix("stdio:"), rule)
+    else:
+        raise InputError(rule, f"mcp:{spec}", "correct it")
     try:
         import mcp  # noqa: F401
 
-        for told in ("mcp", "client"):  # what a server sends would stand in what these loggers say
-            logging.getLogger(told).setLevel(logging.CRITICAL + 1)
+        for name in ("mcp", "client"):  # these loggers tell what a server sends
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         return list(wait(Server(spec).tools()))
     except ImportError as error:
-        raise InputError(
-            "tools: [mcp:...] needs the package mcp", "not installed", "pip install -e '.[agents]'"
-        ) from error
+        rule, step = "tools: [mcp:...] needs the package mcp", "pip install -e '.[agents]'"
+        raise InputError(rule, "not installed", step) from error
     except InputError:
         raise
     except Exception as error:
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):  # of the client's tasks
             cause = cause.exceptions[0]
-        found = f"mcp:{spec}: {type(cause).__name__}: {cause}"
+        raised = f"mcp:{spec}: {type(cause).__name__}: {cause}"
         step = "start it, or correct the command: typed by itself it says what is wrong"
-        raise InputError("an MCP server answers when a run starts", found, step) from error
+        raise InputError("an MCP server answers when a run starts", raised, step) from error

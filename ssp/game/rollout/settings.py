@@ -1,5 +1,5 @@
-"""How a role plays: its limits, who answers its searches, its tools, and the agent that plays in
-the loop's place."""
+"""How a role plays: its limits, who answers its searches, its tools, and the agent that plays
+instead of the loop."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +11,7 @@ from ssp.game.rollout.tools import Runs, Tools
 
 
 class Source:
-    """The decision for one episode."""
+    """Who answers the searches of one episode: the retriever, or the policy itself."""
 
     def __init__(self, cfg: SourceConfig) -> None:
         self._cfg = cfg
@@ -20,12 +20,14 @@ class Source:
 
     @property
     def searching(self) -> bool:
-        """Whether a search ends the next turn; else the policy goes on writing."""
-        return self._cfg.kind != "self" and (not self._cfg.real or self._asked < self._cfg.real)
+        """Whether a search ends the next turn; else the policy writes on and answers itself."""
+        if self._cfg.kind == "self":
+            return False
+        return not self._cfg.real or self._asked < self._cfg.real
 
     @property
     def recalls(self) -> bool:
-        """Whether information in the policy's own words is marked as such, and not trained."""
+        """Whether information that the policy writes is marked as recalled, and not trained."""
         return self._cfg.kind != "retriever"
 
     @property
@@ -34,29 +36,27 @@ class Source:
         return self._cfg.kind == "entropy"
 
     def real(self, uncertainty: float = 0.0) -> bool:
-        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query; a tie is not
-        a rise."""
-        first, risen = self._asked == 0, uncertainty > self._before
+        """Whether this search goes out. `uncertainty`: `sampled_entropy` of its query. Where that
+        is measured, the first search goes out, and each whose uncertainty has risen; a tie is no
+        rise."""
+        first = self._asked == 0
+        risen = uncertainty > self._before
         self._asked += 1
         self._before = uncertainty
         return not self.measures or first or risen
 
 
 def sampled_entropy(logprobs: Sequence[float]) -> float:
-    """Mean of -p log2 p over sampled tokens, in bits, 0 for none: what SSRL calls entropy; it only
-    sees what was drawn."""
-    return (
-        sum(-math.exp(logprob) * logprob for logprob in logprobs)
-        / math.log(2)
-        / max(1, len(logprobs))
-    )
+    """Mean of -p log2 p over sampled tokens, in bits; 0 for none. SSRL calls it entropy; it sees
+    only what was drawn."""
+    nats = sum(-math.exp(logprob) * logprob for logprob in logprobs)
+    return nats / math.log(2) / max(1, len(logprobs))
 
 
 @dataclass(frozen=True)
 class Agent:
-    """Code that plays an episode: it gets a `Player` (`ssp.game.rollout.player`), and returns the
-    answer. `seconds`: its deadline. `mistakes`: exceptions by which it says that the policy did
-    wrong."""
+    """Code that plays an episode. `solve` gets an `AgentPlayer` and returns the answer. `seconds`:
+    its deadline. `mistakes`: exceptions by which it says that the policy did wrong."""
 
     solve: Callable[[Any], Awaitable[Any]]
     seconds: float
@@ -65,7 +65,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a rollout; `temperature` of sampling, `topk` documents a query."""
+    """Settings of a rollout. `topk`: documents of a query."""
 
     limits: LimitsConfig
     temperature: float

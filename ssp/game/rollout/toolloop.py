@@ -1,4 +1,4 @@
-"""Where the functions of tools run: in loops and threads of their own, which may block."""
+"""Loops and threads in which the functions of tools run, which may block."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 Ran = tuple[Any, BaseException | None]
-"""What work returned, or what it raised: an exit that is raised into a loop ends that."""
+"""The result of work, or what it raised. An exit is kept too: raised in a loop it would end that."""
 
 
 def in_a_thread(work: Callable[[], Any]) -> Future[Ran]:
-    """`work` in a thread of its own, which the process does not wait for when it ends."""
+    """Run `work` in a thread of its own, for which the process does not wait when it ends."""
     future: Future[Ran] = Future()
     future.set_running_or_notify_cancel()
 
@@ -27,18 +27,22 @@ def in_a_thread(work: Callable[[], Any]) -> Future[Ran]:
     return future
 
 
-async def awaited(work: Awaitable[Any]) -> Ran:
-    """What a user's coroutine comes to."""
-    try:
-        return await work, None
-    except BaseException as error:
-        return None, error
+async def on_loop(work: Awaitable[Any], of: str) -> Ran:
+    """Run a user's coroutine on `loop(of)`."""
+
+    async def run() -> Ran:
+        try:
+            return await work, None
+        except BaseException as error:
+            return None, error
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(run(), loop(of)))
 
 
 @lru_cache
 def loop(of: str = "") -> asyncio.AbstractEventLoop:
-    """This process's loop of tools, in a thread of its own; or that `of` the functions of one file,
-    which may block it."""
+    """This process's loop of tools, in a thread of its own. `of`: a file, whose functions have a
+    loop apart, which they may block."""
     made = asyncio.new_event_loop()
     made.set_default_executor(ThreadPoolExecutor(64))  # searches of agents wait there
     threading.Thread(target=made.run_forever, daemon=True, name="ssp-tools").start()

@@ -1,6 +1,6 @@
 """A world as files, in the formats of real data: corpus.jsonl (Search-R1), targets.jsonl (SSP),
-eval.jsonl and questions.jsonl (FlashRAG), which share no question. A cached folder is complete and
-unaltered (checksums) or made anew."""
+eval.jsonl and questions.jsonl (FlashRAG), which share no question. Checksums tell whether a cached
+folder is whole and unaltered; else it is made anew."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -19,13 +19,13 @@ from ssp.game.world.generator import MAX_HOPS, World, WorldQuestion
 FORMAT_VERSION = 1
 EVAL_PER_HOP = 512
 TRAIN_PER_HOP = {1: 440, 2: 1500, 3: 1500, 4: 1500}
-"""Questions a hop in questions.jsonl; a world has about 1000 of one hop, the rest has more than
-enough."""
+"""Questions of each hop count in questions.jsonl. A world has about 1000 of one hop, and more than
+enough of the others."""
 PREFIX = "world:"
 SEEDS = {"train": 11, "heldout": 12}
 """Worlds that have a name."""
 KINDS = ("corpus", "targets", "eval", "questions")
-"""What a world's folder holds, a file each."""
+"""The files of a world's folder."""
 OF_EXTRAS = {
     "world:english": "english",
     "world:english-train": "english",
@@ -36,7 +36,8 @@ _MANIFEST = "world.json"
 
 
 class Oracle(Protocol):
-    """What a world knows of a question's text: for metrics and for people, never for a reward."""
+    """What a world knows of a question by its text: for metrics and for people, never for a
+    reward."""
 
     def answer(self, question: str) -> str | None: ...
     def hops(self, question: str) -> int: ...
@@ -78,8 +79,8 @@ def _seed(path: str) -> int | None:
 
 
 def oracle(path: str, natural: bool) -> Oracle | None:
-    """The world that `path` names, when its questions are in `natural` language, or not, as asked;
-    else None."""
+    """The world that `path` names; None where there is none, or its questions are in `natural`
+    language when that is not asked for, or the other way round."""
     if path in OF_EXTRAS:
         made: Oracle | None = _other(path).oracle() if natural else None
         return made
@@ -88,8 +89,8 @@ def oracle(path: str, natural: bool) -> Oracle | None:
 
 
 def resolve(path: str, kind: str, cache_root: Path | None = None) -> str:
-    """The file behind a data path. `kind`: corpus, targets, eval, questions, or traces, which an
-    extra's world may have. A path of no world comes back as is."""
+    """The file behind a data path. `kind`: corpus, targets, eval, questions, or traces, which the
+    world of an extra may have. A path that names no world is returned as it is."""
     if path in OF_EXTRAS:
         return str(_other(path).resolve(path, kind, cache_root))
     seed = _seed(path)
@@ -105,14 +106,16 @@ def _other(path: str) -> ModuleType:
 
 
 def _sound(folder: Path) -> bool:
-    """True when the manifest is there and every file has the checksum that it names."""
+    """Whether the manifest is there and every file has the checksum that it names."""
     try:
         sums = json.loads((folder / _MANIFEST).read_text())["sha256"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False  # none, or a torn or foreign one: the entry is made anew
-    return bool(sums) and all(
-        (folder / name).is_file() and digest(folder / name) == sum for name, sum in sums.items()
-    )
+    for name, sha256 in sums.items():
+        file = folder / name
+        if not file.is_file() or digest(file) != sha256:
+            return False
+    return bool(sums)
 
 
 def _write(folder: Path, world: World) -> None:
@@ -139,9 +142,11 @@ def save(
     sums = {}
     for kind, lines in rows.items():
         file = folder / f"{kind}.jsonl"
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        file.write_text(text, encoding="utf-8")
         sums[file.name] = digest(file)
-    (folder / _MANIFEST).write_text(json.dumps({**marks, "format": FORMAT_VERSION, "sha256": sums}))
+    manifest = {**marks, "format": FORMAT_VERSION, "sha256": sums}
+    (folder / _MANIFEST).write_text(json.dumps(manifest))
 
 
 def corpus_rows(documents: Iterable[Document]) -> Iterable[dict[str, object]]:
@@ -150,18 +155,22 @@ def corpus_rows(documents: Iterable[Document]) -> Iterable[dict[str, object]]:
 
 
 def _targets(world: World) -> Iterable[dict[str, object]]:
-    """One row an entity that can be an answer, with three example questions of other answers and a
-    search count."""
+    """Rows of the entities that can be an answer, each with three example questions that have other
+    answers, and a number of searches."""
     rng = generator(world.seed, "targets")
     pool: list[WorldQuestion] = []
     for hops in (1, 2, 3):
         pool += world.questions(hops, 200, derive(world.seed, "examples"))
     for target in world.targets():
-        others = [q.text for q in pool if target not in (q.answer, q.text.split()[0])]
-        examples = [others[i] for i in rng.choice(len(others), 3, replace=False)]
-        shown = "\n".join(f"Question {k}: {text}" for k, text in enumerate(examples, 1))
+        others = []
+        for question in pool:
+            entity = question.text.split()[0]
+            if target not in (question.answer, entity):
+                others.append(question.text)
+        drawn = rng.choice(len(others), 3, replace=False)
+        examples = [f"Question {number}: {others[at]}" for number, at in enumerate(drawn, 1)]
         yield {
-            "sys_question_example": shown,
+            "sys_question_example": "\n".join(examples),
             "ground_truth": target,
             "search_turns": str(rng.integers(1, 4)),
         }
@@ -172,12 +181,13 @@ def question_rows(
     questions: Iterable[WorldQuestion],
     answers: Callable[[str], list[str]] = lambda answer: [answer],
 ) -> Iterable[dict[str, object]]:
-    """Rows of a question file, whose ids begin with `prefix`; `answers`: all right spellings of
-    one."""
-    for i, question in enumerate(questions):
+    """Rows of a question file, whose ids begin with `prefix`. `answers`: all right spellings of an
+    answer."""
+    for number, question in enumerate(questions):
+        chain = [list(fact) for fact in question.chain]
         yield {
-            "id": f"{prefix}-{question.hops}hop-{i}",
+            "id": f"{prefix}-{question.hops}hop-{number}",
             "question": question.text,
             "golden_answers": answers(question.answer),
-            "metadata": {"hops": question.hops, "chain": [list(fact) for fact in question.chain]},
+            "metadata": {"hops": question.hops, "chain": chain},
         }

@@ -1,6 +1,6 @@
-"""A mini-wikipedia from a seed: entities, facts, documents, multi-hop questions with gold chains,
-each with one answer. Worlds of different seeds share names but draw their facts independently. The
-oracle (`answer`, `is_junk`) is for metrics and for making data, never for a reward."""
+"""A mini-wikipedia from a seed: entities, facts, documents, and multi-hop questions with a gold
+chain and one answer each. Worlds of different seeds share names, and draw their facts
+independently. The oracle (`answer`, `is_junk`) serves metrics and data, never a reward."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ MAX_HOPS = 4
 
 @dataclass(frozen=True)
 class WorldQuestion:
-    """`text` is the path `entity relation ... ?` (inner relation first); `chain` the facts that
+    """`text`: the path `entity relation ... ?`, the inner relation first. `chain`: the facts that
     lead to `answer`."""
 
     text: str
@@ -35,50 +35,48 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         rng = generator(seed, "world")
-        self.entities: list[str] = [NAMES[i] for i in rng.permutation(len(NAMES))][
-            : sum(COUNTS.values())
-        ]
-        kinds = [kind for kind, count in COUNTS.items() for _ in range(count)]
-        self.types: dict[str, str] = dict(zip(self.entities, kinds, strict=True))
-        self._members = {
-            kind: [name for name in self.entities if self.types[name] == kind] for kind in COUNTS
-        }
-        self.facts: dict[str, dict[str, str]] = {
-            name: self._draw_facts(name, rng) for name in self.entities
-        }
+        names = [NAMES[i] for i in rng.permutation(len(NAMES))]
+        self.entities = names[: sum(COUNTS.values())]
+        self.types: dict[str, str] = {}
+        self._members: dict[str, list[str]] = {}
+        begin = 0
+        for kind, count in COUNTS.items():
+            members = self.entities[begin : begin + count]
+            self._members[kind] = members
+            self.types |= dict.fromkeys(members, kind)
+            begin += count
+        self.facts = {name: self._draw_facts(name, rng) for name in self.entities}
         self._documents = [self._document(row, name, rng) for row, name in enumerate(self.entities)]
 
     def _draw_facts(self, name: str, rng: np.random.Generator) -> dict[str, str]:
-        """Objects are uniform over the relation's type, distinct within one entity, never the
-        entity itself."""
+        """Relation → object. Objects are uniform over the relation's type, distinct within one
+        entity, and never the entity itself."""
         facts: dict[str, str] = {}
         for relation, kind in SCHEMA[self.types[name]].items():
-            free = [
-                other
-                for other in self._members[kind]
-                if other != name and other not in facts.values()
-            ]
+            taken = {name, *facts.values()}
+            free = [other for other in self._members[kind] if other not in taken]
             facts[relation] = free[int(rng.integers(len(free)))]
         return facts
 
     def _document(self, row: int, name: str, rng: np.random.Generator) -> Document:
-        """The subject is repeated in every sentence: a look-up is then a two-token match (subject,
-        relation)."""
+        """The document of an entity. Every sentence repeats the subject, so that a look-up is a
+        match of two tokens (subject, relation)."""
         facts = list(self.facts[name].items())
         sentences = [f"{name} {ARTICLE} {self.types[name]} {STOP}"]
-        sentences += [
-            f"{name} {facts[i][0]} {facts[i][1]} {STOP}" for i in rng.permutation(len(facts))
-        ]
-        return Document(id=f"w{self.seed}-{row:03d}", contents=f'"{name}"\n{" ".join(sentences)}')
+        for at in rng.permutation(len(facts)):
+            relation, target = facts[at]
+            sentences.append(f"{name} {relation} {target} {STOP}")
+        return Document(f"w{self.seed}-{row:03d}", f'"{name}"\n{" ".join(sentences)}')
 
     def documents(self) -> list[Document]:
-        """The corpus: one document an entity, 390 in all."""
+        """The corpus: a document for each of the 390 entities."""
         return list(self._documents)
 
     def targets(self) -> list[str]:
-        """Entities that are the object of at least one fact, in document order: those a question
-        can lead to."""
-        objects = {target for facts in self.facts.values() for target in facts.values()}
+        """Entities that a question can lead to, in document order: the objects of facts."""
+        objects: set[str] = set()
+        for facts in self.facts.values():
+            objects.update(facts.values())
         return [name for name in self.entities if name in objects]
 
     def follow(self, start: str, relations: list[str]) -> tuple[Fact, ...] | None:
@@ -93,8 +91,7 @@ class World:
         return tuple(chain)
 
     def answer(self, question: str) -> str | None:
-        """The oracle: the true answer of a question's text, None when it is malformed or leads
-        nowhere."""
+        """The true answer of a question's text; None when it is malformed or leads nowhere."""
         words = question.split()
         if len(words) < 3 or words[-1] != ASK:
             return None
@@ -102,47 +99,47 @@ class World:
         return chain[-1][2] if chain else None
 
     def hops(self, question: str) -> int:
-        """Relations that a question's text names: its words without the entity and the question
-        mark; at least 0."""
-        return max(len([word for word in question.split() if word != ASK]) - 1, 0)
+        """The number of relations in a question's text: its words without the entity and question
+        marks."""
+        words = [word for word in question.split() if word != ASK]
+        return max(len(words) - 1, 0)
 
     def is_junk(self, question: str, target: str) -> bool:
-        """True when the question's true answer is not `target`."""
+        """Whether the question's true answer is not `target`."""
         return self.answer(question) != target
 
     def paths(self, hops: int) -> list[tuple[str, list[str]]]:
-        """Every (name, relations) of that many hops by the schema, in a fixed order; some may run
-        in a circle."""
-        found: list[tuple[str, str, list[str]]] = [
-            (name, self.types[name], []) for name in self.entities
-        ]
+        """All (name, relations) of that many hops by the schema, in a fixed order; some run in a
+        circle."""
+        paths: list[tuple[str, str, list[str]]] = []
+        for name in self.entities:
+            paths.append((name, self.types[name], []))
         for _ in range(hops):
-            found = [
-                (name, after, [*path, rel])
-                for name, kind, path in found
-                for rel, after in SCHEMA[kind].items()
-            ]
-        return [(name, path) for name, _, path in found]
+            longer = []
+            for name, kind, relations in paths:
+                for relation, target_kind in SCHEMA[kind].items():
+                    longer.append((name, target_kind, [*relations, relation]))
+            paths = longer
+        return [(name, relations) for name, _, relations in paths]
 
     def questions(self, hops: int, n: int, seed: int) -> list[WorldQuestion]:
-        """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`; no entity occurs
+        """`n` distinct questions of `hops` 1..4, in an order drawn from `seed`. No entity occurs
         twice in a chain. The first n of a seed are the same for every n. InputError when the world
         has fewer than `n`."""
         candidates = self.paths(hops)
-        found: list[WorldQuestion] = []
-        for i in generator(seed, "questions", self.seed, hops).permutation(len(candidates)):
-            if len(found) == n:
+        order = generator(seed, "questions", self.seed, hops).permutation(len(candidates))
+        questions: list[WorldQuestion] = []
+        for at in order:
+            if len(questions) == n:
                 break
-            start, relations = candidates[i]
+            start, relations = candidates[at]
             chain = self.follow(start, relations)
-            if chain is not None and len({chain[0][0], *(fact[2] for fact in chain)}) == hops + 1:
-                found.append(
-                    WorldQuestion(" ".join([start, *relations, ASK]), chain[-1][2], hops, chain)
-                )
-        hold(
-            len(found) >= n,
-            f"this world has {len(found)} questions of {hops} hops",
-            n,
-            "ask for fewer",
-        )
-        return found
+            if chain is None:
+                continue
+            targets = [target for _, _, target in chain]
+            if len({start, *targets}) == hops + 1:
+                text = " ".join([start, *relations, ASK])
+                questions.append(WorldQuestion(text, targets[-1], hops, chain))
+        rule = f"this world has {len(questions)} questions of {hops} hops"
+        hold(len(questions) >= n, rule, n, "ask for fewer")
+        return questions

@@ -23,9 +23,10 @@ class ExactTokenizer(PreTrainedTokenizerFast):
 
 
 def build() -> PreTrainedTokenizerFast:
-    """The tokenizer, the same for all worlds: 550 tokens; a word outside the vocabulary becomes
+    """The tokenizer of all worlds. It has 550 tokens; a word outside the vocabulary becomes
     `<unk>`."""
-    core = Tokenizer(WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token=UNKNOWN))
+    ids = {word: id for id, word in enumerate(VOCABULARY)}
+    core = Tokenizer(WordLevel(ids, unk_token=UNKNOWN))
     core.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -39,14 +40,16 @@ def build() -> PreTrainedTokenizerFast:
 
 def save(made: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write `made` into a model folder so that `AutoTokenizer` gives its ids, with and without
-    `trust_remote_code`. For a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's,
-    which splits words in its own way. A folder that names a class of its own is left alone: without
-    trust the general one reads it, with trust the class below."""
+    `trust_remote_code`.
+
+    For a Qwen2 model `AutoTokenizer` replaces a general class by Qwen2's, which splits words in its
+    own way, unless the folder names a class of its own. Without trust the general class reads such
+    a folder, with trust the class in `CLASS`."""
     made.save_pretrained(folder)
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    config |= {"tokenizer_class": "PreTrainedTokenizerFast"}
+    file = folder / CONFIG
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
     config["auto_map"] = {"AutoTokenizer": [None, f"{Path(EXACT).stem}.ExactTokenizer"]}
-    (folder / CONFIG).write_text(
-        json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(config, indent=2, sort_keys=True)
+    file.write_text(f"{text}\n", encoding="utf-8")
     (folder / EXACT).write_text(CLASS, encoding="utf-8")

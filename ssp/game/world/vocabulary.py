@@ -1,8 +1,11 @@
 """The words of every generated world: tags, relations, types and 512 names."""
 
+import itertools
+
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<eos>"
 TAG_NAMES = ("q", "target", "search", "information", "think", "answer", "question")
-TAGS = (PAD, UNKNOWN, END) + tuple(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))
+_PAIRED_TAGS = [(f"<{name}>", f"</{name}>") for name in TAG_NAMES]
+TAGS = (PAD, UNKNOWN, END, *itertools.chain.from_iterable(_PAIRED_TAGS))
 
 ARTICLE, STOP, ASK, NONE = "a", ".", "?", "none"
 
@@ -18,17 +21,16 @@ SCHEMA = {
 }
 """type → relation → type of its object. Every relation is functional: one object a subject."""
 
-RELATIONS = tuple(relation for relations in SCHEMA.values() for relation in relations)
-WORDS = (ARTICLE, STOP, ASK, NONE) + tuple(SCHEMA) + RELATIONS
+RELATIONS = tuple(itertools.chain.from_iterable(SCHEMA.values()))
+WORDS = (ARTICLE, STOP, ASK, NONE, *SCHEMA, *RELATIONS)
 
 NAME_COUNT = 512
 
-
-_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprtv" for vowel in "aeiou"]
-_PAIRS = [first + second for first in _SYLLABLES for second in _SYLLABLES]
+_SYLLABLES = list(map("".join, itertools.product("bdfgklmnprtv", "aeiou")))
+_PAIRS = list(map("".join, itertools.product(_SYLLABLES, repeat=2)))
 _SPREAD = [_PAIRS[(i * 1567 + 11) % len(_PAIRS)] for i in range(len(_PAIRS))]
 NAMES = tuple(name for name in _SPREAD if name not in WORDS)[:NAME_COUNT]
-"""Two-syllable names; a stride that is coprime to the 3600 combinations spreads them evenly."""
+"""Names of two syllables. A stride that is coprime to the 3600 combinations spreads them evenly."""
 VOCABULARY = TAGS + WORDS + NAMES
 """Token strings in id order."""
 
