@@ -45,6 +45,11 @@ class State(str, Enum):
     KEPT = "kept"
 
     @property
+    def rank(self) -> int:
+        """Position on the one-way road; all final states share the last one."""
+        return len(_ROAD) if self.final else _ROAD.index(self)
+
+    @property
     def final(self) -> bool:
         """True for trained, dropped, voided, kept."""
         return self not in _ROAD
@@ -52,9 +57,7 @@ class State(str, Enum):
     def may_follow(self, earlier: State) -> bool:
         """True when an episode in `earlier` may move to this state: it never moves back, nor out of
         a final state."""
-        if earlier.final:
-            return False
-        return self.final or _ROAD.index(self) > _ROAD.index(earlier)
+        return not earlier.final and self.rank > earlier.rank
 
 
 _ROAD = (State.CREATED, State.RUNNING, State.GRADING, State.QUEUED)
