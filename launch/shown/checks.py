@@ -25,7 +25,7 @@ from ssp.game import corpora
 from ssp.game.world.files import is_world
 from ssp.record.ledger.home import file_system, shared
 from ssp.record.runfolder import START_BYTES
-from ssp.selfplay.workers import build
+from ssp.selfplay.workers import build, verifier
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 SHM = Path("/dev/shm")
@@ -158,9 +158,9 @@ def needs(cfg: Config) -> Iterator[Checked]:
     configuration names."""
     for lack in build.missing(cfg):
         yield Checked("software", FAIL, f"{lack.rule}: {lack.found}", lack.next_step)
-    questions = cfg.data.targets if cfg.asks else cfg.data.questions
-    evaluated = [Path(item.file) for item in cfg.data.eval]
-    files = dict.fromkeys(map(str, [*corpora.named(cfg).values(), Path(questions), *evaluated]))
+    named = [*map(str, corpora.named(cfg).values()), *(item.file for item in cfg.data.eval)]
+    named += [cfg.rows] if cfg.rows else []
+    files = dict.fromkeys(named)
 
     def there(path: str) -> None:
         hold(models.resolve(path, "data").exists(), "a file or folder of `data` exists", path, GET)
@@ -169,10 +169,13 @@ def needs(cfg: Config) -> Iterator[Checked]:
         folder = models.folder(cfg.block(role).model, f"{role}.model")
         build.check_model(cfg, role, folder, in_run=True)
 
+    def verifies() -> None:
+        verifier.check(cfg)
+
     paths = [partial(there, path) for path in files if not is_world(path)]
     yield _looked("data", [*paths, partial(corpora.suit, cfg, corpora.paths(cfg))])
     others = [role for role in cfg.roles if cfg.block(role).model not in OWN]
-    yield _looked("models", [partial(model, role) for role in others])
+    yield _looked("models", [*[partial(model, role) for role in others], verifies])
     if cfg.retriever.url or cfg.retriever.online.engine:
         yield _looked("search server", [partial(corpora.check_remote, cfg)])
     if cfg.judge.kind == "llm" or (cfg.asks and cfg.referee.verifier == "judge"):

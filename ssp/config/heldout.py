@@ -25,7 +25,7 @@ def held_out(cfg: Config) -> bool:
     asked = cfg.data.eval[0].file
     if _PARTED.search(asked):
         return True
-    trained = [cfg.data.targets if cfg.spec.asker else cfg.data.questions]
+    trained = [cfg.rows] if cfg.rows else []
     if cfg.game.questions != "dataset":
         trained.append(cfg.data.corpus)
     return _place(asked) not in map(_place, trained)

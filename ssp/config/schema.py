@@ -6,7 +6,7 @@ values."""
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from ssp.base.gamespec import GameSpec
+from ssp.base.gamespec import DOCUMENTS, QUESTIONS, TARGETS, GameSpec
 from ssp.config import games
 from ssp.config.cluster import PlacementConfig, RayConfig
 from ssp.config.fields import STRICT, Amount, Count, Few, Positive, Share, Within
@@ -340,6 +340,17 @@ class Config:
     def answering(self) -> RoleConfig:
         """The block of the role that answers questions, which an evaluation measures."""
         return self.block(self.spec.answerer)
+
+    @property
+    def rows(self) -> str:
+        """The file, folder or world that the rows of the game come from; "" for none."""
+        documents = self.data.documents or self.data.corpus
+        places = {
+            TARGETS: self.data.targets,
+            QUESTIONS: self.data.questions,
+            DOCUMENTS: documents,
+        }
+        return places.get(self.spec.rows, "")
 
     @property
     def asks(self) -> bool:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ssp.base.episode import PROPOSER, Episode
+from ssp.base.episode import PROPOSER, Episode, Grade
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.played import Brief, Game
 from ssp.config.role import RoleConfig
+from ssp.game.games.pay import facts
 from ssp.game.rewards import proposer
 from ssp.selfplay.settings import load
 from ssp.selfplay.settle import settle
@@ -84,3 +85,41 @@ def test_unknown_kind_and_impossible_rate() -> None:
 )
 def test_a_game_needs_half_its_attempts_scored(outcomes: list[bool | None], n: int, rate: float | None) -> None:
     assert proposer.win_rate(outcomes, n) == (None if rate is None else pytest.approx(rate))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("azr", [0.0, 0.75, 0.5, 0.25, 0.0]),
+        ("dr_zero", [0.0, 1.0, 2 / 3, 1 / 3, 0.0]),
+        ("r_zero", [0.0, 0.5, 1.0, 0.5, 0.0]),
+        ("r_zero_code", [0.0, 0.25, 0.5, 0.25, 0.0]),
+        ("searchmaster", [-0.05, 0.19, 0.19, 0.19, -0.05]),
+        ("spice", [0.043937, 0.822578, 1.0, 0.822578, 0.043937]),
+        ("ssr", [-0.8, 0.55, 0.1, -0.35, -0.8]),
+    ],
+)
+def test_the_rewards_of_the_field(kind: str, values: list[float]) -> None:
+    """Of four attempts 0 to 4 are right, the quickest after three searches; of six calls four opened a document."""
+    cfg = RoleConfig(reward=kind)
+    proposer.check(kind, {})
+    earned = []
+    for right in range(5):
+        facts = {"solved": right, "graded": 4, "depth": 3, "searches": 6, "opens": 4, "question": "?", "target": "t"}
+        earned.append(proposer.reward(kind, right / 4, cfg, facts))
+    assert earned == pytest.approx(values, abs=1e-6)
+
+
+def test_a_game_tells_a_reward_how_its_question_was_answered() -> None:
+    """Graded attempts count, and the quickest right one."""
+
+    def attempt(name: str, searches: int, opens: int = 0) -> Brief:
+        return Brief(name, "g", "solver", 0, "x", None, "", "final", searches, 1, 1, 0, 0, "", 0, opens=opens)
+
+    game = Game("g", 0, "t", question="q ?")
+    game.attempts = [attempt("a", 4, 1), attempt("b", 2), attempt("c", 1), attempt("d", 9)]
+    game.grades = {"a": Grade(True), "b": Grade(False), "c": Grade(None), "d": Grade(True)}
+    told = facts(game, attempt("p", 5, 2))
+    assert told == {
+        "question": "q ?", "target": "t", "searches": 5, "opens": 2, "solved": 2, "graded": 3, "depth": 3,
+    }  # fmt: skip

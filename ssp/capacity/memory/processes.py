@@ -145,9 +145,10 @@ def judge(cfg: Config, gpu: int) -> engine.EngineNeeds:
     """What a judge verifies questions with, where that is an engine of ours. It is of the kind of
     who answers."""
     own = engine.EngineNeeds()
-    if cfg.referee.verifier in ("frozen", "solver") and cfg.asks:
+    if cfg.referee.verifier in ("frozen", "solver") and cfg.spec.refereed:
         at_once = share(cfg.asking.batch, cfg.placement.judges)
-        own = engine.engine(find(cfg.answering.model), cfg.answering, at_once, gpu)
+        model = find(cfg.referee.model or cfg.answering.model)
+        own = engine.engine(model, cfg.answering, at_once, gpu)
     kind = "vllm" if own.needs and cfg.answering.engine.kind == "vllm" else "policy"
     named = [replace(need, what=f"verifier's {need.what}") for need in own.needs]
     return replace(own, needs=(*base(kind, crews.judge_gpus(cfg)), *named))

@@ -35,6 +35,21 @@ def by_grade(cfg: Config, game: Game, episode: Brief) -> Payment:
     return Payment(Outcome.SCORED, "", grade.reward)
 
 
+def facts(game: Game, episode: Brief) -> dict[str, object]:
+    """What a proposer's reward may take beside the win rate."""
+    graded = [attempt for attempt in game.attempts if game.right(attempt) is not None]
+    right = [attempt for attempt in graded if game.right(attempt)]
+    return {
+        "question": game.question,
+        "target": game.target,
+        "searches": episode.searches,
+        "opens": episode.opens,
+        "solved": len(right),
+        "graded": len(graded),
+        "depth": min((attempt.searches - attempt.opens for attempt in right), default=0),
+    }
+
+
 def by_win_rate(cfg: Config, game: Game, episode: Brief) -> Payment:
     """What a question earns by how often it was answered (`reward` of the role), multiplied by the
     guide's score. A question that was not tried is spare; so is an invalid one that another target
@@ -49,6 +64,5 @@ def by_win_rate(cfg: Config, game: Game, episode: Brief) -> Payment:
         return Payment(Outcome.SCORED, spare=True)
     if game.win_rate is None:
         return Payment.void(TOO_FEW)
-    facts = {"question": game.question, "target": game.target, "searches": episode.searches}
-    earned = difficulty.reward(block.reward, game.win_rate, block, facts)
+    earned = difficulty.reward(block.reward, game.win_rate, block, facts(game, episode))
     return Payment(Outcome.SCORED, "", game.guide * earned)

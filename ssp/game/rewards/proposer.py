@@ -7,12 +7,15 @@ from typing import Any
 from ssp.base.errors import InvariantError, hold
 from ssp.config import own
 from ssp.config.role import RoleConfig
+from ssp.game.rewards import difficulty
 from ssp.game.rewards.options import check_options, imported, number, takes
 
 GUIDE, GUIDES = "guide", ("judge", "verifier")
 """The option that names a guide (`ssp.game.referee.guide`), and the guides that ship."""
-GIVEN = ("question", "target", "searches")
-"""Parameters that the game fills in for a user's function that has them."""
+GIVEN = ("question", "target", "searches", "opens", "solved", "graded", "depth")
+"""Parameters that the game fills in for a function that has them: what was asked about what; the
+proposer's calls, and how many of them opened a document; how many of the graded attempts were
+right, how many there are, and the fewest searches of a right one."""
 
 
 def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
@@ -23,25 +26,43 @@ def win_rate(outcomes: Sequence[bool | None], n: int) -> float | None:
     return sum(scored) / len(scored) if len(scored) >= (n + 1) // 2 else None
 
 
-def _intermediate(rate: float, cfg: RoleConfig, left: float = 0.0, right: float = 1.0) -> float:
+def _intermediate(rate: float, left: float = 0.0, right: float = 1.0) -> float:
     """4 (left + s) (right - s) for a rate s inside (0, 1), else 0 (SSP). With left=0 and right=1 an
     even game earns 1."""
     return 4.0 * (left + rate) * (right - rate) if 0.0 < rate < 1.0 else 0.0
 
 
-def _target(rate: float, cfg: RoleConfig, goal: float = 0.5) -> float:
+def _target(rate: float, goal: float = 0.5) -> float:
     """1 at difficulty 1 - s = `goal`, falling linearly to 0 at the farther end of [0, 1]."""
     difficulty = 1.0 - rate
     return 1.0 - abs(difficulty - goal) / max(goal, 1.0 - goal)
 
 
+def _solved_once(rate: float, solved: int, graded: int) -> float:
+    """Dr. Zero's (n - k) / (n - 1), without the score of the form."""
+    return difficulty.solved_once(solved, graded)
+
+
+def _depth(rate: float, solved: int, graded: int, depth: int, opens: int, searches: int) -> float:
+    """SearchMaster's depth, less its penalty for opening more than searching."""
+    queries = max(1, searches - opens)
+    return difficulty.depth(solved, graded, depth) - difficulty.opening_penalty(opens, queries)
+
+
 _KINDS: dict[str, Callable[..., float]] = {
-    "1-acc": lambda rate, cfg: 1.0 - rate,
+    "1-acc": lambda rate: 1.0 - rate,
     "intermediate_difficulty": _intermediate,
     "target_difficulty": _target,
-    "format_only": lambda rate, cfg: 1.0,
+    "format_only": lambda rate: 1.0,
+    "azr": difficulty.solvable,
+    "dr_zero": _solved_once,
+    "r_zero": difficulty.uncertainty,
+    "r_zero_code": difficulty.uncertainty_of_code,
+    "searchmaster": _depth,
+    "spice": difficulty.variance,
+    "ssr": difficulty.rarely_solved,
 }
-"""All but target_difficulty are SSP's."""
+"""The first four but target_difficulty are SSP's; the others are named after their systems."""
 
 
 def names() -> list[str]:
@@ -60,11 +81,7 @@ def check(kind: str, options: Mapping[str, Any], role: str = "proposer") -> None
         hold(named, rule, guide, "set it to one of these, or leave it out")
         if not own.sealed(guide):
             imported(guide, guide, "(question)", "")
-    function = _kind(kind, role)
-    if own.is_own(kind):
-        check_options(function, _others(options), key, GIVEN, 1)
-    else:
-        check_options(function, _others(options), key, (), 2)
+    check_options(_kind(kind, role), _others(options), key, GIVEN, 1)
 
 
 def reward(
@@ -78,8 +95,6 @@ def reward(
     if not 0.0 <= rate <= 1.0:
         raise InvariantError(f"a win rate lies in [0, 1], not {rate}")
     options = _others(cfg.reward_options)
-    if not own.is_own(kind):
-        return function(rate, cfg, **options)
     given = {name: value for name, value in (facts or {}).items() if takes(function, name)}
     return number(kind, lambda: function(rate, **given, **options))
 

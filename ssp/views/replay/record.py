@@ -10,6 +10,7 @@ from typing import Any
 from ssp.base.episode import EVAL, EVALUATION, GREEDY, Episode, Task
 from ssp.base.errors import InputError, hold
 from ssp.base.models import called
+from ssp.base.played import Game
 from ssp.base.text import normalise, plain
 from ssp.config.crews import learners
 from ssp.config.schema import Config
@@ -18,6 +19,7 @@ from ssp.game import corpora, protocols
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
+from ssp.search.router import NO_CORPUS
 from ssp.selfplay.scene import concrete, read_items
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.versions import ANCHORS
@@ -136,11 +138,14 @@ class Records:
             question = self.question(chosen.name, played.entry["item"] or "", episode.text)
             fields = {"question": question.question}
             corpus = chosen.corpus
-        elif played.entry.get("kind") != self.cfg.spec.asks:
-            fields = {"question": str(game["question"])}
+            prompt = self.cfg.spec.examining.prompt
         else:
-            hints = self._targets.item(game["number"]).hints
-            fields = {"target": str(game["target"]), **hints}
+            kind = str(played.entry.get("kind"))
+            stage = self.cfg.spec.plays.get(kind, self.cfg.spec.answering)
+            asked = kind == self.cfg.spec.asks
+            fields = dict(stage.fields(self._game(game, asked), episode.attempt))
+            corpus = NO_CORPUS if stage.closed else corpora.TRAIN
+            prompt = stage.prompt
         return Task(
             episode.id,
             episode.game,
@@ -149,13 +154,23 @@ class Records:
             episode.seed,
             fields,
             corpus,
+            prompt=prompt,
         )
+
+    def _game(self, row: Row, asked: bool) -> Game:
+        """What a prompt may be filled with: the game of a ledger's row; where it was `asked` about a
+        row of the data, what that says."""
+        hints = self._targets.item(row["number"]).hints if asked else {}
+        target, question = str(row["target"] or ""), str(row["question"] or "")
+        return Game(row["id"], row["number"] or 0, target, hints, question=question)
 
     def asked(self, played: RecordedEpisode) -> tuple[str, int]:
         """What the referee knew of a proposal: its target, and the searches that its row asks
         for."""
-        fields = self.task(played).fields if played.game else {}
-        return fields.get("target", ""), int(fields.get("searches") or 0)
+        if not played.game:
+            return "", 0
+        game = self._game(played.game, asked=True)
+        return game.target, int(game.hints.get("searches") or 0)
 
     @cached_property
     def _targets(self) -> Targets:
