@@ -34,6 +34,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "ssrl-llama3.2-3b": SSRL | {"solver.template": "llama3"}, "ssrl-qwen2.5-7b": SSRL | {"solver.template": "chatml"},
     "ssp-qwen2.5-7b": SSP | {"protocol": "qwen2p5"}, "ssp-qwen3-8b": SSP | {"protocol": "ssp"},
     "ssp-llama3.1-8b": SSP | {"protocol": "llama3p1"},
+    "dr-zero-qwen2.5-3b": {"proposer.algorithm": "hrpo", "solver.learner.max_grad_norm": 0.1, "game.proposals": 6},
+    "r-zero-qwen3-4b": {"game.attempts": 10, "referee.verifier": "none"},
+    "spice-qwen3-4b": {"game.attempts": 8, "challenger.algorithm": "dr_grpo", "reasoner.algorithm": "dr_grpo"},
+    "searchmaster-qwen3-8b": {"solver.policy": "shared", "solver.kl.coef": 0.001, "referee.closed_book": True},
+    "cross-fit-qwen2.5-3b": {"proposer.algorithm": "hrpo", "solver_a.policy": "own"},
 }  # fmt: skip
 """Recipe → what its system has in code; tests/extras/migration/test_recipe_values.py compares what stands in scripts and yaml files."""
 
@@ -51,10 +56,11 @@ def test_a_recipe_has_the_published_values(name: str) -> None:
 def test_a_dry_run_needs_nothing_to_be_there(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert console.main(["train", "--config", name, "--dry-run"]) == 0
     out, cfg = capsys.readouterr().out, load(name)
-    assert f"{cfg.solver.model} is not here: its size is the published one" in out
-    player = next(process for process in memory.processes(cfg) if process.name == SOLVER)
+    block = cfg.answering
+    assert f"{block.model} is not here: its size is the published one" in out
+    player = next(process for process in memory.processes(cfg) if process.name == cfg.spec.answerer)
     weights = next(need.bytes for need in player.needs if need.what == "weights")
-    assert weights * cfg.solver.engine.tensor_parallel == 2 * memory.find(cfg.solver.model).parameters  # bfloat16
+    assert weights * block.engine.tensor_parallel == 2 * memory.find(block.model).parameters  # bfloat16
 
 
 @pytest.mark.parametrize("name", [*RECIPES, *GPUS])
@@ -76,7 +82,7 @@ def test_tiny_keeps_what_makes_it_this_recipe(name: str, capsys: pytest.CaptureF
 
 def optimizer_steps(cfg: Config, role: str) -> int:
     block = getattr(cfg, role)
-    episodes = block.batch * (cfg.game.attempts if role == SOLVER else 1)
+    episodes = block.batch * (cfg.game.attempts if role == cfg.spec.answerer else 1)
     return -(-episodes // block.learner.minibatch) if block.learner.minibatch else 1
 
 
@@ -95,8 +101,12 @@ SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
 def test_data_lies_where_the_downloads_put_it(name: str) -> None:
     """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name, and the index is made of two of them."""
     cfg = load(name)
-    asked = cfg.data.targets if PROPOSER in cfg.roles else cfg.data.questions
-    for path in (asked, cfg.data.corpus, *(item.file for item in cfg.data.eval), *(s.corpus for s in cfg.data.eval)):
+    for path in (
+        cfg.rows or "none",
+        cfg.data.corpus,
+        *(item.file for item in cfg.data.eval),
+        *(s.corpus for s in cfg.data.eval),
+    ):
         if path == INDEX:
             made = f"ssp index --corpus data/wiki-18-corpus/wiki-18.jsonl --faiss-file data/wiki-18-e5-index/{FAISS}"
             assert {"wiki-18-corpus", "wiki-18-e5-index"} <= PUBLISHED.keys()

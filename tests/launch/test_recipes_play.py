@@ -39,7 +39,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Played]:
     @cache
     def played(name: str, *typed: str) -> Played:
         cfg = shrunk(name, [f"run.dir={tmp_path_factory.mktemp(name) / 'run'}", *TYPED.get(name, []), *typed])
-        cfg.solver.kl.ema_every = 1
+        cfg.answering.kl.ema_every = 1
         return inprocess.play(cfg, name)
 
     return played
@@ -53,7 +53,15 @@ def changed(one: Path, other: Path, file: str = "model.safetensors") -> float:
 
 SAME = ("research-qwen2.5-32b", "search-r1-qwen2.5-7b-grpo", "search-r1-qwen2.5-7b-ppo")
 """Made tiny, these are what the smaller one is."""
-PLAYED = [name for name in names() if name not in ("quickstart", "simulated", "english", "english-gpu1", *SAME)]
+GAMES = {
+    "dr-zero-qwen2.5-3b": {PROPOSER},
+    "r-zero-qwen3-4b": {"challenger"},
+    "spice-qwen3-4b": {"challenger", "reasoner"},
+    "searchmaster-qwen3-8b": {PROPOSER, SOLVER},
+    "cross-fit-qwen2.5-3b": {PROPOSER, SOLVER, "solver_a", "solver_b"},
+}
+"""Recipes of games other than the duel, and who may learn in two steps of one."""
+PLAYED = [name for name in names() if name not in ("quickstart", "simulated", "english", "english-gpu1", *SAME, *GAMES)]
 
 
 @pytest.mark.parametrize("name", PLAYED)
@@ -82,6 +90,21 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str
     assert not [state for states in tally.values() for state, count in states.items() if count and state not in FINAL]
     assert not run.rows("SELECT id FROM episodes WHERE outcome = 'void'")
     assert run.rows(f"SELECT id FROM episodes WHERE role = '{SOLVER}' AND outcome = 'scored'")
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_game_of_the_field_plays_for_two_rounds(play: Callable[[str], Played], name: str) -> None:
+    """Its episodes all end, whoever is paid for them is trained, and nobody else is."""
+    run = play(name)
+    assert json.loads(run.folder.state.read_text())["step"] == STEPS
+    tally = Ledger(run.folder.ledger, readonly=True).check()
+    assert not [state for states in tally.values() for state, count in states.items() if count and state not in FINAL]
+    trained = {role for role, states in tally.items() if states.get("trained")}
+    assert trained and trained <= GAMES[name]
+    assert set(tally) - {"eval"} == set(run.cfg.roles)
+    assert run.rows("SELECT * FROM games WHERE verdict = 'valid' AND question != '' AND target != ''")
+    figures = run.figures("game")
+    assert len(figures) == STEPS and all(math.isfinite(value) for values in figures for value in values.values())
 
 
 @pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])

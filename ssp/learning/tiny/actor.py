@@ -89,9 +89,18 @@ def handing_in(renderer: Renderer, role: str, text: str) -> str:
 def result(renderer: Renderer, role: str, words: list[str]) -> str:
     """A question long enough for SSP's rules, or an answer of these words."""
     if role == PROPOSER:
-        return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
-    answer = " ".join(words)
-    return f"\\boxed{{{answer}}}" if renderer.protocol.role(role).boxed else answer
+        return question(words)
+    return boxed(renderer, role, " ".join(words))
+
+
+def question(words: list[str]) -> str:
+    """A question long enough for SSP's rules."""
+    return f"Which of the things that I found has the {words[0]} of the {words[-1]}?"
+
+
+def boxed(renderer: Renderer, role: str, text: str) -> str:
+    """`text` as the role hands it in."""
+    return f"\\boxed{{{text}}}" if renderer.protocol.role(role).boxed else text
 
 
 def ending(renderer: Renderer, role: str, tag: str) -> str:

@@ -17,19 +17,20 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.utils import logging
 
 from ssp.base import cache
-from ssp.base.episode import PROPOSER, SOLVER, Episode, Outcome
+from ssp.base.episode import PROPOSER, SOLVER, Document, Episode, Outcome
 from ssp.base.seeds import derive, generator
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.config.role import LearnerConfig, RoleConfig
 from ssp.game.protocols import Protocol
 from ssp.game.protocols.calls import written
 from ssp.game.protocols.renderer import Renderer
+from ssp.game.referee.referee import VERIFIERS
 from ssp.game.world import World
 from ssp.game.world.tokenizer import save
 from ssp.game.world.vocabulary import NAMES, RELATIONS
 from ssp.learning.batch import collate
 from ssp.learning.learner import PolicyLearner
-from ssp.learning.tiny.actor import WORDS, handing_in, result, searching
+from ssp.learning.tiny.actor import WORDS, boxed, handing_in, question, result, searching
 from ssp.learning.warmup.loop import recipe
 from ssp.record.manifest import seal, sound
 
@@ -64,20 +65,22 @@ CHAT_TEMPLATE = (
 """In the manner of Qwen's: tools in the system message, a tool's reply in a user message."""
 
 
-def ensure(protocol: Protocol, template: str, recalls: bool, root: Path) -> Path:
+def ensure(protocol: Protocol, template: str, recalls: bool, root: Path, asks: str = "") -> Path:
     """The folder of the tiny policy of `protocol` under `root/tiny`; made there when it is not yet.
 
-    `template`: the roles' layout; `recalls`: whether it writes its own information
-    (self-search)."""
-    what = json.dumps([VERSION, repr(protocol), template, recalls])
+    `template`: the roles' layout; `recalls`: whether it writes its own information (self-search);
+    `asks`: the prompt to which a question is handed in with its answer, "" for none."""
+    parts = [VERSION, repr(protocol), template, recalls]
+    parts += [asks] if asks else []
+    what = json.dumps(parts)
     digest = hashlib.sha256(what.encode()).hexdigest()
     entry = root / "tiny" / f"{protocol.id}-{digest[:12]}"
     if sound(entry):
         return entry
-    return cache.put(entry, lambda aside: _make(protocol, template, recalls, aside), sound)
+    return cache.put(entry, lambda aside: _make(protocol, template, recalls, aside, asks), sound)
 
 
-def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> None:
+def _make(protocol: Protocol, template: str, recalls: bool, folder: Path, asks: str) -> None:
     """Random weights, and practice by the learner that trains every other policy too."""
     logging.disable_progress_bar()
     world = World(derive(0, "tiny") % 1000)
@@ -101,7 +104,7 @@ def _make(protocol: Protocol, template: str, recalls: bool, folder: Path) -> Non
     rate = LearnerConfig(lr=RATE, warmup_steps=WARMUP, schedule="cosine", packing=True)
     block = recipe(RoleConfig(learner=rate))
     learner = PolicyLearner(start, {SOLVER: block}, protocol.id, STEPS)
-    practice = _Practice(Renderer(protocol, tokens, template), world, recalls)
+    practice = _Practice(Renderer(protocol, tokens, template), world, recalls, asks)
     for _ in range(STEPS):
         episodes = practice.episodes()
         count = len(episodes)
@@ -152,23 +155,27 @@ def tokenizer(protocol: Protocol, world: World) -> PreTrainedTokenizerFast:
 class _Practice:
     """Episodes as a policy of the protocol plays them, with words drawn at random."""
 
-    def __init__(self, renderer: Renderer, world: World, recalls: bool) -> None:
+    def __init__(self, renderer: Renderer, world: World, recalls: bool, asks: str) -> None:
         self._renderer = renderer
+        self._asks = asks
+        known = renderer.protocol.roles
+        own = [name for name in known if name not in (PROPOSER, SOLVER, *VERIFIERS)]
+        self._prompts = [*(name for name in (PROPOSER, SOLVER) if name in known), *own]
         self._recalls = recalls
         self._documents = world.documents()
         self._rng = generator(0, "tiny", "practice")
 
     def episodes(self) -> list[Episode]:
-        """Of each role a prompt, and some ways to go on from it."""
+        """Of each prompt one, and some ways to go on from it."""
         episodes = []
-        for role in (PROPOSER, SOLVER):
-            if role not in self._renderer.protocol.roles:
-                continue
+        for role in self._prompts:
             fields = {
                 "target": self._drawn(NAMES),
                 "question": self._question(),
                 "searches": str(self._rng.integers(1, 4)),
             }
+            if role not in (PROPOSER, SOLVER):
+                fields["document"] = self._document().contents
             # as some data sets have them
             examples = "\n".join(f"Question {n}: {self._question()}" for n in (1, 2, 3))
             if self._rng.random() < 0.5:
@@ -208,14 +215,19 @@ class _Practice:
             turn = searching(self._renderer, role, query, ended=False)
             tag = self._renderer.protocol.observation_form.tag
             return [(Kind.MODEL, f"{turn}\n<{tag}> {query} </{tag}>\n")]
-        document = self._documents[int(self._rng.integers(len(self._documents)))]
+        document = self._document()
         turn = searching(self._renderer, role, query)
         observation = self._renderer.observation([document])
         return [(Kind.MODEL, turn), (Kind.OBSERVATION, observation)]
 
     def _result(self, role: str) -> str:
         words = [self._drawn(WORDS) for _ in range(int(self._rng.integers(1, 3)))]
+        if role == self._asks:
+            return boxed(self._renderer, role, f"{question(words)} answer: {words[0]}")
         return result(self._renderer, role, words)
+
+    def _document(self) -> Document:
+        return self._documents[int(self._rng.integers(len(self._documents)))]
 
     def _drawn(self, words: Sequence[str]) -> str:
         return words[int(self._rng.integers(len(words)))]

@@ -139,7 +139,10 @@ def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) ->
         from ssp.learning.tiny import policy  # brings torch
 
         recalls = block.search.kind != "retriever"
-        folder = policy.ensure(protocols.get(cfg.protocol), block.template, recalls, cache.root())
+        spoken = protocols.get(cfg.protocol).asking(cfg.spec.prompts)
+        asking = cfg.spec.asking
+        asks = asking.prompt if asking is not None and asking.prompt in cfg.spec.prompts else ""
+        folder = policy.ensure(spoken, block.template, recalls, cache.root(), asks)
     else:
         folder = models.folder(block.model, f"{role}.model")
         rule = f"{role}.model is not what an unfinished warm start is still writing"
