@@ -84,6 +84,12 @@ def check(kind: str, options: Mapping[str, Any], role: str = "proposer") -> None
     check_options(_kind(kind, role), _others(options), key, GIVEN, 1)
 
 
+def counts_attempts(kind: str) -> bool:
+    """Whether a reward takes more of the attempts than the win rate. InputError as `reward`."""
+    function = _kind(kind)
+    return any(takes(function, name) for name in ("opens", "solved", "graded", "depth"))
+
+
 def reward(
     kind: str, rate: float, cfg: RoleConfig, facts: Mapping[str, Any] | None = None
 ) -> float:

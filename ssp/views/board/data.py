@@ -303,7 +303,8 @@ class Transcripts:
 
     def __init__(self, board: Board) -> None:
         self._reader = board.reader
-        self._protocol = protocols.get(board.cfg.protocol)
+        spoken = protocols.get(board.cfg.protocol)
+        self._protocol = spoken.asking(board.cfg.spec.prompts)
         self._files: dict[str, list[dict[str, Any]]] = {}
 
     def of(self, role: str, episode: PlayedGame | Attempt) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ssp.config.schema import Config
 from ssp.data.readers import Question
 from ssp.game import protocols
 from ssp.game import rewards as known
+from ssp.game.games.pay import by_grade, by_win_rate
 from ssp.game.judge import same
 from ssp.game.protocols.renderer import decode
 from ssp.game.rewards import proposer as proposer_rewards
@@ -88,6 +89,8 @@ def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str
     if own.sealed(kind):
         code = kind.removeprefix(own.SEALED)
         return untold("reward", f"{code} is the run's own code (--trust-code runs it)")
+    if not _paid_alone(cfg, entry):
+        return untold("reward", "the game prices it by all of its episodes")
     missing = _unrecorded(episode, cfg, game)
     if missing:
         return untold("reward", f"it depends on {missing}, which is not on record")
@@ -95,10 +98,22 @@ def _reward(episode: Episode, cfg: Config, entry: dict[str, Any], game: dict[str
     return compared("reward", recorded, recorded if recorded in now else next(iter(now), None))
 
 
+def _paid_alone(cfg: Config, entry: dict[str, Any]) -> bool:
+    """Whether the episode is paid as in the duel: by its own row and its game's win rate."""
+    stage = str(entry["kind"])
+    pay = cfg.spec.payment(stage if stage in cfg.spec.plays else cfg.spec.answers)
+    return pay is not None and pay.by in (by_win_rate, by_grade)
+
+
 def _unrecorded(episode: Episode, cfg: Config, game: dict[str, Any]) -> str:
     """What the reward depends on and no record has; "" for nothing."""
     if episode.role == cfg.spec.asker:
-        return "the guide's score" if cfg.asking.guide and game["verdict"] == "valid" else ""
+        if game["verdict"] != "valid":
+            return ""
+        if cfg.asking.guide:
+            return "the guide's score"
+        counts = proposer_rewards.counts_attempts(cfg.asking.reward)
+        return "how its attempts went one by one" if counts else ""
     reward = known.get(cfg.answering.reward)
     if takes(reward, "turns"):
         return "the documents' texts"
