@@ -1,11 +1,11 @@
 """The main loop: play the stages of a game, settle, train, publish.
 
-`_round` plays the game that `game.kind` declares, `_train` is a learner; a pace between them holds
-the staleness bounds, and with bounds of 0 the two alternate: there is no second code path for
-synchronous training. Promises that rounds are handed over and trained in order, and that every
-episode ends in one final ledger state. Who follows a run (lineup, replay pool, curriculum, junk
-watch, report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm
-ends a run between rounds, nothing else that they find influences one. Refuses to know where workers
+`_round` plays the game that `game.kind` declares, and `_train` drives a learner. A pace between
+them holds the staleness bounds; with bounds of 0 they alternate, so synchronous training has no
+code path of its own. Promises that rounds are handed over and trained in order, and that every
+episode ends in one final ledger state. The lineup, replay pool, curriculum, junk watch, report,
+evaluation and checkpoints are told of settled rounds and published updates. An alarm of theirs
+ends a run between rounds; nothing else that they see influences one. Refuses to know where workers
 run, what an algorithm is, or how a reward is made."""
 
 import asyncio
@@ -27,7 +27,7 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.lineup import lineup
-from ssp.selfplay.records import Match, Published, TrainBatch
+from ssp.selfplay.records import Match, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.refill import Refill
 from ssp.selfplay.report import Report
@@ -82,15 +82,17 @@ class SelfPlay:
         self._stopping = False
 
     def stop(self, why: SspError | None = None) -> None:
-        """Admit no further round; what is in flight is finished, trained and saved. `why` is raised
-        at the end."""
-        # what comes of stopping is no reason for it
+        """Admit no further round. What is in flight is finished, trained and saved; then `why` is
+        raised."""
+        # A consequence of stopping is no reason for it.
         self._why = self._why or (None if self._stopping else why)
         self._stopping = self._gate.stopping = True
 
     async def run(self) -> None:
-        """Play to the end. Raises VoidLimit, TooFewGroups or JunkAlarm after saving, Collapse after going back to
-        the last good checkpoint; any other error propagates as it was raised."""
+        """Play to the end.
+
+        Raises VoidLimit, TooFewGroups or JunkAlarm after saving, and Collapse after going back to
+        the last good checkpoint. Any other error propagates as it was raised."""
         while True:
             try:
                 await self._restore()
@@ -100,15 +102,17 @@ class SelfPlay:
                     await self._evaluate(self._end, final=True)
                 break
             except (LearnerLost, ExceptionGroup) as error:
-                if (this := asyncio.current_task()) is not None and this.cancelling():
-                    # a group that has an error raises that alone
+                this = asyncio.current_task()
+                if this is not None and this.cancelling():
+                    # A task group that has an error raises that alone.
                     raise asyncio.CancelledError from error
                 await self._recovery.handle(_cause(error))
         if self._pace.over:  # what the void limit cut short has no other end
             await self._ledger.rollback(dict.fromkeys(self._roles, self._end))
         await self._ledger.check()
         await self._ledger.fold()
-        if (why := self._why if self._stopping else self._gate.verdict()) is not None:
+        why = self._why if self._stopping else self._gate.verdict()
+        if why is not None:
             raise why
 
     async def _restore(self) -> None:
@@ -128,9 +132,8 @@ class SelfPlay:
         newest = {role: self._store.latest(role).version for role in self._roles}
         await self._lineup.begin(state.versions, state.league, state.rollbacks, newest)
         for learner in self._learners:
-            await self._lineup.published(
-                learner, state.step, self._versions(learner), self._recovery.meta(learner)
-            )
+            versions, meta = self._versions(learner), self._recovery.meta(learner)
+            await self._lineup.published(learner, state.step, versions, meta)
         self._curriculum.restart(state.step)
         self._junk.restart(state.step)
         if self._recovery.saved < 0:
@@ -171,8 +174,8 @@ class SelfPlay:
             await queue.close(min(end, self._cut))
 
     async def _guarded(self, number: int) -> None:
-        """A round that the void limit, or too few groups, stop is given up with all later ones;
-        earlier ones are trained and saved."""
+        """Play a round. If the void limit or too few groups stop it, it is given up with all later
+        ones; earlier ones are trained and saved."""
         done = False
         try:
             done = await self._round(number)
@@ -182,7 +185,7 @@ class SelfPlay:
             self._cut = min(self._cut, number)
 
     async def _round(self, number: int) -> bool:
-        """One round: the game, whole. False where it is given up."""
+        """Play one whole round of the game. False where it is given up."""
         STEP.set(number + 1)
         this = Round(number, Clock(self._report.span, f"round-{number % self._abreast}"))
         await self._enter_weights(this, self._roles[0])
@@ -209,7 +212,7 @@ class SelfPlay:
         return True
 
     async def _enter_weights(self, this: Round, role: str) -> None:
-        """Wait until the round may play `role`, and take its newest weights; once a round."""
+        """Wait until the round may play `role`, and take its newest weights, once a round."""
         if role in this.weights:
             return
         with self._report.waiting(this.clock.track, f"{role}'s learner"):
@@ -235,8 +238,8 @@ class SelfPlay:
             await self._ask(this, again)
 
     async def _try(self, this: Round) -> None:
-        """Choose what goes on, and play the stages behind the choice. What a past version grades,
-        the newest tries once more."""
+        """Choose the games that go on, and play the stages after the choice. The newest version
+        tries once more what a past version grades."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         newest = this.weights[self._spec.answerer]
         this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
@@ -254,7 +257,10 @@ class SelfPlay:
         if isinstance(stage, Play):
             await self._play_stage(stage, this, games, again)
         elif isinstance(stage, Check):
-            verifier = await self._verifier(this) if stage.by is None else None
+            verifier = None
+            if stage.by is None and self._cfg.referee.verifier == "solver":
+                await self._enter_weights(this, self._spec.answerer)
+                verifier = this.weights[self._spec.answerer]
             await self._stages.check(stage, games, verifier, this.clock)
         elif isinstance(stage, Grading):
             await self._stages.grade(stage, games, this.clock)
@@ -265,17 +271,10 @@ class SelfPlay:
         elif isinstance(stage, Keep):
             keep_best(self._cfg, stage, games)
 
-    async def _verifier(self, this: Round) -> Published | None:
-        """The weights that verify questions, where the answering policy does."""
-        if self._cfg.referee.verifier != "solver":
-            return None
-        await self._enter_weights(this, self._spec.answerer)
-        return this.weights[self._spec.answerer]
-
     async def _play_stage(
         self, stage: Play, this: Round, games: Sequence[Game], again: int
     ) -> None:
-        """Play a stage by its roles: by past versions too where it asks or answers."""
+        """Let the roles of a stage play it, past versions too where it asks or answers."""
         for role in stage.roles:
             await self._enter_weights(this, role)
         going_on = [game for game in games if stage.when is None or stage.when(game)]
@@ -290,18 +289,17 @@ class SelfPlay:
             return self._lineup.askers(this.number, games, newest)
         if stage.name == self._spec.answers:
             kept = {game.id for game in games}
-            return [
-                (weights, [game for game in mine if game.id in kept])
-                for weights, mine in this.tried
-            ]
-        return [
-            (this.weights[role], [game for game in games if stage.role_of(game) == role])
-            for role in stage.roles
-        ]
+            shares = [[game for game in mine if game.id in kept] for _, mine in this.tried]
+            return [(one[0], share) for one, share in zip(this.tried, shares, strict=True)]
+        matches: list[Match] = []
+        for role in stage.roles:
+            mine = [game for game in games if stage.role_of(game) == role]
+            matches.append((this.weights[role], mine))
+        return matches
 
     async def _play_further(self, this: Round) -> None:
-        """Play further batches by the same weights while they are wanted. What is valid and was not
-        tried is tried first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
+        """Play further batches by the same weights while they are wanted. Valid questions that
+        nobody tried come first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
         batch = self._cfg.block(self._spec.answerer).batch
         while self._refill.wanted(this, this.further + 1):
             await self._gate.admit()
@@ -312,8 +310,8 @@ class SelfPlay:
             await self._try(this)
 
     async def _settle(self, this: Round) -> None:
-        """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of
-        it, in this order."""
+        """Write outcomes, rewards and what is trained into the ledger; then tell everybody who
+        follows, in this order."""
         this.settled = settle(self._cfg, this.played, this.asked_by, this.step, self._credits)
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
@@ -323,12 +321,13 @@ class SelfPlay:
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
         asked = [game for game in this.played if game.number >= 0]
-        if this.asked_by is not None and (alarm := self._junk.see(this.step, asked)):
+        alarm = None if this.asked_by is None else self._junk.see(this.step, asked)
+        if alarm is not None:
             self.stop(alarm)
 
     async def _train(self, learner: str) -> None:
-        """One learner: take the next batch of each of its roles, update, publish, commit, tell;
-        then go on."""
+        """Drive one learner: take the next batch of each of its roles, update, publish, commit and
+        tell, again and again."""
         roles = self._learners[learner]
         while True:
             number = self._pace.done[learner]
@@ -358,9 +357,9 @@ class SelfPlay:
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
             started, newest = time.perf_counter(), self._store.latest(self._spec.answerer)
-            if scores := await self._evaluator.run(
-                step, final, newest, self._trainer.anchor, self._stages
-            ):
+            anchor = self._trainer.anchor
+            scores = await self._evaluator.run(step, final, newest, anchor, self._stages)
+            if scores:
                 self._report.evaluated(step, scores, time.perf_counter() - started)
         except VoidLimit as limit:
             await self._give_up(limit)
@@ -379,19 +378,21 @@ class SelfPlay:
         return {role: self._store.latest(role).version for role in self._learners[learner]}
 
     async def _enter(self, this: Round, games: list[Game]) -> None:
-        """Games of a round, new in the ledger."""
+        """Enter new games of a round into the ledger."""
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
-        rows = [
-            {"id": g.id, "target": g.target or None, "kind": g.kind, "number": g.number, **of_all}
-            for g in games
-        ]
+        rows = []
+        for game in games:
+            target = game.target or None
+            row = {"id": game.id, "target": target, "kind": game.kind, "number": game.number}
+            rows.append(row | of_all)
         await self._ledger.create_games(rows)
 
 
 def _cause(error: Exception) -> Exception:
-    """What went wrong, out of the groups that tasks wrap it in; a lost learner only when nothing
-    else did."""
+    """The error inside the groups that tasks wrap it in; a lost learner only where there is no
+    other."""
     if not isinstance(error, ExceptionGroup):
         return error
-    found = [_cause(inner) for inner in error.exceptions]
-    return next((inner for inner in found if not isinstance(inner, LearnerLost)), found[0])
+    causes = [_cause(inner) for inner in error.exceptions]
+    others = [cause for cause in causes if not isinstance(cause, LearnerLost)]
+    return (others or causes)[0]
