@@ -1,4 +1,4 @@
-"""What the episodes of one stage earned, and which of them are trained."""
+"""The pay of a stage's episodes, and which of them are trained."""
 
 import math
 from collections import Counter
@@ -9,7 +9,6 @@ from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import BATCH, ROW, SLOT, GameSpec, Payer, Payment, Play
 from ssp.base.played import ASKS, Brief, Game
 from ssp.config.schema import Config
-from ssp.game.games.pay import TOO_FEW as TOO_FEW
 from ssp.learning.scored import Scored
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.settled import Settled
@@ -24,8 +23,10 @@ def spread(cfg: Config, role: str, games: Sequence[Game], credits: Credits) -> i
 
 @dataclass
 class Priced:
-    """An episode of a stage, what it earned, and what its estimator is told of it: None for what
-    has no reward, and for a past version's. `frozen`: nobody learns from it."""
+    """An episode of a stage and what it earned.
+
+    `scored`: the facts for its estimator; None without a reward, and for a past version's episode.
+    `frozen`: nobody learns from it."""
 
     game: Game
     brief: Brief
@@ -50,14 +51,16 @@ class Paying:
         self._answers = play.name == self._spec.answers
 
     def settle(self, games: Sequence[Game], asked_by: int | None) -> None:
-        """A row for each episode, and what the learner of its role gets."""
+        """Settle each episode: its row, and what the learner of its role gets."""
         if self._answers:
             self._settle_baselines(games)
         episodes = self.priced(games)
         left = self._left(episodes)
         for one in episodes:
             state, paid = self._end(one, left.get(one.group, ""))
-            self._count(one)
+            if one.paid.outcome is Outcome.REJECTED and not one.frozen:
+                whose = "" if self._asks else f"{one.brief.role}_"
+                self._settled.counts[f"reject/{whose}{one.paid.cause}"] += 1
             versions = self._opponents(one.game, asked_by)
             self._settled.add(one.brief, state, paid, one.scored, versions)
 
@@ -67,7 +70,8 @@ class Paying:
         for game in games:
             frozen = game.frozen != "" and game.frozen == self._spec.side(self._play.name)
             for brief in self._spec.episodes(game, self._play.name):
-                episodes.append(Priced(game, brief, self._pays(self._cfg, game, brief), frozen))
+                paid = self._pays(self._cfg, game, brief)
+                episodes.append(Priced(game, brief, paid, frozen))
         self._score([one for one in episodes if not one.frozen])
         return episodes
 
@@ -80,32 +84,36 @@ class Paying:
         return sum(self._credits.differ(role, known) for known in groups.values())
 
     def _score(self, episodes: Sequence[Priced]) -> None:
-        """Put episodes into groups, and tell what an estimator may compare them by. What is not
-        valid was graded by nobody: it is compared with what the newest policy graded."""
+        """Put episodes into groups, and set the facts that an estimator may compare them by. Nobody
+        graded an invalid question: it is compared with those that the newest policy graded."""
         newest = max((one.game.tried_by for one in episodes), default=-1)
+        expected = self._expected(len(episodes))
         kinds = []
+        peers: Counter[tuple[str, str]] = Counter()
         for one in episodes:
             version = newest if one.game.tried_by < 0 else one.game.tried_by
-            kinds.append((one.game.hints.get("searches", ""), self._grader(one.game, version)))
-        compared = zip(episodes, kinds, strict=True)
-        peers = Counter(kind for one, kind in compared if not one.paid.spare)
+            kind = (one.game.hints.get("searches", ""), self._grader(one.game, version))
+            kinds.append(kind)
+            if not one.paid.spare:
+                peers[kind] += 1
         numbers: dict[Hashable, int] = {}
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
-            one.group = numbers.setdefault(self._group_of(one.game), len(numbers))
+            game = one.game
+            one.group = numbers.setdefault(self._group_of(game), len(numbers))
             if one.paid.reward is None:
                 continue
-            turns, tokens = _turns(one.game, one.brief, one.paid.outcome)
+            turns, tokens = _turns(game, one.brief, one.paid.outcome)
             one.scored = Scored(
                 reward=one.paid.reward,
                 group=one.group,
-                expected=self._expected(len(episodes)),
+                expected=expected,
                 turns=turns,
                 tokens=tokens,
-                baseline=self._baseline(one.game),
-                question=one.game.question,
+                baseline=self._baseline(game),
+                question=game.question,
                 asked=asked,
                 peers=peers[asked, grader],
-                source=one.game.source,
+                source=game.source,
                 grader=grader,
             )
 
@@ -116,6 +124,7 @@ class Paying:
         return f"{role}:{version}"
 
     def _group_of(self, game: Game) -> Hashable:
+        """The key of the group that the game's episodes are in."""
         if self._play.group == SLOT:
             return game.id
         if self._play.group == ROW:
@@ -139,15 +148,15 @@ class Paying:
                 self._settled.add(game.greedy, state, paid, None, {})
 
     def _baseline(self, game: Game) -> float | None:
-        """What the greedy attempt earned. A void has no number, but the estimator must hear that
-        there is no baseline."""
+        """What the greedy attempt earned; None where there is none, NaN where it was void: then the
+        estimator must hear that the baseline is lacking."""
         if not self._answers or game.greedy is None:
             return None
         reward = self._pays(self._cfg, game, game.greedy).reward
         return math.nan if reward is None else reward
 
     def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:
-        """Group → why it is not trained; groups without such a reason are not in it."""
+        """Why a group is not trained, by group; a trained group is not in it."""
         groups: dict[int, list[Scored]] = {}
         roles: dict[int, str] = {}
         for one in episodes:
@@ -165,6 +174,7 @@ class Paying:
         return left
 
     def _why_left(self, role: str, known: Sequence[Scored]) -> str:
+        """Why a group is not trained, "" where it is; counts the groups of who answers."""
         taught = bool(known) and self._credits.teaches(role, known)
         why = "" if taught else "no_signal"
         if not self._answers:
@@ -180,29 +190,23 @@ class Paying:
         return why
 
     def _end(self, one: Priced, left: str) -> tuple[State, Payment]:
-        """Where an episode ends, and what its row says that it earned."""
+        """The final state of an episode, and the pay that its row says."""
         paid = one.paid
         if paid.outcome is Outcome.VOID:
             return State.VOIDED, paid
         if one.frozen or self._pay is None:
-            # A past version's spare episode has no reward of its own.
-            return State.KEPT, replace(paid, reward=None) if paid.spare else paid
+            if paid.spare:  # a past version's spare episode has no reward of its own
+                paid = replace(paid, reward=None)
+            return State.KEPT, paid
         if paid.spare:
             return State.DROPPED, replace(paid, cause="surplus")
         if left:
             return State.DROPPED, replace(paid, cause=left)
         return State.QUEUED, paid
 
-    def _count(self, one: Priced) -> None:
-        """Count rejected episodes by what was wrong with them."""
-        if one.frozen or one.paid.outcome is not Outcome.REJECTED:
-            return
-        whose = "" if self._asks else f"{one.brief.role}_"
-        self._settled.counts[f"reject/{whose}{one.paid.cause}"] += 1
-
     def _opponents(self, game: Game, asked_by: int | None) -> dict[str, int | None]:
-        """Lowest and highest version of who was played against: who tried a question that was
-        asked, who asked a question that was tried."""
+        """The lowest and the highest version of the opponent: of who tried the question for its
+        asker, of who asked it for its answerer."""
         if self._asks:
             if not game.attempts:
                 return {}
@@ -212,7 +216,7 @@ class Paying:
 
 
 def _unpaid(cfg: Config, game: Game, brief: Brief) -> Payment:
-    """How an episode ended for which nobody is paid."""
+    """How an episode of an unpaid stage ended."""
     if brief.outcome is Outcome.VOID:
         return Payment.void(brief.cause)
     if brief.final is None:
@@ -221,7 +225,7 @@ def _unpaid(cfg: Config, game: Game, brief: Brief) -> Payment:
 
 
 def author(spec: GameSpec, game: Game, asked_by: int | None) -> int | None:
-    """Who wrote the question: a past version is known, the newest asked in this round."""
+    """The version that wrote the question: a past one that is known, or this round's newest."""
     newest = game.proposal is not None and game.frozen != ASKS
     return asked_by if newest else game.asked_by
 
@@ -229,10 +233,11 @@ def author(spec: GameSpec, game: Game, asked_by: int | None) -> int | None:
 def _turns(
     game: Game, played: Brief, outcome: Outcome
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """What each trained turn of an attempt earned, () where only the sum is known; and its tokens.
+    """The reward of each trained turn of an attempt, () where only the sum is known; and the tokens
+    of each turn.
 
-    What a turn without trained tokens earned counts with the last one that has some. Of an attempt
-    in several contexts only the sum is known: it has one credit."""
+    The reward of a turn without trained tokens counts with the last turn that has some. An attempt
+    in several contexts has only the sum, and one credit."""
     grade = game.grades.get(played.id)
     earned = grade.turns if grade is not None and outcome is Outcome.SCORED else ()
     trained = [turn for turn, count in enumerate(played.turn_tokens) if count]
@@ -245,10 +250,14 @@ def _turns(
 
 
 def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:
-    """Lowest and highest version of the other role: the one that was given, in flight those of its
+    """The lowest and the highest version of the other role: `given`, or in flight those of its
     episodes' tokens."""
-    written = [brief for brief in opponents if cfg.schedule.in_flight and brief.version_min >= 0]
+    lowest, highest = [], []
+    for brief in opponents:
+        if cfg.schedule.in_flight and brief.version_min >= 0:
+            lowest.append(brief.version_min)
+            highest.append(brief.version_max)
     return {
-        "opponent_version_min": min((brief.version_min for brief in written), default=given),
-        "opponent_version_max": max((brief.version_max for brief in written), default=given),
+        "opponent_version_min": min(lowest, default=given),
+        "opponent_version_max": max(highest, default=given),
     }
