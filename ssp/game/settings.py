@@ -39,7 +39,8 @@ def rows_are_those_of_the_game(cfg: Config) -> None:
 def questions_fill_batches(cfg: Config) -> None:
     """Given questions come from `data.questions`, and then no setting speaks of a proposer. Who
     asks fills a batch with whole targets."""
-    source, path = cfg.game.questions, cfg.data.questions
+    source = cfg.game.questions
+    path = cfg.data.questions
     asks = source == "proposer"
     rule = "data.questions is read where questions are given"
     both = f"data.questions={path} with game.questions=proposer"
@@ -104,17 +105,17 @@ def refill_fills_groups(cfg: Config) -> None:
     needy = [role for role in cfg.roles if cfg.block(role).min_groups]
     if cfg.game.refill == 1 and not needy:
         return
-    role, refill = cfg.spec.answerer, f"game.refill={cfg.game.refill}"
+    role = cfg.spec.answerer
+    refill = f"game.refill={cfg.game.refill}"
     if cfg.game.refill == 1:
         role = needy[0]
         refill = f"{role}.min_groups={cfg.block(role).min_groups}"
     learns = cfg.block(role).policy != "frozen"
     rule = f"{refill} fills a batch that the {role} learns from"
     hold(learns, rule, f"{role}.policy=frozen", "leave game.refill out")
-    batch = cfg.game.batch
     rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"
     step = "set game.batch=dummy, or leave game.refill out"
-    hold(batch == "dummy", rule, f"game.batch={batch}", step)
+    hold(cfg.game.batch == "dummy", rule, f"game.batch={cfg.game.batch}", step)
 
 
 def someone_learns(cfg: Config) -> None:
@@ -140,12 +141,8 @@ def who_warms_up_learns(cfg: Config, role: str) -> None:
     rule = f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step"
     frozen = f"policy={block.policy}, freeze_after={block.freeze_after}"
     step = f"set {role}.warmup_steps=0, or freeze it later"
-    hold(
-        learns or block.warmup_steps == 0,
-        rule,
-        f"warmup_steps={block.warmup_steps} with {frozen}",
-        step,
-    )
+    given = f"warmup_steps={block.warmup_steps} with {frozen}"
+    hold(learns or block.warmup_steps == 0, rule, given, step)
 
 
 @each_role
@@ -177,7 +174,8 @@ def agents_play(cfg: Config) -> None:
     fits = kind in ("torch", "vllm", "endpoint") and place == "retriever"
     rule = f"{role}.agent plays with engine.kind torch, vllm or endpoint, and search.kind=retriever"
     hold(fits, rule, f"{kind}, {place}", f"set these, or leave {role}.agent out")
-    reward, shipped = block.reward, rewards.names()
+    reward = block.reward
+    shipped = rewards.names()
     able = [name for name in shipped if takes(rewards.get(name), "answer")]
     reads = reward in able or reward not in shipped
     rule = (
@@ -205,7 +203,8 @@ def temperatures_are_usable(cfg: Config) -> None:
     for name, block in {"defaults": cfg.defaults, **cfg.blocks}.items():
         given[f"{name}.sampling.temperature"] = block.sampling.temperature
     for key, value in given.items():
-        rule, step = f"{key} is 0 (greedy) or at least {COLDEST}", f"set {key}=0 or {COLDEST}"
+        rule = f"{key} is 0 (greedy) or at least {COLDEST}"
+        step = f"set {key}=0 or {COLDEST}"
         hold(not 0 < value < COLDEST, rule, value, step)
 
 
@@ -230,7 +229,8 @@ def stages_follow_each_other(cfg: Config, role: str) -> None:
 def turn_fits_episode(cfg: Config, role: str) -> None:
     """One turn must fit into the episode."""
     for where, limits in _stages(cfg, role):
-        turn, total = limits.turn_tokens, limits.total_tokens
+        turn = limits.turn_tokens
+        total = limits.total_tokens
         rule = f"{where}.turn_tokens is below {where}.total_tokens"
         hold(turn < total, rule, f"{turn} against {total}", "raise total_tokens")
 
@@ -277,16 +277,17 @@ def proposals_can_be_checked(cfg: Config) -> None:
     for rule in rules:
         hold(rule in KNOWN, "referee.rules lists ids of the referee's rules", rule, step)
     once = len(set(rules)) == len(rules)
-    step = "remove the repeated one"
-    hold(once, "referee.rules lists each rule once", ", ".join(rules), step)
-    verifier, evidence = cfg.referee.verifier, cfg.referee.evidence
+    hold(once, "referee.rules lists each rule once", ", ".join(rules), "remove the repeated one")
+    verifier = cfg.referee.verifier
+    evidence = cfg.referee.evidence
     rule = "referee.evidence checks what the verifier quotes, so it needs a verifier"
     alone = f"referee.verifier=none with referee.evidence={evidence}"
     step = "set referee.verifier=frozen, or add referee.evidence=none"
     hold(verifier != "none" or evidence == "none", rule, alone, step)
     _verifier_is_asked(cfg)
     refuse(_of_another_language(cfg, role))
-    fewest, most = least_searches(cfg.referee), cfg.block(role).limits.searches
+    fewest = least_searches(cfg.referee)
+    most = cfg.block(role).limits.searches
     rule = f"{role}.limits.searches is at least {fewest}, as referee.rules ask for"
     step = f"set {role}.limits.searches={fewest}, or leave such a rule out"
     hold(fewest <= most, rule, str(most), step)
@@ -295,12 +296,13 @@ def proposals_can_be_checked(cfg: Config) -> None:
 def _verifier_is_asked(cfg: Config) -> None:
     """Settings of a verifier stand beside a verifier that can do what they ask."""
     referee = cfg.referee
-    needed, samples, verifier = referee.needed, referee.samples, referee.verifier
+    verifier = referee.verifier
+    samples = f"referee.samples={referee.samples}"
     rule = "as many answers of the verifier as are needed are drawn"
-    numbers = f"referee.needed={needed} with referee.samples={samples}"
-    step = f"set referee.samples={needed}, or lower referee.needed"
-    hold(needed <= samples, rule, numbers, step)
-    settings = [f"referee.samples={samples}"] if samples > 1 else []
+    given = f"referee.needed={referee.needed} with {samples}"
+    step = f"set referee.samples={referee.needed}, or lower referee.needed"
+    hold(referee.needed <= referee.samples, rule, given, step)
+    settings = [samples] if referee.samples > 1 else []
     if referee.closed_book:
         settings.append("referee.closed_book=true")
     idle = verifier == "none" and settings
@@ -315,7 +317,8 @@ def _verifier_is_asked(cfg: Config) -> None:
 
 def _of_another_language(cfg: Config, asker: str) -> list[InputError]:
     """An error for each part of the referee that reads another language than the questions'."""
-    verifier, evidence = cfg.referee.verifier, cfg.referee.evidence
+    verifier = cfg.referee.verifier
+    evidence = cfg.referee.evidence
     spoken = natural(cfg.protocol)
     given = f"protocol={cfg.protocol}, referee.verifier={verifier}"
     errors = []

@@ -13,7 +13,9 @@ from ssp.config.schema import VoidConfig
 
 Say = Callable[[str], None]
 Answers = Callable[[], Awaitable[bool]]
-PLAY, VERIFY, JUDGE = "play", "verify", "judge"
+PLAY = "play"
+VERIFY = "verify"
+JUDGE = "judge"
 """The stages that the gate counts apart."""
 
 
@@ -60,7 +62,9 @@ class VoidGate:
     def __init__(
         self, cfg: VoidConfig, say: Say = lambda text: None, answers: Answers | None = None
     ) -> None:
-        self._cfg, self._say, self._answers = cfg, say, answers
+        self._cfg = cfg
+        self._say = say
+        self._answers = answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, JUDGE)}
         self.causes: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()
@@ -98,7 +102,8 @@ class VoidGate:
     def news(self) -> dict[str, int]:
         """Voids by cause since the last call; they include blocks that were lost with their
         worker."""
-        fresh, self._fresh = +self._fresh, Counter()
+        fresh = +self._fresh
+        self._fresh = Counter()
         return dict(fresh)
 
     def verdict(self) -> VoidLimit | None:

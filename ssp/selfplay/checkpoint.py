@@ -22,6 +22,9 @@ from ssp.selfplay.lineup import check_kept, meets_past
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build
 
+Plain = dict[str, Any]
+"""Data as JSON holds it."""
+
 
 @dataclass
 class SavedState:
@@ -34,13 +37,13 @@ class SavedState:
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    pool: list[dict[str, Any]] = field(default_factory=list)
-    cursor: dict[str, Any] = field(default_factory=lambda: {"next": 0, "open": []})
-    health: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pool: list[Plain] = field(default_factory=list)
+    cursor: Plain = field(default_factory=lambda: {"next": 0, "open": []})
+    health: dict[str, Plain] = field(default_factory=dict)
     rollbacks: int = 0
-    good: dict[str, Any] = field(default_factory=dict)
-    league: dict[str, Any] = field(default_factory=dict)
-    credit: dict[str, dict[str, Any]] = field(default_factory=dict)
+    good: Plain = field(default_factory=dict)
+    league: Plain = field(default_factory=dict)
+    credit: dict[str, Plain] = field(default_factory=dict)
 
 
 def read(
@@ -71,7 +74,7 @@ def read(
     return SavedState(**stored)
 
 
-def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[str, Plain]:
     """What the estimators of a checkpoint remember, by role, read from its learners' own records.
 
     They are there where state.json is too old to hold them."""

@@ -4,9 +4,9 @@
 them holds the staleness bounds; with bounds of 0 they alternate, so synchronous training has no
 code path of its own. Promises that rounds are handed over and trained in order, and that every
 episode ends in one final ledger state. The lineup, replay pool, curriculum, junk watch, report,
-evaluation and checkpoints are told of settled rounds and published updates. An alarm of theirs
-ends a run between rounds; nothing else that they see influences one. Refuses to know where workers
-run, what an algorithm is, or how a reward is made."""
+evaluation and checkpoints are told of settled rounds and published updates. Their alarms end a run
+between rounds; else they influence none. Refuses to know where workers run, what an algorithm is,
+or how a reward is made."""
 
 import asyncio
 import time
@@ -58,8 +58,12 @@ class SelfPlay:
         evaluator: Evaluator,
     ):
         cast = seated(cfg, cast)
-        self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
-        self._spec, self._roles, self._learners = cfg.spec, cfg.roles, learners(cfg)
+        self._cfg = cfg
+        self._cast = cast
+        self._targets = targets
+        self._report = report
+        self._spec = cfg.spec
+        self._learners = learners(cfg)
         self._ledger = cast.ledger.first
         self._gate = VoidGate(cfg.void, report.say, cast.judges[0].answers)
         self._store = WeightStore(cfg, cast, report.say)
@@ -72,7 +76,8 @@ class SelfPlay:
         self._refill = Refill(cfg, self._credits)
         parts = (self._batches, targets, self._lineup, self._credits)
         self._recovery = Recovery(cfg, cast, folder, parts, report)
-        self._curriculum, self._junk = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
+        self._curriculum = Watch(cfg, folder, report.say)
+        self._junk = JunkWatch(cfg, report.say)
         self._evaluator = evaluator
         self._pace: Pace
         self._order: Pace
@@ -106,9 +111,9 @@ class SelfPlay:
                 if this is not None and this.cancelling():
                     # A task group that has an error raises that alone.
                     raise asyncio.CancelledError from error
-                await self._recovery.handle(_cause(error))
+                await self._recovery.handle(error)
         if self._pace.over:  # what the void limit cut short has no other end
-            await self._ledger.rollback(dict.fromkeys(self._roles, self._end))
+            await self._ledger.rollback(dict.fromkeys(self._cfg.roles, self._end))
         await self._ledger.check()
         await self._ledger.fold()
         why = self._why if self._stopping else self._gate.verdict()
@@ -119,20 +124,23 @@ class SelfPlay:
         """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and
         publish its weights."""
         state = await self._recovery.restore()
-        self._start, self._cut = state.step, self._cfg.steps
+        self._start = state.step
+        self._cut = self._cfg.steps
         self._stages.incarnation = self._trainer.incarnation = self._recovery.incarnation
         self._stages.redraws = state.rollbacks
         for queue in self.queues.values():
             queue.clear()
-        bounds = {role: bound(self._cfg, role) for role in self._roles}
-        self._pace, self._order = Pace(bounds, done=state.step), Pace({ORDER: 0}, done=state.step)
+        bounds = {role: bound(self._cfg, role) for role in self._cfg.roles}
+        self._pace = Pace(bounds, done=state.step)
+        self._order = Pace({ORDER: 0}, done=state.step)
         self._abreast = max(bounds.values()) + 1
         for learner in self._learners:
             await self._trainer.start(learner, state.step)
-        newest = {role: self._store.latest(role).version for role in self._roles}
+        newest = {role: self._store.latest(role).version for role in self._cfg.roles}
         await self._lineup.begin(state.versions, state.league, state.rollbacks, newest)
         for learner in self._learners:
-            versions, meta = self._versions(learner), self._recovery.meta(learner)
+            versions = self._versions(learner)
+            meta = self._recovery.meta(learner)
             await self._lineup.published(learner, state.step, versions, meta)
         self._curriculum.restart(state.step)
         self._junk.restart(state.step)
@@ -159,8 +167,8 @@ class SelfPlay:
         end = self._start
         async with asyncio.TaskGroup() as group:
             for number in range(self._start, self._cfg.steps):
-                with self._report.waiting("next round", f"{self._roles[0]}'s learner"):
-                    await self._pace.admit(self._roles[0], number)
+                with self._report.waiting("next round", f"{self._cfg.roles[0]}'s learner"):
+                    await self._pace.admit(self._cfg.roles[0], number)
                 try:
                     with self._report.waiting("next round", "fewer voids"):
                         await self._gate.admit()
@@ -188,10 +196,10 @@ class SelfPlay:
         """Play one whole round of the game. False where it is given up."""
         STEP.set(number + 1)
         this = Round(number, Clock(self._report.span, f"round-{number % self._abreast}"))
-        await self._enter_weights(this, self._roles[0])
+        await self._enter_weights(this, self._cfg.roles[0])
         await self._ask(this)
         await self._resample(this)
-        for role in self._roles[1:]:
+        for role in self._cfg.roles[1:]:
             await self._enter_weights(this, role)
         if self._pace.over:
             return False
@@ -204,7 +212,7 @@ class SelfPlay:
         if self._order.done[ORDER] < number:
             return False
         await self._settle(this)
-        for role in self._roles:
+        for role in self._cfg.roles:
             batch = this.settled.batch(role, self._lineup.figures(role))
             with self._report.waiting(this.clock.track, f"room in queue {role}"):
                 await self.queues[role].put(batch)
@@ -212,7 +220,7 @@ class SelfPlay:
         return True
 
     async def _enter_weights(self, this: Round, role: str) -> None:
-        """Wait until the round may play `role`, and take its newest weights, once a round."""
+        """Wait until the round may play `role`, and take its newest weights; once a round."""
         if role in this.weights:
             return
         with self._report.waiting(this.clock.track, f"{role}'s learner"):
@@ -243,8 +251,8 @@ class SelfPlay:
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         newest = this.weights[self._spec.answerer]
         this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
-        further = [game for game in this.tried[0][1] if game.kind == TRIED]
-        known = [*(game for game in chosen if game.kind == REPLAYED), *further]
+        known = [game for game in chosen if game.kind == REPLAYED]
+        known += [game for game in this.tried[0][1] if game.kind == TRIED]
         await self._enter(this, known)
         this.refills += known
         going_on = [game for _, games in this.tried for game in games]
@@ -287,11 +295,12 @@ class SelfPlay:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
             return self._lineup.askers(this.number, games, newest)
-        if stage.name == self._spec.answers:
-            kept = {game.id for game in games}
-            shares = [[game for game in mine if game.id in kept] for _, mine in this.tried]
-            return [(one[0], share) for one, share in zip(this.tried, shares, strict=True)]
         matches: list[Match] = []
+        if stage.name == self._spec.answers:
+            known = {game.id for game in games}
+            for weights, tried in this.tried:
+                matches.append((weights, [game for game in tried if game.id in known]))
+            return matches
         for role in stage.roles:
             mine = [game for game in games if stage.role_of(game) == role]
             matches.append((this.weights[role], mine))
@@ -320,10 +329,11 @@ class SelfPlay:
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
-        asked = [game for game in this.played if game.number >= 0]
-        alarm = None if this.asked_by is None else self._junk.see(this.step, asked)
-        if alarm is not None:
-            self.stop(alarm)
+        if this.asked_by is not None:
+            asked = [game for game in this.played if game.number >= 0]
+            alarm = self._junk.see(this.step, asked)
+            if alarm is not None:
+                self.stop(alarm)
 
     async def _train(self, learner: str) -> None:
         """Drive one learner: take the next batch of each of its roles, update, publish, commit and
@@ -342,7 +352,8 @@ class SelfPlay:
             figures = await self._trainer.learn(*batches)
             for role in roles:
                 await self.queues[role].done(number)
-            step, versions = number + 1, self._versions(learner)
+            step = number + 1
+            versions = self._versions(learner)
             self._recovery.examine(step, figures, self._stopping)
             if self._spec.answerer in roles:
                 await self._evaluate(step)
@@ -356,7 +367,8 @@ class SelfPlay:
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
-            started, newest = time.perf_counter(), self._store.latest(self._spec.answerer)
+            started = time.perf_counter()
+            newest = self._store.latest(self._spec.answerer)
             anchor = self._trainer.anchor
             scores = await self._evaluator.run(step, final, newest, anchor, self._stages)
             if scores:
@@ -386,13 +398,3 @@ class SelfPlay:
             row = {"id": game.id, "target": target, "kind": game.kind, "number": game.number}
             rows.append(row | of_all)
         await self._ledger.create_games(rows)
-
-
-def _cause(error: Exception) -> Exception:
-    """The error inside the groups that tasks wrap it in; a lost learner only where there is no
-    other."""
-    if not isinstance(error, ExceptionGroup):
-        return error
-    causes = [_cause(inner) for inner in error.exceptions]
-    others = [cause for cause in causes if not isinstance(cause, LearnerLost)]
-    return (others or causes)[0]

@@ -33,7 +33,8 @@ class Evaluator:
     same draws."""
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
-        self._cfg, self._sets = cfg, sets
+        self._cfg = cfg
+        self._sets = sets
         self._runs = 0
         block = cfg.block(cfg.spec.answerer)
         learns = block.policy != "frozen"

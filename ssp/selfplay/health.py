@@ -21,7 +21,10 @@ ENOUGH = 10
 """Norms that a median needs before it is compared with."""
 FEWEST_SEARCHES = 0.5
 """Mean searches an episode below which a role was never one that searches."""
-REWARD, SEARCHES, DRIFT, VOIDED = "reward/all", "searches", "likelihood/drift_right", "voided"
+REWARD = "reward/all"
+SEARCHES = "searches"
+DRIFT = "likelihood/drift_right"
+VOIDED = "voided"
 SIGNS = {"reward collapse": REWARD, "search collapse": SEARCHES}
 """Signs of a collapse and the figures that show them. A proposer's reward falls when its solver
 learns, so that is no sign."""
@@ -155,7 +158,8 @@ class HealthWatch:
         return cause, passed, says, step
 
 
-WIN_RATE, VALID_RATE = 0.1, 0.6
+WIN_RATE = 0.1
+VALID_RATE = 0.6
 """The sign of junk: at most this share of the attempts is won, while at least this share of the
 questions is accepted."""
 
@@ -188,7 +192,8 @@ class JunkWatch:
         asked = [game.valid for game in games if game.proposal is not None and game.frozen != ASKS]
         if not rates or not asked:
             return None
-        win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
+        win = sum(rates) / len(rates)
+        valid = sum(asked) / len(asked)
         junk = win <= WIN_RATE and valid >= VALID_RATE
         self._held = [*self._held, step] if junk else []
         if len(self._held) != self._patience:

@@ -252,7 +252,8 @@ def _turns(
 def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:
     """The lowest and the highest version of the other role: `given`, or in flight those of its
     episodes' tokens."""
-    lowest, highest = [], []
+    lowest = []
+    highest = []
     for brief in opponents:
         if cfg.schedule.in_flight and brief.version_min >= 0:
             lowest.append(brief.version_min)

@@ -46,7 +46,10 @@ class Recovery:
         parts: tuple[Batches, Targets, Lineup, Credits],
         report: Report,
     ) -> None:
-        self._cfg, self._cast, self._folder, self._report = cfg, cast, folder, report
+        self._cfg = cfg
+        self._cast = cast
+        self._folder = folder
+        self._report = report
         self._batches, self._targets, self._lineup, self._credits = parts
         # The code as it is now, which the players have read: a file that is written anew while they
         # play does not change them.
@@ -59,17 +62,21 @@ class Recovery:
         self._states: list[SavedState] = []  # the good one, then those that wait to be confirmed
         self._confirmed: dict[str, int] = {}
         self._lost = 0
-        self.incarnation, self.saved = 0, -1
+        self.incarnation = 0
+        self.saved = -1
 
     async def restore(self) -> SavedState:
         """Put learners, ledger, health, pool and cursor where state.json says; without one, at step
         0. LearnerLost."""
         for forgotten in (self._half, self._kept, self._confirmed):
             forgotten.clear()
-        state, self.saved, self._states = SavedState(), -1, []
+        state = SavedState()
+        self.saved = -1
+        self._states = []
         saved = read(self._folder, self._cfg.roles)
         if saved is not None:
-            state, self.saved = saved, saved.step
+            state = saved
+            self.saved = saved.step
             if state.good and self._watched:
                 self._states.append(SavedState(**state.good))
             self._states.append(state)
@@ -87,9 +94,10 @@ class Recovery:
         self._credits.restore(state.credit)
         return state
 
-    async def handle(self, cause: Exception) -> None:
-        """Decide whether the run survives `cause`, and raise what ends it. After a collapse
+    async def handle(self, error: Exception) -> None:
+        """Decide whether the run survives an error, and raise what ends it. After a collapse
         `restore` will read the last good checkpoint, else the newest one."""
+        cause = _cause(error)
         if isinstance(cause, Collapse):
             await self._back_from(cause)
         elif isinstance(cause, LearnerLost):
@@ -102,7 +110,8 @@ class Recovery:
 
     async def _back_from(self, collapse: Collapse) -> None:
         """Let state.json name the last good checkpoint. Collapse when the run may not go on."""
-        good, spent = self._good(), self._rollbacks
+        good = self._good()
+        spent = self._rollbacks
         if good is None:
             raise InvariantError("a run goes back only after its first checkpoint")
         self._folder.write_state(asdict(replace(good, rollbacks=spent + 1, good={})))
@@ -212,3 +221,13 @@ class Recovery:
                 if state is not None:
                     lineups.append(state.league)
         return lineups
+
+
+def _cause(error: Exception) -> Exception:
+    """The error inside the groups that tasks wrap it in; a lost learner only where there is no
+    other."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    causes = [_cause(inner) for inner in error.exceptions]
+    others = [cause for cause in causes if not isinstance(cause, LearnerLost)]
+    return (others or causes)[0]

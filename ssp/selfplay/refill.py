@@ -14,7 +14,8 @@ class Refill:
     """Counts the groups of a round that have two different rewards."""
 
     def __init__(self, cfg: Config, credits: Credits) -> None:
-        self._cfg, self._credits = cfg, credits
+        self._cfg = cfg
+        self._credits = credits
 
     def wanted(self, this: Round, batches: int) -> bool:
         """Whether a further batch is wanted after `batches`. TooFewGroups where a role still has

@@ -22,12 +22,16 @@ PATIENCE = 3
 """Steps in a row without learning after which a role is reported."""
 
 
+Figures = dict[str, float]
+"""Numbers by their name in the metrics."""
+
+
 class Sink(Protocol):
     """Where figures go (files, console, the cluster's metrics): rows, lines for the user, and bars
     of the timeline in perf_counter seconds. After `restart`, the rows after `step` come again."""
 
     def restart(self, step: int) -> None: ...
-    def write(self, step: int, role: str, values: dict[str, float]) -> None: ...
+    def write(self, step: int, role: str, values: Figures) -> None: ...
     def event(self, text: str) -> None: ...
     def span(self, track: str, name: str, start: float, end: float) -> None: ...
 
@@ -37,12 +41,15 @@ class Report:
     knows the truth."""
 
     def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, spec: GameSpec):
-        self._sink, self._oracle, self._workers = sink, oracle, workers
+        self._sink = sink
+        self._oracle = oracle
+        self._workers = workers
         self._roles = spec.roles
         self._sides = {ASKS: spec.asker, ANSWERS: spec.answerer}
-        self.say, self.span = sink.event, sink.span
-        self._rounds: dict[int, tuple[dict[str, float], dict[str, dict[str, float]], Clock]] = {}
-        self._learned = defaultdict[int, list[Mapping[str, dict[str, float]]]](list)
+        self.say = sink.event
+        self.span = sink.span
+        self._rounds: dict[int, tuple[Figures, dict[str, Figures], Clock]] = {}
+        self._learned = defaultdict[int, list[Mapping[str, Figures]]](list)
         self._cold: Counter[tuple[str, str]] = Counter()
         self._heard: set[str] = set()
         self._last = time.perf_counter()
@@ -84,7 +91,7 @@ class Report:
         for name, count in sorted(counts.items()):
             if name.startswith(("reject/", "left/")):
                 values[name] = float(count)
-        rows: dict[str, dict[str, float]] = {}
+        rows: dict[str, Figures] = {}
         for role in self._roles:
             # A past version's episodes are none of the role's figures.
             newest = [game for game in this.played if self._sides.get(game.frozen) != role]
@@ -96,7 +103,7 @@ class Report:
             rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
         self._rounds[this.step] = values, rows, this.clock
 
-    def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
+    def learned(self, step: int, stats: Mapping[str, Figures]) -> bool:
         """Collect the figures of one learner's roles after `step`. The last learner writes the
         rows, and gets True."""
         self._learned[step].append(stats)
@@ -108,7 +115,8 @@ class Report:
         for by_role in learned:
             spent.append(max(figures.get("busy", 0.0) for figures in by_role.values()))
         now = time.perf_counter()
-        wall, self._last = now - self._last, now
+        wall = now - self._last
+        self._last = now
         values, rows, clock = self._rounds.pop(step)
         clock.busy += sum(spent)
         values |= clock.shares(wall, self._workers, max(spent))
@@ -140,15 +148,13 @@ class Report:
             if self._cold[role, sign] == PATIENCE:
                 self.say(f"{role} learns next to nothing: for {PATIENCE} steps {sign}")
 
-    def evaluated(self, step: int, scores: dict[str, float], seconds: float) -> None:
+    def evaluated(self, step: int, scores: Figures, seconds: float) -> None:
         """Write the scores of an evaluation; its seconds are not the step's."""
         self._sink.write(step, "eval", {**scores, "time/eval": seconds})
         self._last += seconds
 
 
-def game_figures(
-    games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None
-) -> dict[str, float]:
+def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> Figures:
     """Figures of one round; those of proposals only where somebody proposed.
 
     Rates over proposals leave voids out; hops and junk are over accepted questions. The work of
@@ -184,7 +190,7 @@ def game_figures(
     return values
 
 
-def role_figures(briefs: Sequence[Brief]) -> dict[str, float]:
+def role_figures(briefs: Sequence[Brief]) -> Figures:
     """Figures of one role's episodes in a step, voids left out; lengths in tokens. Empty where
     nothing else is left."""
     whole = [brief for brief in briefs if brief.outcome is not Outcome.VOID]

@@ -51,10 +51,13 @@ class Settled:
     ) -> None:
         """Add the row of one episode, and what its learner gets. An episode in no group counts in
         no figure. `versions`: of its opponents."""
-        outcome, cause, reward = paid.outcome, paid.cause, paid.reward
+        outcome = paid.outcome
+        cause = paid.cause
+        reward = paid.reward
         if state is State.QUEUED and brief.version_min < 0:
             # It has no model token, so it has no version and no gradient.
-            state, cause = State.DROPPED, "no_signal"
+            state = State.DROPPED
+            cause = "no_signal"
         self.ended[brief.role, outcome is Outcome.VOID] += 1
         self.rows.append(brief.entry(state, outcome, cause, reward=reward, **versions))
         if outcome is Outcome.VOID:
@@ -69,7 +72,8 @@ class Settled:
     def give_credit(self, role: str, credits: Sequence[Credit]) -> None:
         """Make the samples of a role from its queued episodes and their credits, in order."""
         for queued, credit in zip(self.queued[role], credits, strict=True):
-            brief, scored = queued.brief, queued.scored
+            brief = queued.brief
+            scored = queued.scored
             sample = Sample(
                 id=brief.id,
                 block=brief.block.id,
@@ -108,7 +112,8 @@ class Settled:
         flat = [len(set(rewards)) == 1 for rewards in groups.values() if len(rewards) > 1]
         if flat:
             figures["groups/flat"] = sum(flat) / len(flat)
-        void, whole = self.ended[role, True], self.ended[role, False]
+        void = self.ended[role, True]
+        whole = self.ended[role, False]
         if void:
             figures["voided"] = void / (void + whole)
         return figures

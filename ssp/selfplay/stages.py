@@ -54,7 +54,10 @@ class Stages:
     back after a collapse, to which the same draws would lead again."""
 
     def __init__(self, cfg: Config, cast: Cast, gate: VoidGate, store: WeightStore) -> None:
-        self._cfg, self._cast, self._gate, self._store = cfg, cast, gate, store
+        self._cfg = cfg
+        self._cast = cast
+        self._gate = gate
+        self._store = store
         self._ledger = cast.ledger.first
         self._spec = cfg.spec
         answering = cfg.block(self._spec.answerer)
@@ -76,7 +79,8 @@ class Stages:
         if not games:
             return
         role = stage.role_of(games[0])
-        asks, answers = stage.name == self._spec.asks, stage.name == self._spec.answers
+        asks = stage.name == self._spec.asks
+        answers = stage.name == self._spec.answers
         times = stage.episodes(self._cfg)
         tasks = []
         for game in games:
@@ -118,7 +122,8 @@ class Stages:
         if stage.name == self._spec.asks:
             (game.proposal,) = episodes
         elif stage.name == self._spec.answers:
-            game.attempts, game.tried_by = episodes, weights.version
+            game.attempts = episodes
+            game.tried_by = weights.version
         else:
             game.others[stage.name] = episodes
 
@@ -148,7 +153,9 @@ class Stages:
         for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, lost, clock, live):
             if game.refused:
                 continue
-            game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
+            game.valid = verdict.valid
+            game.rule = verdict.rule
+            game.void_cause = verdict.void_cause
             game.question = verdict.question or game.question or proposal.final or ""
             game.target = verdict.answer or game.target
             game.source = verdict.source or game.source
@@ -274,7 +281,8 @@ class Stages:
         weights: Published,
     ) -> tuple[list[Brief], dict[str, float]]:
         """Play one block on one worker, again after each fault: briefs, and seconds by part."""
-        crew, told = self._cast.players[policy], kind != EVALUATION
+        crew = self._cast.players[policy]
+        told = kind != EVALUATION
         role = policy if told else EVAL
         running = {"role": role, "state": State.RUNNING.value, "round": order.step, "kind": kind}
         running |= {"incarnation": self.incarnation, "past": bool(weights.past)}
@@ -328,7 +336,8 @@ class Stages:
         judges = self._cast.judges
 
         async def one(worker: int, owned: Owned) -> tuple[list[V], float]:
-            weights, cause = live, ""
+            weights = live
+            cause = ""
             for issue in range(REISSUES + 1):
                 try:
                     judge = judges[(worker + issue) % judges.size]
@@ -345,7 +354,8 @@ class Stages:
                         f"the judges failed {issue + 1} times on the same call: see their actors'"
                         " logs"
                     )
-                answers, seconds = [replace(lost, void_cause=cause)] * len(owned), 0.0
+                answers = [replace(lost, void_cause=cause)] * len(owned)
+                seconds = 0.0
             ended = [played.outcome is not Outcome.VOID for played, _ in owned]
             causes = [answer.void_cause for answer in compress(answers, ended)]
             self._gate.record_all(causes, stage=stage)

@@ -62,8 +62,12 @@ class Targets:
         hold(items, "a run needs at least one row to play", "an empty list", "check data.targets")
         if batch % each:
             raise InvariantError(f"a batch of {batch} games is no multiple of {each} a row")
-        self._items, self._beside = list(items), dict(beside)
-        self._batch, self._seed, self._mark, self._each = batch, seed, mark, each
+        self._items = list(items)
+        self._beside = dict(beside)
+        self._batch = batch
+        self._seed = seed
+        self._mark = mark
+        self._each = each
         self._next = 0
         self._open: list[int] = []
         self._taken: dict[int, list[int]] = {}
@@ -80,10 +84,13 @@ class Targets:
         for number in range(batch * self._batch, (batch + 1) * self._batch):
             item = self.item(number)
             game = Game(f"g{number:07d}-i{incarnation}", number, item.target, item.hints)
-            game.question, game.golds, game.rubric = item.question, item.golds, item.rubric
+            game.question = item.question
+            game.golds = item.golds
+            game.rubric = item.rubric
             game.source = item.hints.get("source", "")
             if item.question:  # a given question needs no referee
-                game.valid, game.kind = True, GIVEN
+                game.valid = True
+                game.kind = GIVEN
             games.append(game)
         return games
 
@@ -110,7 +117,8 @@ class Targets:
         changed = [name for name, now in self._beside.items() if before.get(name, now) != now]
         rule = "a run goes on with the corpus and the models that it was started with"
         hold(not changed, rule, f"what is in {', '.join(changed)} has changed since", step)
-        self._next, self._open = state["next"], list(state["open"])
+        self._next = state["next"]
+        self._open = list(state["open"])
         self._taken.clear()
 
     def item(self, number: int) -> TargetRow:
@@ -138,7 +146,9 @@ class Batches:
     """Chooses the games that the solver plays in a round."""
 
     def __init__(self, cfg: GameConfig, size: int, seed: int) -> None:
-        self._cfg, self._size, self._seed = cfg, size, seed
+        self._cfg = cfg
+        self._size = size
+        self._seed = seed
         self._pool: dict[tuple[str, str], Remembered] = {}
 
     @property
@@ -203,7 +213,9 @@ class Batches:
         for slot, pick in enumerate(sorted(picks.tolist())):
             item = pool[pick]
             game = Game(f"r{round_:05d}x{slot:03d}-i{incarnation}", -1 - slot, item.target)
-            game.question, game.asked_by, game.kind = item.question, item.asked_by, REPLAYED
+            game.question = item.question
+            game.asked_by = item.asked_by
+            game.kind = REPLAYED
             game.valid = game.chosen = True
             games.append(game)
         return games

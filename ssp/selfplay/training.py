@@ -20,7 +20,9 @@ class Trainer:
     """Takes the steps of the learners."""
 
     def __init__(self, cfg: Config, cast: Cast, store: WeightStore) -> None:
-        self._cfg, self._cast, self._store = cfg, cast, store
+        self._cfg = cfg
+        self._cast = cast
+        self._store = store
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
         self.incarnation = 0
 
