@@ -263,7 +263,11 @@ class SelfPlay:
     async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
         """Run one stage of `games`."""
         if isinstance(stage, Play):
-            await self._play_stage(stage, this, games, again)
+            for role in stage.roles:
+                await self._enter_weights(this, role)
+            going_on = [game for game in games if stage.when is None or stage.when(game)]
+            for weights, mine in self._players(stage, this, going_on):
+                await self._stages.play(stage, this.number, mine, weights, this.clock, again)
         elif isinstance(stage, Check):
             verifier = None
             if stage.by is None and self._cfg.referee.verifier == "solver":
@@ -279,18 +283,8 @@ class SelfPlay:
         elif isinstance(stage, Keep):
             keep_best(self._cfg, stage, games)
 
-    async def _play_stage(
-        self, stage: Play, this: Round, games: Sequence[Game], again: int
-    ) -> None:
-        """Let the roles of a stage play it, past versions too where it asks or answers."""
-        for role in stage.roles:
-            await self._enter_weights(this, role)
-        going_on = [game for game in games if stage.when is None or stage.when(game)]
-        for weights, mine in self._players(stage, this, going_on):
-            await self._stages.play(stage, this.number, mine, weights, this.clock, again)
-
     def _players(self, stage: Play, this: Round, games: list[Game]) -> list[Match]:
-        """Who plays which games of a stage."""
+        """Who plays which games of a stage: past versions too where it asks or answers."""
         if stage.name == self._spec.asks:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
