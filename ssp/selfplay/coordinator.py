@@ -389,6 +389,6 @@ class SelfPlay:
         rows = []
         for game in games:
             target = game.target or None
-            row = {"id": game.id, "target": target, "kind": game.kind, "number": game.number}
-            rows.append(row | of_all)
+            facts = {"target": target, "kind": game.kind, "number": game.number}
+            rows.append({"id": game.id, **facts, **of_all})
         await self._ledger.create_games(rows)

@@ -1,7 +1,7 @@
 """The pay of a stage's episodes, and which of them are trained."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,8 +52,11 @@ class Paying:
 
     def settle(self, games: Sequence[Game], asked_by: int | None) -> None:
         """Settle each episode: its row, and what the learner of its role gets."""
-        if self._answers:
-            self._settle_baselines(games)
+        for game in games:
+            if self._answers and game.greedy is not None:
+                paid = self._pays(self._cfg, game, game.greedy)
+                state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
+                self._settled.add(game.greedy, state, paid, None, {})
         episodes = self.priced(games)
         left = self._left(episodes)
         for one in episodes:
@@ -77,10 +80,10 @@ class Paying:
 
     def spread(self, role: str, games: Sequence[Game]) -> int:
         """How many groups of a role have two episodes that earned differently."""
-        groups: dict[int, list[Scored]] = {}
+        groups: dict[int, list[Scored]] = defaultdict(list)
         for one in self.priced(games):
             if one.scored is not None and not one.paid.spare and one.brief.role == role:
-                groups.setdefault(one.group, []).append(one.scored)
+                groups[one.group].append(one.scored)
         return sum(self._credits.differ(role, known) for known in groups.values())
 
     def _score(self, episodes: Sequence[Priced]) -> None:
@@ -88,11 +91,14 @@ class Paying:
         graded an invalid question: it is compared with those that the newest policy graded."""
         newest = max((one.game.tried_by for one in episodes), default=-1)
         expected = self._expected(len(episodes))
+        graded_by = None if self._pay is None else self._pay.grader
         kinds = []
         peers: Counter[tuple[str, str]] = Counter()
         for one in episodes:
-            version = newest if one.game.tried_by < 0 else one.game.tried_by
-            kind = (one.game.hints.get("searches", ""), self._grader(one.game, version))
+            game = one.game
+            version = newest if game.tried_by < 0 else game.tried_by
+            role = self._spec.answerer if graded_by is None else graded_by(game)
+            kind = (game.hints.get("searches", ""), f"{role}:{version}")
             kinds.append(kind)
             if not one.paid.spare:
                 peers[kind] += 1
@@ -117,12 +123,6 @@ class Paying:
                 grader=grader,
             )
 
-    def _grader(self, game: Game, version: int) -> str:
-        """Who decided what an episode of the game earned."""
-        named = None if self._pay is None else self._pay.grader
-        role = self._spec.answerer if named is None else named(game)
-        return f"{role}:{version}"
-
     def _group_of(self, game: Game) -> Hashable:
         """The key of the group that the game's episodes are in."""
         if self._play.group == SLOT:
@@ -140,13 +140,6 @@ class Paying:
             return times * self._cfg.game.proposals
         return in_all
 
-    def _settle_baselines(self, games: Sequence[Game]) -> None:
-        for game in games:
-            if game.greedy is not None:
-                paid = self._pays(self._cfg, game, game.greedy)
-                state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
-                self._settled.add(game.greedy, state, paid, None, {})
-
     def _baseline(self, game: Game) -> float | None:
         """What the greedy attempt earned; None where there is none, NaN where it was void: then the
         estimator must hear that the baseline is lacking."""
@@ -157,12 +150,12 @@ class Paying:
 
     def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:
         """Why a group is not trained, by group; a trained group is not in it."""
-        groups: dict[int, list[Scored]] = {}
+        groups: dict[int, list[Scored]] = defaultdict(list)
         roles: dict[int, str] = {}
         for one in episodes:
             if one.frozen:
                 continue
-            known = groups.setdefault(one.group, [])
+            known = groups[one.group]
             roles[one.group] = one.brief.role
             if one.scored is not None and not one.paid.spare:
                 known.append(one.scored)

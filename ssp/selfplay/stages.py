@@ -92,7 +92,14 @@ class Stages:
         together = self._cfg.game.proposals if asks else times
         played = await self._play(role, stage.name, tasks, order, weights, clock, together)
         for place, game in enumerate(games):
-            self._keep(stage, game, played[place * times : (place + 1) * times], weights)
+            episodes = played[place * times : (place + 1) * times]
+            if asks:
+                (game.proposal,) = episodes
+            elif answers:
+                game.attempts = episodes
+                game.tried_by = weights.version
+            else:
+                game.others[stage.name] = episodes
         if asks:
             places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
             await self._ledger.advance(places, {"state": State.GRADING.value})
@@ -116,16 +123,6 @@ class Stages:
         played = await self._play(role, GREEDY, tasks, order, weights, clock)
         for game, greedy in zip(games, played, strict=True):
             game.greedy = greedy
-
-    def _keep(self, stage: Play, game: Game, episodes: list[Brief], weights: Published) -> None:
-        """Store the episodes of a game for its later stages."""
-        if stage.name == self._spec.asks:
-            (game.proposal,) = episodes
-        elif stage.name == self._spec.answers:
-            game.attempts = episodes
-            game.tried_by = weights.version
-        else:
-            game.others[stage.name] = episodes
 
     async def check(
         self, stage: Check, games: Sequence[Game], live: Published | None, clock: Clock
@@ -195,7 +192,7 @@ class Stages:
         answerer = self._spec.answerer
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
         parts = 1
-        # vLLM itself lets those wait for which its cache has no room.
+        # vLLM queues the episodes that its cache has no room for; the torch engine does not.
         if self._cfg.block(answerer).engine.kind == "torch":
             most = crews.evaluated(self._cfg) * self._cast.players[answerer].size
             parts = -(-len(tasks) // most)
