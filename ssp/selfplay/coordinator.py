@@ -307,7 +307,8 @@ class SelfPlay:
         while self._refill.wanted(this, this.further + 1):
             await self._gate.admit()
             this.further += 1
-            if sum(game.valid and not game.chosen for game in this.games) < batch:
+            untried = sum(game.valid and not game.chosen for game in this.games)
+            if untried < batch:
                 await self._ask(this, this.further)
                 await self._resample(this)
             await self._try(this)

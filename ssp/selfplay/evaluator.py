@@ -73,7 +73,8 @@ class Evaluator:
     ) -> dict[str, float]:
         """Ask the questions of one set; its summary."""
         per_hop = -(-self._cfg.eval.final_questions_per_hop // (1 if final else 2))
-        asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
+        hops = self._cfg.eval.hops
+        asked = [q for q in chosen.questions if not q.hops or q.hops in hops]
         questions = evaluation.select(asked, per_hop)
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"

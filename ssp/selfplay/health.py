@@ -86,7 +86,8 @@ class HealthWatch:
 
     def alarms(self, role: str) -> int:
         """How many causes have used up the patience now."""
-        return sum(count >= self._cfg.patience for count in self._roles[role].breaches.values())
+        counts = self._roles[role].breaches.values()
+        return sum(count >= self._cfg.patience for count in counts)
 
     def suspects(self, role: str) -> bool:
         """True while a sign of collapse is there, whether its patience is used up or not."""
@@ -159,9 +160,9 @@ class HealthWatch:
 
 
 WIN_RATE = 0.1
+"""The share of won attempts that is a sign of junk, or less."""
 VALID_RATE = 0.6
-"""The sign of junk: at most this share of the attempts is won, while at least this share of the
-questions is accepted."""
+"""The share of accepted questions, or more, that makes the few wins such a sign."""
 
 
 class JunkAlarm(SspError):

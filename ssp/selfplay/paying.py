@@ -16,9 +16,11 @@ from ssp.selfplay.settled import Settled
 
 def spread(cfg: Config, role: str, games: Sequence[Game], credits: Credits) -> int:
     """How many groups of a role have two episodes that earned differently."""
-    plays = [play for play in cfg.spec.plays.values() if role in play.roles]
-    paid = [Paying(cfg, play, credits, Settled()) for play in plays if cfg.spec.payment(play.name)]
-    return sum(paying.spread(role, games) for paying in paid)
+    groups = 0
+    for play in cfg.spec.plays.values():
+        if role in play.roles and cfg.spec.payment(play.name):
+            groups += Paying(cfg, play, credits, Settled()).spread(role, games)
+    return groups
 
 
 @dataclass
@@ -69,9 +71,10 @@ class Paying:
 
     def priced(self, games: Sequence[Game]) -> list[Priced]:
         """The episodes of the stage, in the order of their games."""
+        side = self._spec.side(self._play.name)
         episodes = []
         for game in games:
-            frozen = game.frozen != "" and game.frozen == self._spec.side(self._play.name)
+            frozen = game.frozen != "" and game.frozen == side
             for brief in self._spec.episodes(game, self._play.name):
                 paid = self._pays(self._cfg, game, brief)
                 episodes.append(Priced(game, brief, paid, frozen))
@@ -239,7 +242,8 @@ def _turns(
     kept = dict.fromkeys(trained, 0.0)
     for turn, reward in enumerate(earned):
         kept[turn if turn in kept else trained[-1]] += reward
-    return tuple(kept.values()), tuple(played.turn_tokens[turn] for turn in trained)
+    tokens = tuple(played.turn_tokens[turn] for turn in trained)
+    return tuple(kept.values()), tokens
 
 
 def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:

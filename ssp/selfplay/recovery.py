@@ -206,7 +206,7 @@ class Recovery:
 
     def _good(self) -> SavedState | None:
         """The newest saved state that all roles confirm; else the oldest one."""
-        proven = min((self._confirmed.get(role, -1) for role in self._cfg.roles), default=-1)
+        proven = min(self._confirmed.get(role, -1) for role in self._cfg.roles)
         while len(self._states) > 1 and self._states[1].step <= proven:
             self._states.pop(0)
         return self._states[0] if self._states else None

@@ -97,7 +97,7 @@ class Report:
             newest = [game for game in this.played if self._sides.get(game.frozen) != role]
             mine = [one for game in newest for one in game.episodes if one.role == role]
             if mine:
-                values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
+                values[f"game/{role}_searches"] = fmean(brief.searches for brief in mine)
             tokens = sum(p.tokens for p in played if p.role == role)
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
             rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
@@ -144,8 +144,9 @@ class Report:
             flat: row.get("groups/flat") == 1.0,
         }
         for sign, there in signs.items():
-            self._cold[role, sign] = self._cold[role, sign] + 1 if there else 0
-            if self._cold[role, sign] == PATIENCE:
+            steps = self._cold[role, sign] + 1 if there else 0
+            self._cold[role, sign] = steps
+            if steps == PATIENCE:
                 self.say(f"{role} learns next to nothing: for {PATIENCE} steps {sign}")
 
     def evaluated(self, step: int, scores: Figures, seconds: float) -> None:

@@ -52,10 +52,9 @@ class RolloutQueue:
         InvariantError for a batch that can never fit. SspError without room within the queue's
         patience."""
         if len(batch.samples) > self._max_items or batch.nbytes > self._max_bytes:
-            raise InvariantError(
-                f"{len(batch.samples)} episodes of {batch.nbytes} bytes can never fit a queue of "
-                f"{self._max_items} episodes and {self._max_bytes} bytes"
-            )
+            size = f"{len(batch.samples)} episodes of {batch.nbytes} bytes"
+            room = f"{self._max_items} episodes and {self._max_bytes} bytes"
+            raise InvariantError(f"{size} can never fit a queue of {room}")
         try:
             async with asyncio.timeout(self._patience), self._moved:
                 await self._moved.wait_for(lambda: self._has_room(batch))

@@ -113,9 +113,8 @@ class Settled:
         if flat:
             figures["groups/flat"] = sum(flat) / len(flat)
         void = self.ended[role, True]
-        whole = self.ended[role, False]
         if void:
-            figures["voided"] = void / (void + whole)
+            figures["voided"] = void / (void + self.ended[role, False])
         return figures
 
 

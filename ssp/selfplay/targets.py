@@ -83,7 +83,8 @@ class Targets:
         games = []
         for number in range(batch * self._batch, (batch + 1) * self._batch):
             item = self.item(number)
-            game = Game(f"g{number:07d}-i{incarnation}", number, item.target, item.hints)
+            id_ = f"g{number:07d}-i{incarnation}"
+            game = Game(id_, number, item.target, item.hints)
             game.question = item.question
             game.golds = item.golds
             game.rubric = item.rubric
@@ -158,7 +159,8 @@ class Batches:
 
     def enough(self, games: Sequence[Game]) -> bool:
         """Whether enough proposals are valid to ask for no further ones."""
-        return sum(game.valid for game in games) >= int(self._size * self._cfg.resample_min_valid)
+        valid = sum(game.valid for game in games)
+        return valid >= int(self._size * self._cfg.resample_min_valid)
 
     def choose(self, round_: int, games: Sequence[Game], incarnation: int) -> list[Game]:
         """Choose and mark up to `size` games that were not chosen yet, in id order: the valid ones,
@@ -212,7 +214,8 @@ class Batches:
         games = []
         for slot, pick in enumerate(sorted(picks.tolist())):
             item = pool[pick]
-            game = Game(f"r{round_:05d}x{slot:03d}-i{incarnation}", -1 - slot, item.target)
+            id_ = f"r{round_:05d}x{slot:03d}-i{incarnation}"
+            game = Game(id_, -1 - slot, item.target)
             game.question = item.question
             game.asked_by = item.asked_by
             game.kind = REPLAYED
