@@ -93,9 +93,10 @@ class Report:
                 values[name] = float(count)
         rows: dict[str, Figures] = {}
         for role in self._roles:
-            # A past version's episodes are none of the role's figures.
-            newest = [game for game in this.played if self._sides.get(game.frozen) != role]
-            mine = [one for game in newest for one in game.episodes if one.role == role]
+            mine: list[Brief] = []
+            for game in this.played:
+                if self._sides.get(game.frozen) != role:  # else a past version played the role
+                    mine += [one for one in game.episodes if one.role == role]
             if mine:
                 values[f"game/{role}_searches"] = fmean(brief.searches for brief in mine)
             tokens = sum(p.tokens for p in played if p.role == role)
