@@ -1,5 +1,5 @@
-"""Which settings of the game may stand together: who asks, who learns when, what fills a batch; how
-long an episode is; what is checked, judged and paid."""
+"""Rules for settings of the game that must fit together: who asks, who learns when, what fills a
+batch, how long an episode is, and what is checked, judged and paid."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,12 +37,15 @@ def rows_are_those_of_the_game(cfg: Config) -> None:
 
 
 def questions_fill_batches(cfg: Config) -> None:
-    """Given questions are read from `data.questions`, and nothing is asked of a proposer then; a
-    batch is of whole targets, and with resampling of valid questions."""
-    source, path = cfg.game.questions, cfg.data.questions
-    asks, found = source == "proposer", f"data.questions={path} with game.questions=proposer"
+    """Given questions come from `data.questions`, and then no setting speaks of a proposer. Who
+    asks fills a batch with whole targets."""
+    source = cfg.game.questions
+    path = cfg.data.questions
+    asks = source == "proposer"
+    rule = "data.questions is read where questions are given"
+    both = f"data.questions={path} with game.questions=proposer"
     step = "add game.questions=dataset, or leave data.questions out"
-    hold(not (asks and path), "data.questions is read where questions are given", found, step)
+    hold(not (asks and path), rule, both, step)
     example = "world:train" if source == "dataset" else "runs/quickstart-001"
     rule = f"game.questions={source} plays what data.questions names"
     hold(asks or path, rule, "no data.questions", f"set it, for example data.questions={example}")
@@ -60,7 +63,7 @@ def questions_fill_batches(cfg: Config) -> None:
 
 
 def _of_a_proposer(cfg: Config) -> list[str]:
-    """Settings that mean something only where somebody asks."""
+    """The settings of `cfg` that mean something only where somebody asks."""
     without = {
         f"game.batch={cfg.game.batch}": cfg.game.batch != "dummy",
         f"game.proposals={cfg.game.proposals}": cfg.game.proposals > 1,
@@ -74,18 +77,20 @@ def _of_a_proposer(cfg: Config) -> list[str]:
 
 
 def _asks_whole_targets(cfg: Config, role: str, block: RoleConfig) -> None:
+    """A batch is a number of whole targets; with resampling, all its questions are valid."""
     rule = "game.batch=resample trains on valid questions only, so a rejected one has no reward"
-    found = f"{role}.invalid_reward={block.invalid_reward:g}"
+    reward = f"{role}.invalid_reward={block.invalid_reward:g}"
     free = cfg.game.batch != "resample" or block.invalid_reward == 0
-    hold(free, rule, found, "set it to 0, or use game.batch=dummy")
+    hold(free, rule, reward, "set it to 0, or use game.batch=dummy")
     each = cfg.game.proposals
-    found = f"{block.batch} questions a round, {each} to a target"
+    rule = f"{role}.batch is a multiple of game.proposals"
+    batch = f"{block.batch} questions a round, {each} to a target"
     step = f"set {role}.batch={-(-block.batch // each) * each}"
-    hold(block.batch % each == 0, f"{role}.batch is a multiple of game.proposals", found, step)
+    hold(block.batch % each == 0, rule, batch, step)
 
 
 def worlds_are_here(cfg: Config) -> None:
-    """A world that the data, or a warm start, names is of the core, or of an extra that is installed."""
+    """Each world that the data or a warm start names is part of the core or of an installed extra."""
     data = cfg.data
     named = [data.corpus, data.targets, data.questions, cfg.warmup.data]
     for one in data.eval:
@@ -100,46 +105,50 @@ def refill_fills_groups(cfg: Config) -> None:
     needy = [role for role in cfg.roles if cfg.block(role).min_groups]
     if cfg.game.refill == 1 and not needy:
         return
-    role, refill, batch = cfg.spec.answerer, f"game.refill={cfg.game.refill}", cfg.game.batch
+    role = cfg.spec.answerer
+    refill = f"game.refill={cfg.game.refill}"
     if cfg.game.refill == 1:
         role = needy[0]
         refill = f"{role}.min_groups={cfg.block(role).min_groups}"
-    rule, found = f"{refill} fills a batch that the {role} learns from", f"{role}.policy=frozen"
-    hold(cfg.block(role).policy != "frozen", rule, found, "leave game.refill out")
+    learns = cfg.block(role).policy != "frozen"
+    rule = f"{refill} fills a batch that the {role} learns from"
+    hold(learns, rule, f"{role}.policy=frozen", "leave game.refill out")
     rule = f"{refill} fills the slots of invalid questions too, and trains on rejected ones"
     step = "set game.batch=dummy, or leave game.refill out"
-    hold(batch == "dummy", rule, f"game.batch={batch}", step)
+    hold(cfg.game.batch == "dummy", rule, f"game.batch={cfg.game.batch}", step)
 
 
 def someone_learns(cfg: Config) -> None:
-    """One role at least learns; while a role warms up, it alone does, so only one can."""
+    """At least one role learns. A role that warms up learns alone, so at most one does."""
     learns = any(cfg.block(role).policy != "frozen" for role in cfg.roles)
-    found = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
-    hold(learns, "at least one role learns", found, "set them to own or shared, or use ssp eval")
-    warming = [role for role in cfg.roles if cfg.block(role).warmup_steps > 0]
-    found = " ".join(f"{role}.warmup_steps={cfg.block(role).warmup_steps}" for role in warming)
+    policies = " ".join(f"{role}.policy=frozen" for role in cfg.roles)
+    hold(learns, "at least one role learns", policies, "set them to own or shared, or use ssp eval")
+    warming = []
+    for role in cfg.roles:
+        steps = cfg.block(role).warmup_steps
+        if steps > 0:
+            warming.append(f"{role}.warmup_steps={steps}")
+    rule = "one role at most learns alone at first"
     step = "set one of them to 0 (the learning rate's warm-up is <role>.learner.warmup_steps)"
-    hold(len(warming) <= 1, "one role at most learns alone at first", found, step)
+    hold(len(warming) <= 1, rule, " ".join(warming), step)
 
 
 @each_role
 def who_warms_up_learns(cfg: Config, role: str) -> None:
-    """A role that learns alone at first learns until then."""
+    """A role that learns alone at first is not frozen before others learn."""
     block = cfg.block(role)
     learns = block.policy != "frozen" and not 0 < block.freeze_after < block.warmup_steps
     rule = f"{role}.warmup_steps leaves learning to the {role} alone, so it learns up to that step"
-    found = (
-        f"warmup_steps={block.warmup_steps} with policy={block.policy},"
-        f" freeze_after={block.freeze_after}"
-    )
+    frozen = f"policy={block.policy}, freeze_after={block.freeze_after}"
     step = f"set {role}.warmup_steps=0, or freeze it later"
-    hold(learns or block.warmup_steps == 0, rule, found, step)
+    given = f"warmup_steps={block.warmup_steps} with {frozen}"
+    hold(learns or block.warmup_steps == 0, rule, given, step)
 
 
 @each_role
 def protocol_exists(cfg: Config, role: str) -> None:
-    """`protocol` is a shipped id or a readable file, knows the roles that play, and lets a policy
-    that is to answer itself go on after its search."""
+    """`protocol` is a shipped id or a readable file, and knows the roles that play. A policy whose
+    own search is answered by itself goes on in its turn."""
     protocol = protocols.get(cfg.protocol).asking(cfg.spec.prompts)
     for play in cfg.spec.plays.values():
         if role in play.roles:
@@ -151,15 +160,14 @@ def protocol_exists(cfg: Config, role: str) -> None:
 
 
 def agents_play(cfg: Config) -> None:
-    """An agent plays who answers, on an engine that takes each turn by itself, over a model with
-    messages."""
-    role, block = cfg.spec.answerer, cfg.block(cfg.spec.answerer)
+    """An agent plays only for who answers, on an engine that takes each turn by itself, and with a
+    reward that reads its answer."""
+    role = cfg.spec.answerer
+    block = cfg.block(role)
     for other in cfg.blocks:
-        agent = cfg.block(other).agent
+        agent = "" if other == role else cfg.block(other).agent
         step = f"leave {other}.agent out; set {role}.agent"
-        hold(
-            other == role or not agent, f"an agent plays the {role}", f"{other}.agent={agent}", step
-        )
+        hold(not agent, f"an agent plays the {role}", f"{other}.agent={agent}", step)
     if not block.agent:
         return
     kind, place = block.engine.kind, block.search.kind
@@ -167,16 +175,15 @@ def agents_play(cfg: Config) -> None:
     rule = f"{role}.agent plays with engine.kind torch, vllm or endpoint, and search.kind=retriever"
     hold(fits, rule, f"{kind}, {place}", f"set these, or leave {role}.agent out")
     reward = block.reward
-    reads = reward not in rewards.names() or takes(rewards.get(reward), "answer")
+    shipped = rewards.names()
+    able = [name for name in shipped if takes(rewards.get(name), "answer")]
+    reads = reward in able or reward not in shipped
     rule = (
         f"an agent hands in an answer, so {role}.reward is one that reads it, and not the form of a"
         " response"
     )
-    able = [name for name in rewards.names() if takes(rewards.get(name), "answer")]
-    step = (
-        f"set {role}.reward to one of {', '.join(able)}, or a function of your own with the"
-        " parameter answer"
-    )
+    step = f"set {role}.reward to one of {', '.join(able)}"
+    step += ", or a function of your own with the parameter answer"
     hold(reads, rule, f"{role}.agent with {role}.reward={reward}", step)
 
 
@@ -191,27 +198,27 @@ def actions_are_sampled(cfg: Config, role: str) -> None:
 
 
 def temperatures_are_usable(cfg: Config) -> None:
-    """A temperature near 0 overflows the softmax, which would make every episode void."""
+    """A temperature near 0 overflows the softmax, and would make every episode void."""
     given = {"eval.temperature": cfg.eval.temperature}
     for name, block in {"defaults": cfg.defaults, **cfg.blocks}.items():
         given[f"{name}.sampling.temperature"] = block.sampling.temperature
     for key, value in given.items():
-        rule, step = f"{key} is 0 (greedy) or at least {COLDEST}", f"set {key}=0 or {COLDEST}"
+        rule = f"{key} is 0 (greedy) or at least {COLDEST}"
+        step = f"set {key}=0 or {COLDEST}"
         hold(not 0 < value < COLDEST, rule, value, step)
 
 
 @each_block
 def stages_follow_each_other(cfg: Config, role: str) -> None:
-    """Limits change at later and later updates: those before the first stage are the block's
-    own."""
+    """Limits change at later and later updates. Before the first stage the block's own limits
+    hold."""
     stages = cfg.block(role).limits.stages
     for number, stage in enumerate(stages):
-        rule = (
-            f"{role}.limits.stages[{number}] has turn_tokens or total_tokens above 0 (0: as before)"
-        )
-        found = f"turn_tokens={stage.turn_tokens}, total_tokens={stage.total_tokens}"
+        where = f"{role}.limits.stages[{number}]"
+        rule = f"{where} has turn_tokens or total_tokens above 0 (0: as before)"
+        limits = f"turn_tokens={stage.turn_tokens}, total_tokens={stage.total_tokens}"
         step = "set one of them, or leave the stage out"
-        hold(stage.turn_tokens or stage.total_tokens, rule, found, step)
+        hold(stage.turn_tokens or stage.total_tokens, rule, limits, step)
     steps = [stage.step for stage in stages]
     rule = f"{role}.limits.stages come in the order of their steps, from update 2 on"
     follow = steps == sorted(set(steps)) and all(step >= 2 for step in steps)
@@ -222,10 +229,10 @@ def stages_follow_each_other(cfg: Config, role: str) -> None:
 def turn_fits_episode(cfg: Config, role: str) -> None:
     """One turn must fit into the episode."""
     for where, limits in _stages(cfg, role):
+        turn = limits.turn_tokens
         total = limits.total_tokens
         rule = f"{where}.turn_tokens is below {where}.total_tokens"
-        found = f"{limits.turn_tokens} against {total}"
-        hold(limits.turn_tokens < total, rule, found, "raise total_tokens")
+        hold(turn < total, rule, f"{turn} against {total}", "raise total_tokens")
 
 
 @each_block
@@ -233,14 +240,16 @@ def episode_fits_its_parts(cfg: Config, role: str) -> None:
     """The longest episode that the other limits allow must fit, or the question would run out of
     context (Search-R1). An invalid turn counts as a search."""
     for where, limits in _stages(cfg, role):
+        total = limits.total_tokens
         turns = limits.turn_tokens * (limits.searches + 1)
         observed = limits.observation_tokens * limits.searches
         needed = limits.prompt_tokens + turns + observed
         parts = "prompt_tokens + turn_tokens x (searches + 1) + observation_tokens x searches"
         rule = f"{where}: total_tokens is at least {parts}, unless overflow=drop"
-        found = f"{limits.total_tokens} against {limits.prompt_tokens} + {turns} + {observed} = {needed}"
+        sums = f"{limits.prompt_tokens} + {turns} + {observed} = {needed}"
         step = f"set {where}.total_tokens={needed}, or {role}.limits.overflow=drop"
-        hold(limits.overflow != "stop" or limits.total_tokens >= needed, rule, found, step)
+        fits = limits.overflow != "stop" or total >= needed
+        hold(fits, rule, f"{total} against {sums}", step)
 
 
 def _stages(cfg: Config, role: str) -> Iterator[tuple[str, LimitsConfig]]:
@@ -252,81 +261,85 @@ def _stages(cfg: Config, role: str) -> Iterator[tuple[str, LimitsConfig]]:
 
 
 def natural(protocol: str) -> bool:
-    """Whether a shipped protocol's questions are in natural language; what a user's own file asks
-    nobody knows."""
+    """Whether the questions of a shipped protocol are in natural language; False for a user's own
+    file, as nobody knows."""
     return protocol != WORLD_PROTOCOL and not protocol.endswith((".yaml", ".yml"))
 
 
 def proposals_can_be_checked(cfg: Config) -> None:
-    """The referee's settings matter where somebody proposes: its rules exist, each once; evidence
-    has a verifier (law 6), and speaks its language; the searches that a question needs are
-    allowed."""
+    """Where a referee checks questions, its rules exist, each once. Evidence has a verifier (law 6)
+    and reads its language. The searches that a question needs are allowed."""
     role = cfg.spec.asker
     if not cfg.spec.refereed:
         return
-    rules, asker = cfg.referee.rules, cfg.block(role)
+    rules = cfg.referee.rules
     step = f"use some of {', '.join(KNOWN)}"
     for rule in rules:
         hold(rule in KNOWN, "referee.rules lists ids of the referee's rules", rule, step)
     once = len(set(rules)) == len(rules)
-    step = "remove the repeated one"
-    hold(once, "referee.rules lists each rule once", ", ".join(rules), step)
-    verifier, evidence = cfg.referee.verifier, cfg.referee.evidence
+    hold(once, "referee.rules lists each rule once", ", ".join(rules), "remove the repeated one")
+    verifier = cfg.referee.verifier
+    evidence = cfg.referee.evidence
     rule = "referee.evidence checks what the verifier quotes, so it needs a verifier"
-    found = f"referee.verifier=none with referee.evidence={evidence}"
+    alone = f"referee.verifier=none with referee.evidence={evidence}"
     step = "set referee.verifier=frozen, or add referee.evidence=none"
-    hold(verifier != "none" or evidence == "none", rule, found, step)
+    hold(verifier != "none" or evidence == "none", rule, alone, step)
     _verifier_is_asked(cfg)
     refuse(_of_another_language(cfg, role))
-    fewest, most = least_searches(cfg.referee), asker.limits.searches
+    fewest = least_searches(cfg.referee)
+    most = cfg.block(role).limits.searches
     rule = f"{role}.limits.searches is at least {fewest}, as referee.rules ask for"
     step = f"set {role}.limits.searches={fewest}, or leave such a rule out"
     hold(fewest <= most, rule, str(most), step)
 
 
 def _verifier_is_asked(cfg: Config) -> None:
-    """What is said of a verifier is said of one that there is, and can be had."""
+    """Settings of a verifier stand beside a verifier that can do what they ask."""
     referee = cfg.referee
+    verifier = referee.verifier
+    samples = f"referee.samples={referee.samples}"
     rule = "as many answers of the verifier as are needed are drawn"
-    found = f"referee.needed={referee.needed} with referee.samples={referee.samples}"
+    given = f"referee.needed={referee.needed} with {samples}"
     step = f"set referee.samples={referee.needed}, or lower referee.needed"
-    hold(referee.needed <= referee.samples, rule, found, step)
-    of_one = {
-        f"referee.samples={referee.samples}": referee.samples > 1,
-        "referee.closed_book=true": referee.closed_book,
-    }
-    said = ", ".join(setting for setting, there in of_one.items() if there)
+    hold(referee.needed <= referee.samples, rule, given, step)
+    settings = [samples] if referee.samples > 1 else []
+    if referee.closed_book:
+        settings.append("referee.closed_book=true")
+    idle = verifier == "none" and settings
     rule = "referee.samples and referee.closed_book are of a verifier"
-    step = "set referee.verifier=frozen, or leave them out"
-    hold(referee.verifier != "none" or not said, rule, f"referee.verifier=none with {said}", step)
+    given = f"referee.verifier=none with {', '.join(settings)}"
+    hold(not idle, rule, given, "set referee.verifier=frozen, or leave them out")
     rule = "referee.model is the model of a frozen verifier"
-    found = f"referee.verifier={referee.verifier} with referee.model={referee.model}"
+    given = f"referee.verifier={verifier} with referee.model={referee.model}"
     step = "set referee.verifier=frozen, or leave referee.model out"
-    hold(not referee.model or referee.verifier == "frozen", rule, found, step)
+    hold(not referee.model or verifier == "frozen", rule, given, step)
 
 
 def _of_another_language(cfg: Config, asker: str) -> list[InputError]:
-    """What of the referee reads other questions than those that are asked."""
-    spoken, verifier, evidence = natural(cfg.protocol), cfg.referee.verifier, cfg.referee.evidence
-    found, errors = f"protocol={cfg.protocol}, referee.verifier={verifier}", []
+    """An error for each part of the referee that reads another language than the questions'."""
+    verifier = cfg.referee.verifier
+    evidence = cfg.referee.evidence
+    spoken = natural(cfg.protocol)
+    given = f"protocol={cfg.protocol}, referee.verifier={verifier}"
+    errors = []
     if (spoken or verifier == "judge") and evidence in WORLD_EVIDENCE:
         rule = (
             f"referee.evidence={evidence} reads the generated world's sentences, as its policy"
             " quotes them"
         )
-        errors.append(InputError(rule, found, "set referee.evidence=quoted (or none)"))
+        errors.append(InputError(rule, given, "set referee.evidence=quoted (or none)"))
     if spoken and "too_many_relations" in cfg.referee.rules:
         rule = "the rule too_many_relations reads questions of the generated world"
-        errors.append(InputError(rule, found, f"set referee.rules=[{SSP_RULES}]"))
+        errors.append(InputError(rule, given, f"set referee.rules=[{SSP_RULES}]"))
     if cfg.block(asker).guide == "verifier" and verifier not in ("frozen", "solver"):
         rule = f"{asker}.reward_options.guide=verifier is the likelihood that our own engine tells"
-        errors.append(InputError(rule, found, "set referee.verifier=frozen, or another guide"))
+        errors.append(InputError(rule, given, "set referee.verifier=frozen, or another guide"))
     return errors
 
 
 def judge_can_answer(cfg: Config) -> None:
-    """An endpoint that is asked has a model and an address without user and password, and knows how
-    to reply."""
+    """A judge's endpoint that is asked has a format for its replies, a model, and an address
+    without user and password."""
     guides = {block.guide for block in cfg.blocks.values()}
     if cfg.judge.kind != "llm" and "judge" not in {cfg.referee.verifier, *guides}:
         return
@@ -335,21 +348,17 @@ def judge_can_answer(cfg: Config) -> None:
     rule = "judge.format is word, json, thought, score, or a text file, which is a rubric"
     hold(there, rule, form or "''", "set it to one of these, or correct the path")
     rule = "judge.model is the endpoint's name of its model"
-    found = (
-        f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier},"
-        f" guide={', '.join(sorted(guides - {''}))}, and no judge.model"
-    )
-    hold(cfg.judge.model, rule, found, "set judge.model=...")
-    step = (
-        "e.g. judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL starts; its key is"
-        f" in {JUDGE_KEY}"
-    )
-    check_address("judge.url", cfg.judge.url, step)
+    asks = f"judge.kind={cfg.judge.kind}, referee.verifier={cfg.referee.verifier}"
+    named = ", ".join(sorted(guides - {""}))
+    given = f"{asks}, guide={named}, and no judge.model"
+    hold(cfg.judge.model, rule, given, "set judge.model=...")
+    served = "judge.url=http://127.0.0.1:5000/v1, which ssp serve --judge MODEL starts"
+    check_address("judge.url", cfg.judge.url, f"e.g. {served}; its key is in {JUDGE_KEY}")
 
 
 @each_role
 def rewards_exist(cfg: Config, role: str) -> None:
-    """Each a known name or an importable function, with options that it takes."""
+    """Each reward is a known name or an importable function that takes the given options."""
     block = cfg.block(role)
     if own.sealed(block.reward):
         return
@@ -360,8 +369,9 @@ def rewards_exist(cfg: Config, role: str) -> None:
 
 
 def warnings(cfg: Config) -> list[str]:
-    """What is allowed and deserves a second thought, a line each."""
-    lines, role, asker = [], cfg.spec.answerer, cfg.spec.asker
+    """A line for each setting that is allowed but deserves a second thought."""
+    lines = []
+    role, asker = cfg.spec.answerer, cfg.spec.asker
     block = cfg.block(role)
     reward = rewards.get(block.reward)
     hears = takes(reward, "judged") or takes(reward, "score")

@@ -1,5 +1,5 @@
-"""When work may start: no stage whose result would be staler than its role's bound allows (`Pace`,
-law 5), and nothing while too much fails for our own reasons (`VoidGate`, law 2)."""
+"""When work may start. `Pace` holds back a stage whose result would be staler than its role's bound
+allows (law 5). `VoidGate` holds back everything while too much fails for our own reasons (law 2)."""
 
 import asyncio
 import time
@@ -13,14 +13,17 @@ from ssp.config.schema import VoidConfig
 
 Say = Callable[[str], None]
 Answers = Callable[[], Awaitable[bool]]
-PLAY, VERIFY, JUDGE = "play", "verify", "judge"
-"""Stages of which the gate hears."""
+PLAY = "play"
+VERIFY = "verify"
+JUDGE = "judge"
+"""The stages that the gate counts apart."""
 
 
 class Pace:
-    """Round r trains as step r + 1 of each role. Its generation may start once `done[role] >= r -
-    bound[role]`: the batch is then at most `bound` versions old when it is trained, and bound + 1
-    rounds are in flight (Little's law)."""
+    """Holds rounds to the staleness bounds. Round r trains as step r + 1 of each role.
+
+    Its generation may start once `done[role] >= r - bound[role]`. Then the batch is at most `bound`
+    versions old when it is trained, and bound + 1 rounds are in flight (Little's law)."""
 
     def __init__(self, bounds: Mapping[str, int], done: int = 0) -> None:
         self._bounds = dict(bounds)
@@ -31,19 +34,18 @@ class Pace:
     async def admit(self, role: str, round_: int) -> None:
         """Wait until round `round_` may generate episodes of `role`, or until the waiting is
         `over`."""
+        needed = round_ - self._bounds[role]
         async with self._moved:
-            await self._moved.wait_for(
-                lambda: self.over or self.done[role] >= round_ - self._bounds[role]
-            )
+            await self._moved.wait_for(lambda: self.over or self.done[role] >= needed)
 
     async def release(self) -> None:
-        """Let everyone who waits go: the run ends, and who was waiting must not start."""
+        """Wake everyone who waits: the run ends, and they must not start."""
         async with self._moved:
             self.over = True
             self._moved.notify_all()
 
     async def advance(self, role: str) -> None:
-        """One learner step of `role` is complete and its weights are published."""
+        """Count a learner step of `role`, whose weights are published."""
         async with self._moved:
             self.done[role] += 1
             self._moved.notify_all()
@@ -51,15 +53,18 @@ class Pace:
 
 class VoidGate:
     """Shuts when the share of voids among the last `window` outcomes of a stage is past `limit`,
-    opens when none is above half of it. Shut, one round is let through every `probe_every` seconds
-    if the judges `answer`; after `give_up_after` seconds it raises VoidLimit with the causes.
-    Stages count apart: with a judge that is down every attempt is still played well, which must not
-    open the gate."""
+    and opens when no stage is above half of it.
+
+    A shut gate lets one round through every `probe_every` seconds if the judges `answer`; after
+    `give_up_after` seconds it raises VoidLimit with the causes. Stages count apart: while a judge
+    is down every attempt is still played well, which must not open the gate."""
 
     def __init__(
         self, cfg: VoidConfig, say: Say = lambda text: None, answers: Answers | None = None
     ) -> None:
-        self._cfg, self._say, self._answers = cfg, say, answers
+        self._cfg = cfg
+        self._say = say
+        self._answers = answers
         self._last = {stage: deque[bool](maxlen=cfg.window) for stage in (PLAY, VERIFY, JUDGE)}
         self.causes: Counter[str] = Counter()
         self._fresh: Counter[str] = Counter()
@@ -70,13 +75,13 @@ class VoidGate:
 
     @property
     def share(self) -> float:
-        """Share of voids in the worst stage's window (of its full size, so that one early void is
-        not 100 %)."""
+        """Share of voids in the worst stage's window. It counts by the full size of the window: one
+        early void is not 100 %."""
         return max(sum(last) for last in self._last.values()) / self._cfg.window
 
     def record(self, cause: str, count: int = 1, stage: str = PLAY, told: bool = True) -> None:
-        """`count` outcomes of a stage: void for `cause`, or good when `cause` is empty. `told`:
-        they are news of a round."""
+        """Count outcomes of a stage: void for `cause`, or good when `cause` is empty. `told`: they
+        are news of a round."""
         self._last[stage].extend([bool(cause)] * count)
         if cause:
             self.causes[cause] += count
@@ -90,43 +95,41 @@ class VoidGate:
             self._say("admission resumed")
 
     def record_all(self, causes: Iterable[str], stage: str = PLAY, told: bool = True) -> None:
-        """`record` of many outcomes, in order."""
+        """Count many outcomes of a stage, in order, by their causes ("": good)."""
         for cause, alike in groupby(causes):
             self.record(cause, len(list(alike)), stage, told)
 
     def news(self) -> dict[str, int]:
-        """Voids by cause since the last call, those of blocks that were lost with their worker
-        included."""
-        fresh, self._fresh = +self._fresh, Counter()
+        """Voids by cause since the last call; they include blocks that were lost with their
+        worker."""
+        fresh = +self._fresh
+        self._fresh = Counter()
         return dict(fresh)
 
     def verdict(self) -> VoidLimit | None:
-        """At a run's end: what it ends with when its last steps went by as probes and nothing but
-        voids came of them."""
+        """The error to end a run with whose last steps were probes that brought nothing but voids;
+        else None."""
         most = max((len(last) for last in self._last.values() if all(last)), default=0)
         if self.shut_since is None or not most:
             return None
-        return VoidLimit(
-            f"the run ended with all of its last {most} outcomes void: {self._table()}"
-        )
+        ended = f"the run ended with all of its last {most} outcomes void"
+        return VoidLimit(f"{ended}: {self._table()}")
 
     def _table(self) -> str:
-        return ", ".join(f"{cause} {count}" for cause, count in (+self.causes).most_common())
+        causes = (+self.causes).most_common()
+        return ", ".join(f"{cause} {count}" for cause, count in causes)
 
     async def admit(self) -> None:
-        """Wait until work may start: at once when open; as a probe, every `probe_every` seconds,
-        when shut."""
+        """Wait until work may start: at once when the gate is open, as a probe when it is shut."""
         while self.shut_since is not None:
             now = time.monotonic()
-            if self.stopping or now - self.shut_since > self._cfg.give_up_after:
-                raise VoidLimit(
-                    f"void outcomes stayed above the limit for {now - self.shut_since:.0f} s:"
-                    f" {self._table()}"
-                )
+            lasted = now - self.shut_since
+            if self.stopping or lasted > self._cfg.give_up_after:
+                stayed = f"void outcomes stayed above the limit for {lasted:.0f} s"
+                raise VoidLimit(f"{stayed}: {self._table()}")
             if now - self._probed >= self._cfg.probe_every:
                 self._probed = now
-                # Without a judge only exact answers would count, and training would learn from
-                # these.
+                # Without a judge, training would learn from exact answers only.
                 with suppress(Fault):
                     if self._answers is None or await self._answers():
                         self._say("probing with one round")

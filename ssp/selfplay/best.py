@@ -1,5 +1,4 @@
-"""Which checkpoint the held-out evaluations during a run speak best for, of those that are on the
-disk."""
+"""The checkpoint on the disk with the best held-out evaluation of its run."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,31 +8,31 @@ from ssp.record.reader import RunReader
 from ssp.record.runfolder import RunFolder
 
 METRIC = "eval/accuracy_mean123"
-"""By which runs are compared, and their checkpoints."""
+"""The metric by which runs and their checkpoints are compared."""
 
 PLAIN = "eval/accuracy"
-"""The same where not all of 1, 2 and 3 hops were asked."""
+"""The metric where not all of 1, 2 and 3 hops were asked."""
 
 
 def usual(runs: Iterable[RunFolder]) -> str:
     """`METRIC` where all runs have logged it, else `PLAIN`."""
-    return (
-        METRIC
-        if all(any(METRIC in line for line in RunReader(run).metrics()) for run in runs)
-        else PLAIN
-    )
+    for run in runs:
+        if not any(METRIC in line for line in RunReader(run).metrics()):
+            return PLAIN
+    return METRIC
 
 
 def best(folder: RunFolder, learner: str) -> Path | None:
-    """The checkpoint; None where none that is there was evaluated. One of step 0 is the start
-    policy, and none."""
-    metric, lines = usual([folder]), RunReader(folder).metrics()
-    values = {
-        line["step"]: line[metric]
-        for line in lines
-        if line.get(metric) is not None and line["step"] > 0
-    }
-    # the newest of each step
-    there = {read_record(path).get("run_step", 0): path for path in folder.versions(learner)}
-    scored = [(values[step], -step, path) for step, path in there.items() if step in values]
-    return max(scored)[2] if scored else None
+    """The best checkpoint of a learner, the earliest of equals; None where none that is there was
+    evaluated. Step 0 is the start policy and does not count."""
+    metric = usual([folder])
+    values: dict[int, float] = {}
+    for line in RunReader(folder).metrics():
+        if line.get(metric) is not None and line["step"] > 0:
+            values[line["step"]] = line[metric]
+    scored = {}
+    for path in folder.versions(learner):
+        step = read_record(path).get("run_step", 0)
+        if step in values:
+            scored[values[step], -step] = path  # the newest folder of a step
+    return scored[max(scored)] if scored else None

@@ -1,6 +1,7 @@
-"""What state.json says of a run's checkpoints, and whether it is to be believed: a consistent set
-of learners (the pair, or the solver alone) at one step, one folder a role, the same one for roles
-that share a policy."""
+"""What state.json says of a run's checkpoints, and whether that is true.
+
+It names a consistent set of learners at one step: a folder for each role, and the same folder for
+roles that share a policy."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,55 +22,62 @@ from ssp.selfplay.lineup import check_kept, meets_past
 from ssp.selfplay.targets import Targets
 from ssp.selfplay.workers import build
 
+Plain = dict[str, Any]
+"""Data as JSON holds it."""
+
 
 @dataclass
 class SavedState:
-    """What state.json holds: the step all learners are at, their folders and versions, replay pool,
-    data cursor, each role's health, and how often the run went back after a collapse. `good`: the
-    newest state whose weights have shown no sign of one; empty when it is this one, or nobody
-    watches. `league`: see `Lineup.state`; `credit`: see `Credits.state`."""
+    """What state.json holds. All learners are at `step`.
+
+    `rollbacks`: how often the run went back after a collapse. `good`: the newest state whose
+    weights have shown no sign of a collapse; empty when this state is it, or when nobody watches.
+    `league`: see `Lineup.state`. `credit`: see `Credits.state`."""
 
     step: int = 0
     folders: dict[str, str] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    pool: list[dict[str, Any]] = field(default_factory=list)
-    cursor: dict[str, Any] = field(default_factory=lambda: {"next": 0, "open": []})
-    health: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pool: list[Plain] = field(default_factory=list)
+    cursor: Plain = field(default_factory=lambda: {"next": 0, "open": []})
+    health: dict[str, Plain] = field(default_factory=dict)
     rollbacks: int = 0
-    good: dict[str, Any] = field(default_factory=dict)
-    league: dict[str, Any] = field(default_factory=dict)
-    credit: dict[str, dict[str, Any]] = field(default_factory=dict)
+    good: Plain = field(default_factory=dict)
+    league: Plain = field(default_factory=dict)
+    credit: dict[str, Plain] = field(default_factory=dict)
 
 
 def read(
     folder: RunFolder, roles: Sequence[str] = (), step: int | None = None
 ) -> SavedState | None:
-    """What state.json holds, or held at `step`; None without one. InputError when it is not as it
-    was written, or names other folders than the roles' (without `roles`: whoever has one)."""
-    found = folder.read_state(step)
-    if found is None:
+    """The state that state.json holds, or held at `step`; None where there is none.
+
+    InputError when it is not as it was written, or when it names folders of other roles than
+    `roles` (empty: any roles)."""
+    stored = folder.read_state(step)
+    if stored is None:
         return None
-    written = found.pop("sha256", None)
-    # `credit` is younger than the rest.
-    wrong = sorted(({*found} | {"credit"}) ^ {entry.name for entry in fields(SavedState)})
-    if not wrong and not set(roles or found["folders"]) == set(found["folders"]) == set(
-        found["versions"]
-    ):
-        wrong = ["folders"]
-    if wrong or written != own_digest(found):
-        what = f"{folder.state}: {', '.join(wrong) or 'its sha256'}"
-        raise InputError(
-            "state.json must be as it was written", what, "restore the file, or start a new run"
-        )
-    for body in (found, found["good"]):
+    digest = stored.pop("sha256", None)
+    expected = {entry.name for entry in fields(SavedState)}
+    # `credit` is younger than the other fields: an old state lacks it.
+    wrong = sorted(({*stored} | {"credit"}) ^ expected)
+    if not wrong:
+        named = set(roles or stored["folders"])
+        if not named == set(stored["folders"]) == set(stored["versions"]):
+            wrong = ["folders"]
+    if wrong or digest != own_digest(stored):
+        rule = "state.json must be as it was written"
+        what = ", ".join(wrong) or "its sha256"
+        raise InputError(rule, f"{folder.state}: {what}", "restore the file, or start a new run")
+    for body in (stored, stored["good"]):
         if body and "credit" not in body:
             body["credit"] = _credit_of_learners(folder, body["folders"])
-    return SavedState(**found)
+    return SavedState(**stored)
 
 
-def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """What a checkpoint's learners say that their estimators remember, by role: where a state.json
-    says nothing of credit they were the learners'."""
+def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[str, Plain]:
+    """What the estimators of a checkpoint remember, by role, read from its learners' own records.
+
+    They are there where state.json is too old to hold them."""
     credit = {}
     for role, path in folders.items():
         with suppress(KeyError, TypeError, ValueError):
@@ -80,34 +88,34 @@ def _credit_of_learners(folder: RunFolder, folders: Mapping[str, str]) -> dict[s
 
 
 def differences(folder: RunFolder, state: SavedState, ledger: Ledger) -> list[str]:
-    """What the checkpoints of a state say otherwise of themselves (`ssp.json`), and the ledger of
-    their updates."""
-    found = []
+    """Where a state differs from its checkpoints' own records (`ssp.json`), and these from the
+    ledger's updates; a sentence each."""
+    differ = []
     for path in dict.fromkeys(state.folders.values()):
         roles = [role for role, its in state.folders.items() if its == path]
         record = read_record(folder.path / path)
-        at, updates, live = (
-            record.get("run_step"),
-            record.get("step"),
-            ledger.updates(roles, state.step),
-        )
-        if (version := record.get("version")) not in [state.versions[role] for role in roles]:
-            found.append(
-                f"state.json names {path} for version {state.versions[roles[-1]]}, it is {version}"
-            )
+        version = record.get("version")
+        named = [state.versions[role] for role in roles]
+        if version not in named:
+            differ.append(f"state.json names {path} for version {named[-1]}, it is {version}")
+        at = record.get("run_step")
         if not isinstance(at, int) or at > state.step:
-            found.append(f"state.json says step {state.step}, {path} is of step {at}")
-        if isinstance(updates, int) and updates != live:
-            found.append(
+            differ.append(f"state.json says step {state.step}, {path} is of step {at}")
+        updates = record.get("step")
+        committed = ledger.updates(roles, state.step)
+        if isinstance(updates, int) and updates != committed:
+            differ.append(
                 f"{path} contains {updates} updates, the ledger's commits up to step {state.step}"
-                f" are {live}"
+                f" are {committed}"
             )
-    return found
+    return differ
 
 
 def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[str]:
-    """Everything that a resumed run needs of its folder, before anything starts; what it lacks and
-    can do without. InputError names what is wrong, and which checkpoints to go on from instead."""
+    """Check everything that a resumed run needs of its folder, before anything starts.
+
+    Returns a line for what the folder lacks and the run can do without. InputError names what is
+    wrong, and the checkpoints to go on from instead."""
     step = step_of(cfg.resume)
     try:
         ledger = Ledger(folder.ledger, readonly=True)
@@ -144,8 +152,9 @@ def check_resumable(folder: RunFolder, cfg: Config, targets: Targets) -> list[st
 
 
 def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> SavedState | None:
-    """The state of a run's newest checkpoint, or of the one at `step`; InputError unless all of it
-    is as it was written."""
+    """The state of a run's newest checkpoint, or of the one at `step`.
+
+    InputError unless all of it is as it was written."""
     state = read(folder, cfg.roles, step)
     if state is not None:
         _check_credit(folder, cfg, state)
@@ -154,8 +163,8 @@ def _sound(folder: RunFolder, cfg: Config, ledger: Ledger, step: int | None) -> 
 
 
 def _check_credit(folder: RunFolder, cfg: Config, state: SavedState) -> None:
-    """InputError unless every estimator that remembers earlier rounds finds them in the state, and
-    in the one that a collapse goes back to: its baseline would begin anew."""
+    """InputError unless the state, and the one that a collapse goes back to, hold what each
+    estimator remembers: else its baseline would begin anew."""
     credits = Credits(cfg)
     states = [state, SavedState(**state.good)] if state.good else [state]
     for role in credits.state():
@@ -169,29 +178,20 @@ def _check_credit(folder: RunFolder, cfg: Config, state: SavedState) -> None:
 
 
 def check_whole(folder: RunFolder, state: SavedState, ledger: Ledger, members: bool = True) -> None:
-    """InputError unless the checkpoints of a state, and with `members` those of its lineup, are as
-    they were written, and the ledger says the same of them."""
+    """InputError unless the checkpoints of a state are as they were written and the ledger says the
+    same of them. `members`: check the weights of its lineup too."""
+    rule = "a ledger is not older than the checkpoint"
+    step = "restore it, or start a new run"
     for role, version in state.versions.items():
         newest = ledger.newest(role)
         # Else numbers would be given again, and rows of what was learned are missing.
-        found = (
-            f"{folder.ledger} knows {role} weights up to version {newest}, the checkpoint is"
-            f" version {version}"
-        )
-        hold(
-            newest >= version,
-            "a ledger is not older than the checkpoint",
-            found,
-            "restore it, or start a new run",
-        )
-    differ, rule = (
-        differences(folder, state, ledger),
-        "state.json, its checkpoints and the ledger say the same",
-    )
-    hold(
-        not differ, rule, "; ".join(differ), "restore the file that was changed, or start a new run"
-    )
-    with ThreadPoolExecutor() as pool:  # of large models it is seconds a folder
+        known = f"{folder.ledger} knows {role} weights up to version {newest}"
+        hold(newest >= version, rule, f"{known}, the checkpoint is version {version}", step)
+    differ = differences(folder, state, ledger)
+    rule = "state.json, its checkpoints and the ledger say the same"
+    step = "restore the file that was changed, or start a new run"
+    hold(not differ, rule, "; ".join(differ), step)
+    with ThreadPoolExecutor() as pool:  # a large model takes seconds a folder
         paths = [folder.path / path for path in dict.fromkeys(state.folders.values())]
         list(pool.map(lambda path: check_files(path, whole=True), paths))
     if members:
@@ -199,22 +199,27 @@ def check_whole(folder: RunFolder, state: SavedState, ledger: Ledger, members: b
 
 
 def nothing_left(folder: RunFolder, cfg: Config) -> bool:
-    """Whether a run that would go on in this folder has played all its steps, and made its last
-    evaluation."""
-    if not folder.resumed or step_of(cfg.resume) is not None or (state := read(folder)) is None:
+    """Whether the run in this folder has played all its steps and made its last evaluation."""
+    if not folder.resumed or step_of(cfg.resume) is not None:
+        return False
+    state = read(folder)
+    if state is None:
         return False
     reader = RunReader(folder)
     if state.step < cfg.steps or reader.cfg.steps != cfg.steps:
         return False
-    with suppress(InputError):  # of figures that are damaged nothing is known
-        return not cfg.data.eval or any(
-            row["role"] == EVAL and row["step"] == state.step for row in reader.metrics()
-        )
+    if not cfg.data.eval:
+        return True
+    with suppress(InputError):  # damaged figures tell nothing
+        for row in reader.metrics():
+            if row["role"] == EVAL and row["step"] == state.step:
+                return True
     return False
 
 
 def go_back(folder: RunFolder, step: int) -> None:
-    """Let state.json name the kept checkpoint of `step`; the run that resumes rolls its ledger back
-    to that."""
-    if (state := read(folder, step=step)) is not None:
+    """Let state.json name the kept checkpoint of `step`. The resumed run rolls its ledger back to
+    it."""
+    state = read(folder, step=step)
+    if state is not None:
         folder.write_state(asdict(replace(state, good={})))

@@ -1,12 +1,12 @@
 """The main loop: play the stages of a game, settle, train, publish.
 
-`_round` plays the game that `game.kind` declares, `_train` is a learner; a pace between them holds
-the staleness bounds, and with bounds of 0 the two alternate: there is no second code path for
-synchronous training. Promises that rounds are handed over and trained in order, and that every
-episode ends in one final ledger state. Who follows a run (lineup, replay pool, curriculum, junk
-watch, report, evaluation, checkpoints) is told of settled rounds and published updates; an alarm
-ends a run between rounds, nothing else that they find influences one. Refuses to know where workers
-run, what an algorithm is, or how a reward is made."""
+`_round` plays the game that `game.kind` declares, and `_train` drives a learner. A pace between
+them holds the staleness bounds; with bounds of 0 they alternate, so synchronous training has no
+code path of its own. Promises that rounds are handed over and trained in order, and that every
+episode ends in one final ledger state. The lineup, replay pool, curriculum, junk watch, report,
+evaluation and checkpoints are told of settled rounds and published updates. Their alarms end a run
+between rounds; else they influence none. Refuses to know where workers run, what an algorithm is,
+or how a reward is made."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ from ssp.selfplay.curriculum.figures import Watch
 from ssp.selfplay.evaluator import Evaluator
 from ssp.selfplay.health import JunkWatch
 from ssp.selfplay.lineup import lineup
-from ssp.selfplay.records import Match, Published, TrainBatch
+from ssp.selfplay.records import Match, TrainBatch
 from ssp.selfplay.recovery import Recovery
 from ssp.selfplay.refill import Refill
 from ssp.selfplay.report import Report
@@ -58,8 +58,12 @@ class SelfPlay:
         evaluator: Evaluator,
     ):
         cast = seated(cfg, cast)
-        self._cfg, self._cast, self._targets, self._report = cfg, cast, targets, report
-        self._spec, self._roles, self._learners = cfg.spec, cfg.roles, learners(cfg)
+        self._cfg = cfg
+        self._cast = cast
+        self._targets = targets
+        self._report = report
+        self._spec = cfg.spec
+        self._learners = learners(cfg)
         self._ledger = cast.ledger.first
         self._gate = VoidGate(cfg.void, report.say, cast.judges[0].answers)
         self._store = WeightStore(cfg, cast, report.say)
@@ -72,7 +76,8 @@ class SelfPlay:
         self._refill = Refill(cfg, self._credits)
         parts = (self._batches, targets, self._lineup, self._credits)
         self._recovery = Recovery(cfg, cast, folder, parts, report)
-        self._curriculum, self._junk = Watch(cfg, folder, report.say), JunkWatch(cfg, report.say)
+        self._curriculum = Watch(cfg, folder, report.say)
+        self._junk = JunkWatch(cfg, report.say)
         self._evaluator = evaluator
         self._pace: Pace
         self._order: Pace
@@ -82,15 +87,17 @@ class SelfPlay:
         self._stopping = False
 
     def stop(self, why: SspError | None = None) -> None:
-        """Admit no further round; what is in flight is finished, trained and saved. `why` is raised
-        at the end."""
-        # what comes of stopping is no reason for it
+        """Admit no further round. What is in flight is finished, trained and saved; then `why` is
+        raised."""
+        # A consequence of stopping is no reason for it.
         self._why = self._why or (None if self._stopping else why)
         self._stopping = self._gate.stopping = True
 
     async def run(self) -> None:
-        """Play to the end. Raises VoidLimit, TooFewGroups or JunkAlarm after saving, Collapse after going back to
-        the last good checkpoint; any other error propagates as it was raised."""
+        """Play to the end.
+
+        Raises VoidLimit, TooFewGroups or JunkAlarm after saving, and Collapse after going back to
+        the last good checkpoint. Any other error propagates as it was raised."""
         while True:
             try:
                 await self._restore()
@@ -100,37 +107,41 @@ class SelfPlay:
                     await self._evaluate(self._end, final=True)
                 break
             except (LearnerLost, ExceptionGroup) as error:
-                if (this := asyncio.current_task()) is not None and this.cancelling():
-                    # a group that has an error raises that alone
+                this = asyncio.current_task()
+                if this is not None and this.cancelling():
+                    # A task group that has an error raises that alone.
                     raise asyncio.CancelledError from error
-                await self._recovery.handle(_cause(error))
+                await self._recovery.handle(error)
         if self._pace.over:  # what the void limit cut short has no other end
-            await self._ledger.rollback(dict.fromkeys(self._roles, self._end))
+            await self._ledger.rollback(dict.fromkeys(self._cfg.roles, self._end))
         await self._ledger.check()
         await self._ledger.fold()
-        if (why := self._why if self._stopping else self._gate.verdict()) is not None:
+        why = self._why if self._stopping else self._gate.verdict()
+        if why is not None:
             raise why
 
     async def _restore(self) -> None:
         """Put learners, ledger, pool and cursor where the last consistent checkpoint is, and
         publish its weights."""
         state = await self._recovery.restore()
-        self._start, self._cut = state.step, self._cfg.steps
+        self._start = state.step
+        self._cut = self._cfg.steps
         self._stages.incarnation = self._trainer.incarnation = self._recovery.incarnation
         self._stages.redraws = state.rollbacks
         for queue in self.queues.values():
             queue.clear()
-        bounds = {role: bound(self._cfg, role) for role in self._roles}
-        self._pace, self._order = Pace(bounds, done=state.step), Pace({ORDER: 0}, done=state.step)
+        bounds = {role: bound(self._cfg, role) for role in self._cfg.roles}
+        self._pace = Pace(bounds, done=state.step)
+        self._order = Pace({ORDER: 0}, done=state.step)
         self._abreast = max(bounds.values()) + 1
         for learner in self._learners:
             await self._trainer.start(learner, state.step)
-        newest = {role: self._store.latest(role).version for role in self._roles}
+        newest = {role: self._store.latest(role).version for role in self._cfg.roles}
         await self._lineup.begin(state.versions, state.league, state.rollbacks, newest)
         for learner in self._learners:
-            await self._lineup.published(
-                learner, state.step, self._versions(learner), self._recovery.meta(learner)
-            )
+            versions = self._versions(learner)
+            meta = self._recovery.meta(learner)
+            await self._lineup.published(learner, state.step, versions, meta)
         self._curriculum.restart(state.step)
         self._junk.restart(state.step)
         if self._recovery.saved < 0:
@@ -156,8 +167,8 @@ class SelfPlay:
         end = self._start
         async with asyncio.TaskGroup() as group:
             for number in range(self._start, self._cfg.steps):
-                with self._report.waiting("next round", f"{self._roles[0]}'s learner"):
-                    await self._pace.admit(self._roles[0], number)
+                with self._report.waiting("next round", f"{self._cfg.roles[0]}'s learner"):
+                    await self._pace.admit(self._cfg.roles[0], number)
                 try:
                     with self._report.waiting("next round", "fewer voids"):
                         await self._gate.admit()
@@ -171,8 +182,8 @@ class SelfPlay:
             await queue.close(min(end, self._cut))
 
     async def _guarded(self, number: int) -> None:
-        """A round that the void limit, or too few groups, stop is given up with all later ones;
-        earlier ones are trained and saved."""
+        """Play a round. If the void limit or too few groups stop it, it is given up with all later
+        ones; earlier ones are trained and saved."""
         done = False
         try:
             done = await self._round(number)
@@ -182,13 +193,13 @@ class SelfPlay:
             self._cut = min(self._cut, number)
 
     async def _round(self, number: int) -> bool:
-        """One round: the game, whole. False where it is given up."""
+        """Play one whole round of the game. False where it is given up."""
         STEP.set(number + 1)
         this = Round(number, Clock(self._report.span, f"round-{number % self._abreast}"))
-        await self._enter_weights(this, self._roles[0])
+        await self._enter_weights(this, self._cfg.roles[0])
         await self._ask(this)
         await self._resample(this)
-        for role in self._roles[1:]:
+        for role in self._cfg.roles[1:]:
             await self._enter_weights(this, role)
         if self._pace.over:
             return False
@@ -201,7 +212,7 @@ class SelfPlay:
         if self._order.done[ORDER] < number:
             return False
         await self._settle(this)
-        for role in self._roles:
+        for role in self._cfg.roles:
             batch = this.settled.batch(role, self._lineup.figures(role))
             with self._report.waiting(this.clock.track, f"room in queue {role}"):
                 await self.queues[role].put(batch)
@@ -235,13 +246,13 @@ class SelfPlay:
             await self._ask(this, again)
 
     async def _try(self, this: Round) -> None:
-        """Choose what goes on, and play the stages behind the choice. What a past version grades,
-        the newest tries once more."""
+        """Choose the games that go on, and play the stages after the choice. The newest version
+        tries once more what a past version grades."""
         chosen = self._batches.choose(this.number, this.games, self._stages.incarnation)
         newest = this.weights[self._spec.answerer]
         this.tried = self._lineup.graders(this.number, chosen, newest, this.asked_by)
-        further = [game for game in this.tried[0][1] if game.kind == TRIED]
-        known = [*(game for game in chosen if game.kind == REPLAYED), *further]
+        known = [game for game in chosen if game.kind == REPLAYED]
+        known += [game for game in this.tried[0][1] if game.kind == TRIED]
         await self._enter(this, known)
         this.refills += known
         going_on = [game for _, games in this.tried for game in games]
@@ -252,9 +263,16 @@ class SelfPlay:
     async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
         """Run one stage of `games`."""
         if isinstance(stage, Play):
-            await self._play_stage(stage, this, games, again)
+            for role in stage.roles:
+                await self._enter_weights(this, role)
+            going_on = [game for game in games if stage.when is None or stage.when(game)]
+            for weights, mine in self._players(stage, this, going_on):
+                await self._stages.play(stage, this.number, mine, weights, this.clock, again)
         elif isinstance(stage, Check):
-            verifier = await self._verifier(this) if stage.by is None else None
+            verifier = None
+            if stage.by is None and self._cfg.referee.verifier == "solver":
+                await self._enter_weights(this, self._spec.answerer)
+                verifier = this.weights[self._spec.answerer]
             await self._stages.check(stage, games, verifier, this.clock)
         elif isinstance(stage, Grading):
             await self._stages.grade(stage, games, this.clock)
@@ -265,55 +283,39 @@ class SelfPlay:
         elif isinstance(stage, Keep):
             keep_best(self._cfg, stage, games)
 
-    async def _verifier(self, this: Round) -> Published | None:
-        """The weights that verify questions, where the answering policy does."""
-        if self._cfg.referee.verifier != "solver":
-            return None
-        await self._enter_weights(this, self._spec.answerer)
-        return this.weights[self._spec.answerer]
-
-    async def _play_stage(
-        self, stage: Play, this: Round, games: Sequence[Game], again: int
-    ) -> None:
-        """Play a stage by its roles: by past versions too where it asks or answers."""
-        for role in stage.roles:
-            await self._enter_weights(this, role)
-        going_on = [game for game in games if stage.when is None or stage.when(game)]
-        for weights, mine in self._players(stage, this, going_on):
-            await self._stages.play(stage, this.number, mine, weights, this.clock, again)
-
     def _players(self, stage: Play, this: Round, games: list[Game]) -> list[Match]:
-        """Who plays which games of a stage."""
+        """Who plays which games of a stage: past versions too where it asks or answers."""
         if stage.name == self._spec.asks:
             newest = this.weights[self._spec.asker]
             this.asked_by = newest.version
             return self._lineup.askers(this.number, games, newest)
+        matches: list[Match] = []
         if stage.name == self._spec.answers:
-            kept = {game.id for game in games}
-            return [
-                (weights, [game for game in mine if game.id in kept])
-                for weights, mine in this.tried
-            ]
-        return [
-            (this.weights[role], [game for game in games if stage.role_of(game) == role])
-            for role in stage.roles
-        ]
+            known = {game.id for game in games}
+            for weights, tried in this.tried:
+                matches.append((weights, [game for game in tried if game.id in known]))
+            return matches
+        for role in stage.roles:
+            mine = [game for game in games if stage.role_of(game) == role]
+            matches.append((this.weights[role], mine))
+        return matches
 
     async def _play_further(self, this: Round) -> None:
-        """Play further batches by the same weights while they are wanted. What is valid and was not
-        tried is tried first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
+        """Play further batches by the same weights while they are wanted. Valid questions that
+        nobody tried come first (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2)."""
         batch = self._cfg.block(self._spec.answerer).batch
         while self._refill.wanted(this, this.further + 1):
             await self._gate.admit()
             this.further += 1
-            if sum(game.valid and not game.chosen for game in this.games) < batch:
+            untried = sum(game.valid and not game.chosen for game in this.games)
+            if untried < batch:
                 await self._ask(this, this.further)
                 await self._resample(this)
             await self._try(this)
 
     async def _settle(self, this: Round) -> None:
-        """Outcomes, rewards and what is trained, in the ledger; then everybody who follows hears of
-        it, in this order."""
+        """Write outcomes, rewards and what is trained into the ledger; then tell everybody who
+        follows, in this order."""
         this.settled = settle(self._cfg, this.played, this.asked_by, this.step, self._credits)
         await self._ledger.settle(this.settled.games, this.settled.rows)
         self._gate.record(TOO_FEW, this.settled.counts[f"void/{TOO_FEW}"])
@@ -322,13 +324,15 @@ class SelfPlay:
         self._recovery.settled(this)
         this.figures |= self._curriculum.round(this.step, this.played)
         self._report.round(this, self._gate.news())
-        asked = [game for game in this.played if game.number >= 0]
-        if this.asked_by is not None and (alarm := self._junk.see(this.step, asked)):
-            self.stop(alarm)
+        if this.asked_by is not None:
+            asked = [game for game in this.played if game.number >= 0]
+            alarm = self._junk.see(this.step, asked)
+            if alarm is not None:
+                self.stop(alarm)
 
     async def _train(self, learner: str) -> None:
-        """One learner: take the next batch of each of its roles, update, publish, commit, tell;
-        then go on."""
+        """Drive one learner: take the next batch of each of its roles, update, publish, commit and
+        tell, again and again."""
         roles = self._learners[learner]
         while True:
             number = self._pace.done[learner]
@@ -343,7 +347,8 @@ class SelfPlay:
             figures = await self._trainer.learn(*batches)
             for role in roles:
                 await self.queues[role].done(number)
-            step, versions = number + 1, self._versions(learner)
+            step = number + 1
+            versions = self._versions(learner)
             self._recovery.examine(step, figures, self._stopping)
             if self._spec.answerer in roles:
                 await self._evaluate(step)
@@ -357,10 +362,11 @@ class SelfPlay:
 
     async def _evaluate(self, step: int, final: bool = False) -> None:
         try:
-            started, newest = time.perf_counter(), self._store.latest(self._spec.answerer)
-            if scores := await self._evaluator.run(
-                step, final, newest, self._trainer.anchor, self._stages
-            ):
+            started = time.perf_counter()
+            newest = self._store.latest(self._spec.answerer)
+            anchor = self._trainer.anchor
+            scores = await self._evaluator.run(step, final, newest, anchor, self._stages)
+            if scores:
                 self._report.evaluated(step, scores, time.perf_counter() - started)
         except VoidLimit as limit:
             await self._give_up(limit)
@@ -379,19 +385,11 @@ class SelfPlay:
         return {role: self._store.latest(role).version for role in self._learners[learner]}
 
     async def _enter(self, this: Round, games: list[Game]) -> None:
-        """Games of a round, new in the ledger."""
+        """Enter new games of a round into the ledger."""
         of_all = {"round": this.step, "incarnation": self._stages.incarnation}
-        rows = [
-            {"id": g.id, "target": g.target or None, "kind": g.kind, "number": g.number, **of_all}
-            for g in games
-        ]
+        rows = []
+        for game in games:
+            target = game.target or None
+            facts = {"target": target, "kind": game.kind, "number": game.number}
+            rows.append({"id": game.id, **facts, **of_all})
         await self._ledger.create_games(rows)
-
-
-def _cause(error: Exception) -> Exception:
-    """What went wrong, out of the groups that tasks wrap it in; a lost learner only when nothing
-    else did."""
-    if not isinstance(error, ExceptionGroup):
-        return error
-    found = [_cause(inner) for inner in error.exceptions]
-    return next((inner for inner in found if not isinstance(inner, LearnerLost)), found[0])

@@ -1,8 +1,7 @@
-"""Credit, settled once: the estimators of a run's roles, and the one rule of what is dropped.
+"""The estimators of a run's roles, which settle credit once, and the one rule of what is dropped.
 
-Promises that a group is dropped when nothing of its role's loss could act on it, and that each
-role's estimator sees every round once, in order. Refuses to know what an estimator is: it asks
-`ssp.learning.algorithms`."""
+A group is dropped when no term of its role's loss could act on it. Each role's estimator sees every
+round once, in order. Refuses to know what an estimator is: it asks `ssp.learning.algorithms`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,26 +19,27 @@ class Credits:
     """The estimators of the roles of one run."""
 
     def __init__(self, cfg: Config) -> None:
-        """InputError: an estimator that is not there."""
+        """InputError for an estimator that does not exist."""
         self._blocks = {role: cfg.block(role) for role in cfg.roles}
-        self._estimators = {
-            role: algorithms.get(block.algorithm, block.gamma, block.lam)
-            for role, block in self._blocks.items()
-        }
+        self._estimators: dict[str, algorithms.Algorithm] = {}
+        self.restore({})
 
     def teaches(self, role: str, group: Sequence[Scored]) -> bool:
-        """Whether anything of the role's loss could act on the episodes of one group."""
+        """Whether a term of the role's loss could act on the episodes of one group."""
         block = self._blocks[role]
-        return _acts_on_all(block) or self._estimators[role].teaches(group, _penalised(block))
+        # These terms act on every token, whatever its advantage.
+        kl_acts = block.kl.coef > 0 and block.kl.place != "reward"
+        if kl_acts or block.entropy_coef > 0 or block.llds_coef > 0:
+            return True
+        return self._estimators[role].teaches(group, _penalised(block))
 
     def differ(self, role: str, group: Sequence[Scored]) -> bool:
-        """Whether two episodes of one group earned differently, as far as the role's estimator
-        tells them apart."""
+        """Whether the role's estimator tells apart what two episodes of one group earned."""
         return self._estimators[role].differ(group)
 
     def settle(self, role: str, episodes: Sequence[Scored]) -> list[Credit]:
-        """The credits of a round's episodes, of those whose groups teach something; empty where the
-        learner computes them. A stateful estimator goes on."""
+        """The credits of a round's episodes, whose groups all teach something. A credit is empty
+        where the learner computes it. A stateful estimator goes on by a round."""
         credits = self._estimators[role].settle(episodes, _penalised(self._blocks[role]))
         return [NOTHING if credit is None else credit for credit in credits]
 
@@ -49,17 +49,11 @@ class Credits:
         return {role: state for role, state in states.items() if state}
 
     def restore(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """The inverse of `state`; a role that is not in it begins anew."""
+        """Go on from what `state` returned; a role that is not in it begins anew."""
         for role, block in self._blocks.items():
             self._estimators[role] = algorithms.get(block.algorithm, block.gamma, block.lam)
             if role in state:
                 self._estimators[role].load_state_dict(state[role])
-
-
-def _acts_on_all(block: RoleConfig) -> bool:
-    """Whether a term of the loss acts on every token, whatever its advantage."""
-    kl_acts = block.kl.coef > 0 and block.kl.place != "reward"
-    return kl_acts or block.entropy_coef > 0 or block.llds_coef > 0
 
 
 def _penalised(block: RoleConfig) -> bool:

@@ -1,5 +1,4 @@
-"""Rows that are documents: passages of a corpus, each with the number of hops that its question is
-to take."""
+"""Rows that are documents: passages of a corpus, each with the number of hops for its question."""
 
 from pathlib import Path
 
@@ -18,11 +17,11 @@ from ssp.search.index import store
 from ssp.selfplay.targets import TargetRow
 
 MOST = 65_536
-"""Passages that a run asks about; of a larger corpus they are drawn."""
+"""Passages that a run asks about at most; from a larger corpus they are drawn."""
 
 
 def place(cfg: Config) -> Path:
-    """The file or index folder that the passages come from. InputError where no corpus is here."""
+    """The file or index folder of the passages. InputError where the corpus is on a server."""
     named = cfg.data.documents
     if not named:
         rule = f"game.kind={cfg.game.kind} asks about passages of a corpus that is here"
@@ -35,17 +34,20 @@ def place(cfg: Config) -> Path:
 def read(cfg: Config) -> list[TargetRow]:
     """The passages that a run asks about, in the corpus's order. InputError for a bad corpus."""
     passages = _drawn(cfg, place(cfg))
+    rows = []
+    for passage in passages:
+        rows.append(TargetRow("", hints={"document": passage.contents, "source": passage.id}))
     hops = cfg.spec.hops
-    if not hops:
-        return [_row(passage, "") for passage in passages]
-    shares = np.array(hops) / sum(hops)
-    numbers = generator(cfg.seed, "hops").choice(len(hops), len(passages), p=shares) + 1
-    asked = zip(passages, numbers.tolist(), strict=True)
-    return [_row(passage, str(number)) for passage, number in asked]
+    if hops:
+        shares = np.array(hops) / sum(hops)
+        numbers = generator(cfg.seed, "hops").choice(len(hops), len(rows), p=shares) + 1
+        for row, number in zip(rows, numbers.tolist(), strict=True):
+            row.hints["searches"] = str(number)
+    return rows
 
 
 def _drawn(cfg: Config, path: Path) -> list[Document]:
-    """All passages at `path`, or as many as are asked about."""
+    """All passages at `path`, or `MOST` that are drawn."""
     draw = generator(cfg.seed, "documents")
     if not path.is_dir():
         whole = read_corpus(path)
@@ -61,10 +63,3 @@ def _rows(draw: np.random.Generator, total: int) -> list[int]:
         return list(range(total))
     rows: list[int] = np.sort(draw.choice(total, MOST, replace=False)).tolist()
     return rows
-
-
-def _row(passage: Document, searches: str) -> TargetRow:
-    told = {"document": passage.contents, "source": passage.id}
-    if searches:
-        told["searches"] = searches
-    return TargetRow("", hints=told)

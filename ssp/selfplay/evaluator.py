@@ -1,5 +1,5 @@
-"""Held-out evaluation of the answering policy during a run, on the same crew and rollout code as training
-(law 8).
+"""Held-out evaluation of the answering policy during a run, on the crew and the rollout code of
+training (law 8).
 
 Promises the same questions and draws at every evaluation of a run, each asked once."""
 
@@ -19,8 +19,8 @@ from ssp.telemetry.clock import Clock
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """One evaluation set: its name, its questions, the corpus that is searched (`none` = nothing is
-    found)."""
+    """One evaluation set: its name, its questions, and the corpus to search (`none`: a search
+    returns nothing)."""
 
     name: str
     questions: Sequence[Question]
@@ -28,11 +28,13 @@ class QuestionSet:
 
 
 class Evaluator:
-    """Accuracy at `eval.temperature`; the first set periodically, all sets at the end, where an
-    anchor that moves (EMA-PG) is evaluated too: on the first set, by the same draws."""
+    """Measures accuracy at `eval.temperature`: on the first set periodically, on all sets at the
+    end. A KL anchor that moves (EMA-PG) is evaluated at the end too, on the first set and by the
+    same draws."""
 
     def __init__(self, cfg: Config, sets: Sequence[QuestionSet]) -> None:
-        self._cfg, self._sets = cfg, sets
+        self._cfg = cfg
+        self._sets = sets
         self._runs = 0
         block = cfg.block(cfg.spec.answerer)
         learns = block.policy != "frozen"
@@ -46,44 +48,46 @@ class Evaluator:
         anchor: Callable[[int], Awaitable[Published]],
         stages: Stages,
     ) -> dict[str, float]:
-        """Scores of what is due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`,
+        """The scores that are due: `eval/accuracy`, `eval/accuracy_1hop`, `eval/<set>/...`,
         `eval/anchor_accuracy`."""
         scores: dict[str, float] = {}
+        if not self._sets:
+            return scores
         every = self._cfg.eval.every
-        # the last step's is the final one
+        # The evaluation of the last step is the final one.
         periodic = every > 0 and step % every == 0 and step < self._cfg.steps
-        if self._sets and (final or periodic):
+        at_the_end = final and step > 0
+        if final or periodic:
             self._runs += 1
-            for index, chosen in enumerate(self._sets if final and step > 0 else self._sets[:1]):
-                found = await self._scores(step, chosen, newest, stages, final)
-                scores |= evaluation.metrics(found, chosen.name if index else "")
-        if self._anchored and self._sets and step > 0 and final:
+            for index, chosen in enumerate(self._sets if at_the_end else self._sets[:1]):
+                summary = await self._scores(step, chosen, newest, stages, final)
+                scores |= evaluation.metrics(summary, chosen.name if index else "")
+        if self._anchored and at_the_end:
             self._runs += 1
-            found = await self._scores(step, self._sets[0], await anchor(step), stages, final)
-            scores |= {f"eval/anchor_{name}": value for name, value in found.items()}
+            summary = await self._scores(step, self._sets[0], await anchor(step), stages, final)
+            scores |= {f"eval/anchor_{name}": value for name, value in summary.items()}
         return scores
 
     async def _scores(
         self, step: int, chosen: QuestionSet, newest: Published, stages: Stages, final: bool
     ) -> dict[str, float]:
+        """Ask the questions of one set; its summary."""
         per_hop = -(-self._cfg.eval.final_questions_per_hop // (1 if final else 2))
-        asked = [q for q in chosen.questions if not q.hops or q.hops in self._cfg.eval.hops]
+        hops = self._cfg.eval.hops
+        asked = [q for q in chosen.questions if not q.hops or q.hops in hops]
         questions = evaluation.select(asked, per_hop)
         # A run may end at a step that was just evaluated: the count keeps the two apart.
         mark = f"{step:06d}-i{stages.incarnation}.{self._runs}"
+        examining = self._cfg.spec.examining
+        named = f"eval/{chosen.name}"
         made = evaluation.make_tasks(
-            questions,
-            self._cfg.seed,
-            chosen.corpus,
-            f"eval/{chosen.name}",
-            stage=self._cfg.spec.examining,
+            questions, self._cfg.seed, chosen.corpus, named, stage=examining
         )
         tasks = [replace(task, id=f"{task.id}@{mark}", attempt=self._runs) for task in made]
         briefs = await stages.evaluate(step, f"eval-{chosen.name}-{mark}", tasks, newest, Clock())
-        asked_and_played = zip(questions, briefs, strict=True)
-        rights = [
-            None if b.outcome is Outcome.VOID else same(b.final or "", q.answers)
-            for q, b in asked_and_played
-        ]
-        played = zip(questions, rights, briefs, strict=True)
-        return evaluation.summarise([Answered(q.hops, right, b.searches) for q, right, b in played])
+        answered = []
+        for question, brief in zip(questions, briefs, strict=True):
+            void = brief.outcome is Outcome.VOID
+            right = None if void else same(brief.final or "", question.answers)
+            answered.append(Answered(question.hops, right, brief.searches))
+        return evaluation.summarise(answered)

@@ -1,9 +1,9 @@
-"""Health of a run: what each role's figures may not do (`health.*`), the signs of a collapse, and
-questions that are junk.
+"""Health of a run: limits on each role's figures (`health.*`), signs of a collapse, and questions
+that are junk.
 
 An alarm is raised once for as long as its cause lasts. A figure that is not finite passes every
-limit; one that is not there passes none, and ends none. What is remembered to compare with is part
-of a checkpoint."""
+limit; a missing figure starts no breach and ends none. The figures that are remembered for
+comparison are part of a checkpoint."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,10 +21,13 @@ ENOUGH = 10
 """Norms that a median needs before it is compared with."""
 FEWEST_SEARCHES = 0.5
 """Mean searches an episode below which a role was never one that searches."""
-REWARD, SEARCHES, DRIFT, VOIDED = "reward/all", "searches", "likelihood/drift_right", "voided"
+REWARD = "reward/all"
+SEARCHES = "searches"
+DRIFT = "likelihood/drift_right"
+VOIDED = "voided"
 SIGNS = {"reward collapse": REWARD, "search collapse": SEARCHES}
 """Signs of a collapse and the figures that show them. A proposer's reward falls when its solver
-learns: no sign."""
+learns, so that is no sign."""
 NAMES = {REWARD: "reward", SEARCHES: "mean number of searches"}
 
 
@@ -34,7 +37,7 @@ class Collapse(SspError):
 
 @dataclass(frozen=True)
 class Alarm:
-    """A limit passed for long enough; `collapse` when the policy itself is the cause."""
+    """A limit was passed for long enough; `collapse` when the policy itself is the cause."""
 
     text: str
     collapse: bool
@@ -42,8 +45,8 @@ class Alarm:
 
 @dataclass
 class Memory:
-    """What is known of one role. `breaches`: updates in a row, by cause. `best`: largest running
-    means, by figure."""
+    """What is remembered of one role. `breaches`: updates in a row, by cause. `best`: the largest
+    running mean of each figure."""
 
     breaches: dict[str, int] = field(default_factory=dict)
     norms: list[float] = field(default_factory=list)
@@ -52,12 +55,12 @@ class Memory:
 
 
 Finding = tuple[str, bool, str, str]
-"""A cause, whether its limit was passed, the sentence with the numbers, what to do."""
+"""A cause, whether its limit was passed, a sentence with the numbers, what to do."""
 
 
 class HealthWatch:
-    """Sees the figures of each role's updates, in order. `answerer`: the role whose reward says how
-    good it is; the last one, if not named."""
+    """Watches the figures of each role's updates, in order. `answerer`: the role whose reward says
+    how good it is; the last one by default."""
 
     def __init__(self, cfg: HealthConfig, roles: Sequence[str], answerer: str = "") -> None:
         self._cfg = cfg
@@ -65,23 +68,26 @@ class HealthWatch:
         self._roles = {role: Memory() for role in roles}
 
     def see(self, role: str, step: int, figures: Mapping[str, float]) -> list[Alarm]:
-        """One update of `role`; the alarms whose patience it used up."""
-        memory, alarms = self._roles[role], []
+        """Take in one update of `role`; the alarms whose patience it used up."""
+        memory = self._roles[role]
+        alarms = []
         for cause, passed, says, next_step in self._findings(role, memory, figures):
-            count = memory.breaches[cause] = memory.breaches.get(cause, 0) + 1 if passed else 0
-            if count == self._cfg.patience:
-                key = "collapse" if cause in SIGNS else cause
-                text = (
-                    f"health alarm: {cause} of the {role} at step {step}: {says}, for {count}"
-                    f" updates in a row (limit: {getattr(self._cfg, key):g}). Next:"
-                    f" {next_step.format(role=role)}."
-                )
-                alarms.append(Alarm(text, cause in SIGNS))
+            count = memory.breaches.get(cause, 0) + 1 if passed else 0
+            memory.breaches[cause] = count
+            if count != self._cfg.patience:
+                continue
+            limit = getattr(self._cfg, "collapse" if cause in SIGNS else cause)
+            where = f"health alarm: {cause} of the {role} at step {step}"
+            lasting = f"for {count} updates in a row (limit: {limit:g})"
+            next_step = next_step.format(role=role)
+            text = f"{where}: {says}, {lasting}. Next: {next_step}."
+            alarms.append(Alarm(text, cause in SIGNS))
         return alarms
 
     def alarms(self, role: str) -> int:
-        """Causes whose patience is used up now."""
-        return sum(count >= self._cfg.patience for count in self._roles[role].breaches.values())
+        """How many causes have used up the patience now."""
+        counts = self._roles[role].breaches.values()
+        return sum(count >= self._cfg.patience for count in counts)
 
     def suspects(self, role: str) -> bool:
         """True while a sign of collapse is there, whether its patience is used up or not."""
@@ -98,71 +104,65 @@ class HealthWatch:
     def _findings(
         self, role: str, memory: Memory, figures: Mapping[str, float]
     ) -> Iterator[Finding]:
-        """Each watched limit that there is something to compare with. What is no number is over and
-        under every limit."""
+        """Each watched limit whose figure is there. NaN is over and under every limit."""
         cfg = self._cfg
         fresher = "lower schedule.max_staleness.{role} or set {role}.correction.mask=token"
-        if (kl := figures.get("logprob_mismatch/kl")) is not None:
+        if "logprob_mismatch/kl" in figures:
+            kl = figures["logprob_mismatch/kl"]
             says = f"engine and trainer disagree by {kl:.3g} nats a token"
             yield "mismatch", not kl <= cfg.mismatch, says, f"compare their dtypes, {fresher}"
-        if (ratio := figures.get("ratio/mean")) is not None:
-            yield (
-                "ratio",
-                not abs(ratio - 1) <= cfg.ratio,
-                f"the mean importance ratio is {ratio:.3g}",
-                fresher,
-            )
-        if (share := figures.get("ratio/samples")) is not None:
+        if "ratio/mean" in figures:
+            ratio = figures["ratio/mean"]
+            says = f"the mean importance ratio is {ratio:.3g}"
+            yield "ratio", not abs(ratio - 1) <= cfg.ratio, says, fresher
+        if "ratio/samples" in figures:
+            share = figures["ratio/samples"]
             says = f"a few tokens carry the update: {share:.3g} of them count"
             yield "samples", not share >= cfg.samples, says, fresher
-        if (norm := figures.get("grad_norm", 0.0)) != 0:  # an update without any signal has none
+        norm = figures.get("grad_norm", 0.0)
+        if norm != 0:  # an update without any signal has none
             usual = median(memory.norms) if len(memory.norms) >= ENOUGH else math.inf
             says = f"the gradient's norm is {norm:.3g}, the usual one {usual:.3g}"
             step = "lower {role}.learner.lr, or go back to an earlier checkpoint"
             yield "grad_norm", not norm <= cfg.grad_norm * usual, says, step
             if math.isfinite(norm):
                 memory.norms = [*memory.norms, norm][-REMEMBERED:]
-        if (drift := figures.get(DRIFT)) is not None:
-            recent = [*memory.recent.get(DRIFT, []), drift][-cfg.patience :]
+        if DRIFT in figures:
+            recent = [*memory.recent.get(DRIFT, []), figures[DRIFT]][-cfg.patience :]
             memory.recent[DRIFT] = list(filter(math.isfinite, recent))
-            says = f"what earned more lost {-fmean(recent):.3g} nats a token since it was sampled"
-            step = (
-                "set {role}.llds_coef=1, lower {role}.learner.lr, or take fewer optimizer steps a"
-                " batch"
-            )
-            yield "drift", not fmean(recent) >= -cfg.drift, says, step
+            drift = fmean(recent)
+            says = f"what earned more lost {-drift:.3g} nats a token since it was sampled"
+            slower = "lower {role}.learner.lr, or take fewer optimizer steps a batch"
+            yield "drift", not drift >= -cfg.drift, says, "set {role}.llds_coef=1, " + slower
         for cause, name in SIGNS.items():
             if name in figures and (name != REWARD or role == self._answerer):
                 yield self._sign(cause, name, memory, figures[name], figures.get(VOIDED, 0.0))
 
     def _sign(self, cause: str, name: str, memory: Memory, value: float, voided: float) -> Finding:
-        """A figure that fell to a share of its best running mean (over `patience` updates).
+        """Whether a figure fell to a share of its best running mean (over `patience` updates).
 
-        An outage takes the episodes that searched, and leaves those that did not: what the share
-        `voided` of them would have been is not known, so that they count as the best."""
+        An outage takes the episodes that searched and leaves the others. What the share `voided`
+        of them would have been is not known, so they count as the best."""
+        patience = self._cfg.patience
         best = memory.best.get(name, 0.0)
         if math.isfinite(value):
-            recent = memory.recent[name] = [*memory.recent.get(name, []), value][
-                -self._cfg.patience :
-            ]
-            if len(recent) == self._cfg.patience:
+            recent = [*memory.recent.get(name, []), value][-patience:]
+            memory.recent[name] = recent
+            if len(recent) == patience:
                 memory.best[name] = max(best, fmean(recent))
-        floor, least = (
-            (1 - voided) * value + voided * best,
-            FEWEST_SEARCHES if name == SEARCHES else 0.0,
-        )
-        passed = best > least and not floor >= self._cfg.collapse * best
+        at_most = (1 - voided) * value + voided * best
+        least = FEWEST_SEARCHES if name == SEARCHES else 0.0
+        passed = best > least and not at_most >= self._cfg.collapse * best
         says = f"its {NAMES[name]} is {value:.3g} and was {best:.3g}"
-        step = (
-            "lower {role}.learner.lr, set {role}.kl.coef, or compare {role}.loss with"
-            " docs/algorithms.md"
-        )
+        calmer = "lower {role}.learner.lr, set {role}.kl.coef"
+        step = calmer + ", or compare {role}.loss with docs/algorithms.md"
         return cause, passed, says, step
 
 
-WIN_RATE, VALID_RATE = 0.1, 0.6
-"""The sign: at most this share of the attempts is won, and at least this share of the questions is
-accepted."""
+WIN_RATE = 0.1
+"""The share of won attempts that is a sign of junk, or less."""
+VALID_RATE = 0.6
+"""The share of accepted questions, or more, that makes the few wins such a sign."""
 
 
 class JunkAlarm(SspError):
@@ -170,33 +170,33 @@ class JunkAlarm(SspError):
 
 
 class JunkWatch:
-    """Sees every round's games; with `health.on_collapse=warn` it only says its alarm."""
+    """Watches every round's games; with `health.on_collapse=warn` it only says its alarm."""
 
     def __init__(self, cfg: Config, say: Callable[[str], None]) -> None:
-        self._patience, self._warns, self._say = (
-            cfg.referee.alarm_patience,
-            cfg.health.on_collapse == "warn",
-            say,
-        )
+        self._patience = cfg.referee.alarm_patience
+        self._warns = cfg.health.on_collapse == "warn"
+        self._say = say
         self._held: list[int] = []
 
     def restart(self, step: int) -> None:
-        """The rounds behind `step` will be played again."""
+        """Forget the rounds after `step`: they will be played again."""
         self._held = [held for held in self._held if held <= step]
 
     def see(self, step: int, games: Sequence[Game]) -> JunkAlarm | None:
-        """The round of `step`; the alarm once the sign has held for `alarm_patience` rounds. What
-        counts is the newest solver's work at the newest proposer's questions; where it tried none,
-        that of past ones that graded them."""
+        """Take in the round of `step`; the alarm once the sign has held for `alarm_patience`
+        rounds. The newest solver's work at the newest proposer's questions counts; where it tried
+        none, that of the past versions that graded them."""
         known = [(game.frozen, game.win_rate) for game in games if game.win_rate is not None]
-        rates = [rate for by, rate in known if not by] or [
-            rate for by, rate in known if by == ANSWERS
-        ]
+        rates = [rate for by, rate in known if not by]
+        if not rates:
+            rates = [rate for by, rate in known if by == ANSWERS]
         asked = [game.valid for game in games if game.proposal is not None and game.frozen != ASKS]
         if not rates or not asked:
             return None
-        win, valid = sum(rates) / len(rates), sum(asked) / len(asked)
-        self._held = [*self._held, step] if win <= WIN_RATE and valid >= VALID_RATE else []
+        win = sum(rates) / len(rates)
+        valid = sum(asked) / len(asked)
+        junk = win <= WIN_RATE and valid >= VALID_RATE
+        self._held = [*self._held, step] if junk else []
         if len(self._held) != self._patience:
             return None
         alarm = JunkAlarm(
@@ -206,6 +206,7 @@ class JunkWatch:
             " set referee.evidence=chain, or a stronger verifier, and start again from a"
             " checkpoint before the win rate fell."
         )
-        if self._warns:
-            self._say(str(alarm))
-        return None if self._warns else alarm
+        if not self._warns:
+            return alarm
+        self._say(str(alarm))
+        return None

@@ -1,7 +1,7 @@
 """Who plays a round: the newest versions, or past ones too where an extra keeps a league of them.
 
-The run tells its `Lineup` what is published and settled, and asks it who plays. It knows no more of
-a league than this file says."""
+The run tells its `Lineup` what is published and settled, and asks it who plays. It knows nothing
+else of a league."""
 
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -18,8 +18,8 @@ from ssp.selfplay.versions import WeightStore
 
 
 class Lineup:
-    """Who asks and who answers in each round of a run: here the newest versions alone. A league is
-    a class that says otherwise."""
+    """Chooses who asks and who answers in each round: here the newest versions alone. A league is a
+    subclass."""
 
     async def begin(
         self,
@@ -28,15 +28,15 @@ class Lineup:
         redraws: int,
         newest: dict[str, int],
     ) -> None:
-        """Play begins, from a checkpoint of these `versions` with this `state` (both empty: from
-        the start), after `redraws` returns from a collapse. `newest`: the numbers under which the
-        same weights have just been published."""
+        """Begin play from a checkpoint of these `versions` with this `state`; both are empty at the
+        start of a run. `redraws`: how often the run went back after a collapse. `newest`: the
+        versions under which the same weights have just been published."""
 
     async def published(
         self, learner: str, step: int, versions: Mapping[str, int], meta: Mapping[str, Any]
     ) -> None:
-        """After update `step` of `learner`, or at the start: `versions` are the newest of its
-        roles. `meta` is written beside weights that are kept."""
+        """Hear of update `step` of `learner`, or of its start. `versions`: the newest of its roles.
+        `meta` is written beside weights that are kept."""
 
     def askers(self, round_: int, games: list[Game], newest: Published) -> list[Match]:
         """Who writes the questions of which games, the newest version first. Games that a past
@@ -46,15 +46,15 @@ class Lineup:
     def graders(
         self, round_: int, chosen: list[Game], newest: Published, asked_by: int | None
     ) -> list[Match]:
-        """Who tries which questions, the newest version first, perhaps in further games of the kind
-        `TRIED`. `asked_by`: the version that is paid for the questions."""
+        """Who tries which questions, the newest version first. They may be tried in further games
+        of the kind `TRIED`. `asked_by`: the version that is paid for the questions."""
         return [(newest, chosen)]
 
     def settled(self, this: Round) -> None:
-        """A round is settled, in the order of rounds."""
+        """Hear of a settled round; called in the order of rounds."""
 
     def figures(self, role: str) -> Mapping[str, float]:
-        """What is known of `role` after the last round; for its row of the metrics."""
+        """Figures of `role` after the last round, for its row of the metrics."""
         return {}
 
     def state(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What the episodes of one stage earned, and which of them are trained."""
+"""The pay of a stage's episodes, and which of them are trained."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,6 @@ from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import BATCH, ROW, SLOT, GameSpec, Payer, Payment, Play
 from ssp.base.played import ASKS, Brief, Game
 from ssp.config.schema import Config
-from ssp.game.games.pay import TOO_FEW as TOO_FEW
 from ssp.learning.scored import Scored
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.settled import Settled
@@ -17,15 +16,19 @@ from ssp.selfplay.settled import Settled
 
 def spread(cfg: Config, role: str, games: Sequence[Game], credits: Credits) -> int:
     """How many groups of a role have two episodes that earned differently."""
-    plays = [play for play in cfg.spec.plays.values() if role in play.roles]
-    paid = [Paying(cfg, play, credits, Settled()) for play in plays if cfg.spec.payment(play.name)]
-    return sum(paying.spread(role, games) for paying in paid)
+    groups = 0
+    for play in cfg.spec.plays.values():
+        if role in play.roles and cfg.spec.payment(play.name):
+            groups += Paying(cfg, play, credits, Settled()).spread(role, games)
+    return groups
 
 
 @dataclass
 class Priced:
-    """An episode of a stage, what it earned, and what its estimator is told of it: None for what
-    has no reward, and for a past version's. `frozen`: nobody learns from it."""
+    """An episode of a stage and what it earned.
+
+    `scored`: the facts for its estimator; None without a reward, and for a past version's episode.
+    `frozen`: nobody learns from it."""
 
     game: Game
     brief: Brief
@@ -50,72 +53,81 @@ class Paying:
         self._answers = play.name == self._spec.answers
 
     def settle(self, games: Sequence[Game], asked_by: int | None) -> None:
-        """A row for each episode, and what the learner of its role gets."""
-        if self._answers:
-            self._settle_baselines(games)
+        """Settle each episode: its row, and what the learner of its role gets."""
+        for game in games:
+            if self._answers and game.greedy is not None:
+                paid = self._pays(self._cfg, game, game.greedy)
+                state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
+                self._settled.add(game.greedy, state, paid, None, {})
         episodes = self.priced(games)
         left = self._left(episodes)
         for one in episodes:
             state, paid = self._end(one, left.get(one.group, ""))
-            self._count(one)
+            if one.paid.outcome is Outcome.REJECTED and not one.frozen:
+                whose = "" if self._asks else f"{one.brief.role}_"
+                self._settled.counts[f"reject/{whose}{one.paid.cause}"] += 1
             versions = self._opponents(one.game, asked_by)
             self._settled.add(one.brief, state, paid, one.scored, versions)
 
     def priced(self, games: Sequence[Game]) -> list[Priced]:
         """The episodes of the stage, in the order of their games."""
+        side = self._spec.side(self._play.name)
         episodes = []
         for game in games:
-            frozen = game.frozen != "" and game.frozen == self._spec.side(self._play.name)
+            frozen = game.frozen != "" and game.frozen == side
             for brief in self._spec.episodes(game, self._play.name):
-                episodes.append(Priced(game, brief, self._pays(self._cfg, game, brief), frozen))
+                paid = self._pays(self._cfg, game, brief)
+                episodes.append(Priced(game, brief, paid, frozen))
         self._score([one for one in episodes if not one.frozen])
         return episodes
 
     def spread(self, role: str, games: Sequence[Game]) -> int:
         """How many groups of a role have two episodes that earned differently."""
-        groups: dict[int, list[Scored]] = {}
+        groups: dict[int, list[Scored]] = defaultdict(list)
         for one in self.priced(games):
             if one.scored is not None and not one.paid.spare and one.brief.role == role:
-                groups.setdefault(one.group, []).append(one.scored)
+                groups[one.group].append(one.scored)
         return sum(self._credits.differ(role, known) for known in groups.values())
 
     def _score(self, episodes: Sequence[Priced]) -> None:
-        """Put episodes into groups, and tell what an estimator may compare them by. What is not
-        valid was graded by nobody: it is compared with what the newest policy graded."""
+        """Put episodes into groups, and set the facts that an estimator may compare them by. Nobody
+        graded an invalid question: it is compared with those that the newest policy graded."""
         newest = max((one.game.tried_by for one in episodes), default=-1)
+        expected = self._expected(len(episodes))
+        graded_by = None if self._pay is None else self._pay.grader
         kinds = []
+        peers: Counter[tuple[str, str]] = Counter()
         for one in episodes:
-            version = newest if one.game.tried_by < 0 else one.game.tried_by
-            kinds.append((one.game.hints.get("searches", ""), self._grader(one.game, version)))
-        compared = zip(episodes, kinds, strict=True)
-        peers = Counter(kind for one, kind in compared if not one.paid.spare)
+            game = one.game
+            version = newest if game.tried_by < 0 else game.tried_by
+            role = self._spec.answerer if graded_by is None else graded_by(game)
+            kind = (game.hints.get("searches", ""), f"{role}:{version}")
+            kinds.append(kind)
+            if not one.paid.spare:
+                peers[kind] += 1
         numbers: dict[Hashable, int] = {}
         for one, (asked, grader) in zip(episodes, kinds, strict=True):
-            one.group = numbers.setdefault(self._group_of(one.game), len(numbers))
+            game = one.game
+            one.group = numbers.setdefault(self._group_of(game), len(numbers))
             if one.paid.reward is None:
                 continue
-            turns, tokens = _turns(one.game, one.brief, one.paid.outcome)
+            turns, tokens = _turns(game, one.brief, one.paid.outcome)
             one.scored = Scored(
                 reward=one.paid.reward,
                 group=one.group,
-                expected=self._expected(len(episodes)),
+                expected=expected,
                 turns=turns,
                 tokens=tokens,
-                baseline=self._baseline(one.game),
-                question=one.game.question,
+                baseline=self._baseline(game),
+                question=game.question,
                 asked=asked,
                 peers=peers[asked, grader],
-                source=one.game.source,
+                source=game.source,
                 grader=grader,
             )
 
-    def _grader(self, game: Game, version: int) -> str:
-        """Who decided what an episode of the game earned."""
-        named = None if self._pay is None else self._pay.grader
-        role = self._spec.answerer if named is None else named(game)
-        return f"{role}:{version}"
-
     def _group_of(self, game: Game) -> Hashable:
+        """The key of the group that the game's episodes are in."""
         if self._play.group == SLOT:
             return game.id
         if self._play.group == ROW:
@@ -131,29 +143,22 @@ class Paying:
             return times * self._cfg.game.proposals
         return in_all
 
-    def _settle_baselines(self, games: Sequence[Game]) -> None:
-        for game in games:
-            if game.greedy is not None:
-                paid = self._pays(self._cfg, game, game.greedy)
-                state = State.VOIDED if paid.outcome is Outcome.VOID else State.KEPT
-                self._settled.add(game.greedy, state, paid, None, {})
-
     def _baseline(self, game: Game) -> float | None:
-        """What the greedy attempt earned. A void has no number, but the estimator must hear that
-        there is no baseline."""
+        """What the greedy attempt earned; None where there is none, NaN where it was void: then the
+        estimator must hear that the baseline is lacking."""
         if not self._answers or game.greedy is None:
             return None
         reward = self._pays(self._cfg, game, game.greedy).reward
         return math.nan if reward is None else reward
 
     def _left(self, episodes: Sequence[Priced]) -> dict[int, str]:
-        """Group → why it is not trained; groups without such a reason are not in it."""
-        groups: dict[int, list[Scored]] = {}
+        """Why a group is not trained, by group; a trained group is not in it."""
+        groups: dict[int, list[Scored]] = defaultdict(list)
         roles: dict[int, str] = {}
         for one in episodes:
             if one.frozen:
                 continue
-            known = groups.setdefault(one.group, [])
+            known = groups[one.group]
             roles[one.group] = one.brief.role
             if one.scored is not None and not one.paid.spare:
                 known.append(one.scored)
@@ -165,6 +170,7 @@ class Paying:
         return left
 
     def _why_left(self, role: str, known: Sequence[Scored]) -> str:
+        """Why a group is not trained, "" where it is; counts the groups of who answers."""
         taught = bool(known) and self._credits.teaches(role, known)
         why = "" if taught else "no_signal"
         if not self._answers:
@@ -180,29 +186,23 @@ class Paying:
         return why
 
     def _end(self, one: Priced, left: str) -> tuple[State, Payment]:
-        """Where an episode ends, and what its row says that it earned."""
+        """The final state of an episode, and the pay that its row says."""
         paid = one.paid
         if paid.outcome is Outcome.VOID:
             return State.VOIDED, paid
         if one.frozen or self._pay is None:
-            # A past version's spare episode has no reward of its own.
-            return State.KEPT, replace(paid, reward=None) if paid.spare else paid
+            if paid.spare:  # a past version's spare episode has no reward of its own
+                paid = replace(paid, reward=None)
+            return State.KEPT, paid
         if paid.spare:
             return State.DROPPED, replace(paid, cause="surplus")
         if left:
             return State.DROPPED, replace(paid, cause=left)
         return State.QUEUED, paid
 
-    def _count(self, one: Priced) -> None:
-        """Count rejected episodes by what was wrong with them."""
-        if one.frozen or one.paid.outcome is not Outcome.REJECTED:
-            return
-        whose = "" if self._asks else f"{one.brief.role}_"
-        self._settled.counts[f"reject/{whose}{one.paid.cause}"] += 1
-
     def _opponents(self, game: Game, asked_by: int | None) -> dict[str, int | None]:
-        """Lowest and highest version of who was played against: who tried a question that was
-        asked, who asked a question that was tried."""
+        """The lowest and the highest version of the opponent: of who tried the question for its
+        asker, of who asked it for its answerer."""
         if self._asks:
             if not game.attempts:
                 return {}
@@ -212,7 +212,7 @@ class Paying:
 
 
 def _unpaid(cfg: Config, game: Game, brief: Brief) -> Payment:
-    """How an episode ended for which nobody is paid."""
+    """How an episode of an unpaid stage ended."""
     if brief.outcome is Outcome.VOID:
         return Payment.void(brief.cause)
     if brief.final is None:
@@ -221,7 +221,7 @@ def _unpaid(cfg: Config, game: Game, brief: Brief) -> Payment:
 
 
 def author(spec: GameSpec, game: Game, asked_by: int | None) -> int | None:
-    """Who wrote the question: a past version is known, the newest asked in this round."""
+    """The version that wrote the question: a past one that is known, or this round's newest."""
     newest = game.proposal is not None and game.frozen != ASKS
     return asked_by if newest else game.asked_by
 
@@ -229,10 +229,11 @@ def author(spec: GameSpec, game: Game, asked_by: int | None) -> int | None:
 def _turns(
     game: Game, played: Brief, outcome: Outcome
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """What each trained turn of an attempt earned, () where only the sum is known; and its tokens.
+    """The reward of each trained turn of an attempt, () where only the sum is known; and the tokens
+    of each turn.
 
-    What a turn without trained tokens earned counts with the last one that has some. Of an attempt
-    in several contexts only the sum is known: it has one credit."""
+    The reward of a turn without trained tokens counts with the last turn that has some. An attempt
+    in several contexts has only the sum, and one credit."""
     grade = game.grades.get(played.id)
     earned = grade.turns if grade is not None and outcome is Outcome.SCORED else ()
     trained = [turn for turn, count in enumerate(played.turn_tokens) if count]
@@ -241,14 +242,20 @@ def _turns(
     kept = dict.fromkeys(trained, 0.0)
     for turn, reward in enumerate(earned):
         kept[turn if turn in kept else trained[-1]] += reward
-    return tuple(kept.values()), tuple(played.turn_tokens[turn] for turn in trained)
+    tokens = tuple(played.turn_tokens[turn] for turn in trained)
+    return tuple(kept.values()), tokens
 
 
 def _versions(cfg: Config, opponents: Sequence[Brief], given: int | None) -> dict[str, int | None]:
-    """Lowest and highest version of the other role: the one that was given, in flight those of its
+    """The lowest and the highest version of the other role: `given`, or in flight those of its
     episodes' tokens."""
-    written = [brief for brief in opponents if cfg.schedule.in_flight and brief.version_min >= 0]
+    lowest = []
+    highest = []
+    for brief in opponents:
+        if cfg.schedule.in_flight and brief.version_min >= 0:
+            lowest.append(brief.version_min)
+            highest.append(brief.version_max)
     return {
-        "opponent_version_min": min((brief.version_min for brief in written), default=given),
-        "opponent_version_max": max((brief.version_max for brief in written), default=given),
+        "opponent_version_min": min(lowest, default=given),
+        "opponent_version_max": max(highest, default=given),
     }

@@ -1,5 +1,5 @@
-"""The small records that pass the coordinator and its queues: scalars and references, never token
-payloads (law 10)."""
+"""The small records that pass through the coordinator and its queues: scalars and references, never
+token payloads (law 10)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ssp.learning.samples import Sample
 
 @dataclass(frozen=True)
 class PlayOrder:
-    """How a block is played: temperature, stem of its files ("": none), the update whose limits
-    hold (None: the last's)."""
+    """How to play a block. `stem`: the start of its files' names ("": no files). `step`: the update
+    whose limits hold (None: the last one's)."""
 
     temperature: float
     stem: str
@@ -21,7 +21,7 @@ class PlayOrder:
 
 @dataclass(frozen=True)
 class PlayReport:
-    """What a worker says about one block: a brief for each episode, in order, and seconds by
+    """A worker's report about one block: a brief for each episode, in order, and seconds by
     part."""
 
     briefs: list[Brief]
@@ -30,9 +30,9 @@ class PlayReport:
 
 @dataclass(frozen=True)
 class Published:
-    """Weights of one role at one version: a parcel, and its number at the learner that packed it.
-    `past`: of a version that is not the newest, its mark in the names of files that are played with
-    it."""
+    """Weights of one role at one version: a parcel, and its `serial` at the learner that packed it.
+
+    `past`: a mark for the names of files that a past version plays; "" for the newest version."""
 
     version: int
     weights: Ref
@@ -46,8 +46,8 @@ Match = tuple[Published, list[Game]]
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """What one learner step consumes: samples, and by its id each block that they lie in. `nbytes`
-    estimates the payload behind it, `figures` are of the role's whole round."""
+    """What one learner step consumes: samples, and the blocks that they lie in, by id. `nbytes`
+    estimates the payload behind it; `figures` describe the role's whole round."""
 
     role: str
     step: int
@@ -58,5 +58,5 @@ class TrainBatch:
 
     @property
     def number(self) -> int:
-        """The round that it is of, which counts from 0."""
+        """The number of its round, from 0."""
         return self.step - 1

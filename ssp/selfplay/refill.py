@@ -11,21 +11,22 @@ from ssp.selfplay.settled import Round
 
 
 class Refill:
-    """Counts the groups of a round that two different rewards are in."""
+    """Counts the groups of a round that have two different rewards."""
 
     def __init__(self, cfg: Config, credits: Credits) -> None:
-        self._cfg, self._credits = cfg, credits
+        self._cfg = cfg
+        self._credits = credits
 
     def wanted(self, this: Round, batches: int) -> bool:
-        """Whether a further batch is wanted after so many. TooFewGroups where a role still has too
-        few groups after `MOST_BATCHES`."""
+        """Whether a further batch is wanted after `batches`. TooFewGroups where a role still has
+        too few groups after `MOST_BATCHES`."""
         rate(self._cfg, this.played)
         short = self._short(this)
         if short and batches >= MOST_BATCHES:
+            lack = f"step {this.step} has no update: after {batches} batches {', '.join(short)}"
             raise TooFewGroups(
-                f"step {this.step} has no update: after {batches} batches {', '.join(short)}. What is"
-                " played teaches too little: take questions of another difficulty, more"
-                " game.attempts, or a lower min_groups"
+                f"{lack}. What is played teaches too little: take questions of another difficulty,"
+                " more game.attempts, or a lower min_groups"
             )
         return bool(short) or not self._full(this, batches)
 

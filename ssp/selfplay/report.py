@@ -1,10 +1,11 @@
-"""What a run reports while it plays: one row a step and role once every learner has finished the
-step, live lines, spans. Figures from the world's oracle go to metrics only."""
+"""What a run reports while it plays: live lines, spans, and a row a step and role once every
+learner has finished the step. Figures from the world's oracle go to metrics only."""
 
 import time
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Protocol
 
 from ssp.base.episode import Outcome
@@ -18,36 +19,44 @@ WAIT = 0.001
 """Seconds from which a wait is shown."""
 
 PATIENCE = 3
-"""Steps in a row after which a role that learns nothing is spoken of."""
+"""Steps in a row without learning after which a role is reported."""
+
+
+Figures = dict[str, float]
+"""Numbers by their name in the metrics."""
 
 
 class Sink(Protocol):
-    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, bars of
-    the timeline in perf_counter seconds. After `restart`, rows of later steps than `step` come
-    again."""
+    """Where figures go (files, console, the cluster's metrics): rows, lines for the user, and bars
+    of the timeline in perf_counter seconds. After `restart`, the rows after `step` come again."""
 
     def restart(self, step: int) -> None: ...
-    def write(self, step: int, role: str, values: dict[str, float]) -> None: ...
+    def write(self, step: int, role: str, values: Figures) -> None: ...
     def event(self, text: str) -> None: ...
     def span(self, track: str, name: str, start: float, end: float) -> None: ...
 
 
 class Report:
-    """Collects a step's figures from round and learners. `oracle`: the world, which knows the
-    truth."""
+    """Collects the figures of a step from its round and the learners. `oracle`: the world, which
+    knows the truth."""
 
     def __init__(self, sink: Sink, oracle: Oracle | None, workers: int, spec: GameSpec):
-        self._sink, self._oracle, self._workers = sink, oracle, workers
-        self._roles, self._sides = spec.roles, {ASKS: spec.asker, ANSWERS: spec.answerer}
-        self.say, self.span = sink.event, sink.span
-        self._rounds: dict[int, tuple[dict[str, float], dict[str, dict[str, float]], Clock]] = {}
-        self._learned = defaultdict[int, list[Mapping[str, dict[str, float]]]](list)
-        self._cold, self._heard = Counter[tuple[str, str]](), set[str]()
+        self._sink = sink
+        self._oracle = oracle
+        self._workers = workers
+        self._roles = spec.roles
+        self._sides = {ASKS: spec.asker, ANSWERS: spec.answerer}
+        self.say = sink.event
+        self.span = sink.span
+        self._rounds: dict[int, tuple[Figures, dict[str, Figures], Clock]] = {}
+        self._learned = defaultdict[int, list[Mapping[str, Figures]]](list)
+        self._cold: Counter[tuple[str, str]] = Counter()
+        self._heard: set[str] = set()
         self._last = time.perf_counter()
         self.step = 0  # the last one that every learner has finished
 
     def restart(self, step: int) -> None:
-        """The run (re)starts from the checkpoint of `step`: half-collected steps are forgotten."""
+        """Forget half-collected steps: the run (re)starts from the checkpoint of `step`."""
         self._rounds.clear()
         self._learned.clear()
         self._sink.restart(step)
@@ -55,63 +64,69 @@ class Report:
 
     @contextmanager
     def waiting(self, track: str, why: str) -> Iterator[None]:
-        """Around a wait, for the timeline; one that is over at once is not shown."""
+        """Show a wait in the timeline, unless it is over at once."""
         began = time.perf_counter()
         yield
         if time.perf_counter() - began > WAIT:
             self._sink.span(track, f"wait: {why}", began, time.perf_counter())
 
     def round(self, this: Round, voids: Mapping[str, int]) -> None:
-        """A round is settled. `voids`: by cause, since the last round's report."""
-        values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
+        """Collect the figures of a settled round. `voids`: by cause, since the last round's
+        report."""
+        counts = this.settled.counts
         played = [episode for game in this.played for episode in game.episodes]
-        values |= {
-            "game/groups": float(this.settled.counts["groups"]),
-            "game/refills": float(this.further),
-        }
+        values = {**game_figures(this.games, this.refills, self._oracle), **this.figures}
+        values["game/groups"] = float(counts["groups"])
+        values["game/refills"] = float(this.further)
         values["game/tokens"] = float(sum(p.tokens for p in played))
-        if searches := sum(p.searches for p in played):
+        searches = sum(p.searches for p in played)
+        if searches:
             values["search/cut"] = sum(p.cuts for p in played) / searches
-        values |= {f"void/{cause}": float(count) for cause, count in sorted(voids.items())}
-        for brief in played:  # the first of a cause is told at once, with what it said
+        for cause, count in sorted(voids.items()):
+            values[f"void/{cause}"] = float(count)
+        for brief in played:  # the first void of a cause is told at once, with what it said
             if brief.detail and brief.cause not in self._heard:
                 self._heard.add(brief.cause)
                 self.say(f"void by {brief.cause}: {brief.detail} (episode {brief.id})")
-        told = ("reject/", "left/")
-        values |= {
-            name: float(n)
-            for name, n in sorted(this.settled.counts.items())
-            if name.startswith(told)
-        }
-        rows: dict[str, dict[str, float]] = {}
+        for name, count in sorted(counts.items()):
+            if name.startswith(("reject/", "left/")):
+                values[name] = float(count)
+        rows: dict[str, Figures] = {}
         for role in self._roles:
-            mine = _newest(this.played, role, self._sides)
+            mine: list[Brief] = []
+            for game in this.played:
+                if self._sides.get(game.frozen) != role:  # else a past version played the role
+                    mine += [one for one in game.episodes if one.role == role]
             if mine:
-                values[f"game/{role}_searches"] = sum(b.searches for b in mine) / len(mine)
+                values[f"game/{role}_searches"] = fmean(brief.searches for brief in mine)
             tokens = sum(p.tokens for p in played if p.role == role)
             seconds = max(this.clock.generated.get(role, 0.0), 1e-9)
             rows[role] = role_figures(mine) | {"generate/tokens_per_second": tokens / seconds}
         self._rounds[this.step] = values, rows, this.clock
 
-    def learned(self, step: int, stats: Mapping[str, dict[str, float]]) -> bool:
-        """One learner finished `step`: figures of its roles. True when it was the last; then the
-        rows are written."""
+    def learned(self, step: int, stats: Mapping[str, Figures]) -> bool:
+        """Collect the figures of one learner's roles after `step`. The last learner writes the
+        rows, and gets True."""
         self._learned[step].append(stats)
         if sum(map(len, self._learned[step])) < len(self._roles):
             return False
         learned = self._learned.pop(step)
         # Roles that share a learner are busy together.
-        spent = [max(found.get("busy", 0.0) for found in one.values()) for one in learned]
+        spent = []
+        for by_role in learned:
+            spent.append(max(figures.get("busy", 0.0) for figures in by_role.values()))
         now = time.perf_counter()
-        wall, self._last = now - self._last, now
-        figures, rows, clock = self._rounds.pop(step)
+        wall = now - self._last
+        self._last = now
+        values, rows, clock = self._rounds.pop(step)
         clock.busy += sum(spent)
-        values = {**figures, **clock.shares(wall, self._workers, max(spent))}
+        values |= clock.shares(wall, self._workers, max(spent))
         values["tokens_per_second"] = values["game/tokens"] / max(wall, 1e-9)
         self._sink.write(step, "game", values)
         done = ChainMap(*map(dict, learned))
         for name in self._roles:
-            busy, row = done[name].pop("busy", 0.0), rows[name] | done[name]
+            busy = done[name].pop("busy", 0.0)
+            row = rows[name] | done[name]
             row["tokens_per_second"] = row.get("tokens", 0.0) / max(busy, 1e-9)
             self._sink.write(step, name, row)
             self._watch(name, row)
@@ -120,42 +135,36 @@ class Report:
 
     def _watch(self, role: str, row: Mapping[str, float]) -> None:
         """Say it when a role's episodes have taught nothing for `PATIENCE` steps in a row."""
+        # An outage teaches nothing either, but its causes and next steps are said elsewhere.
+        if row.get("voided", 0.0) > 0.5:
+            return
+        unanswered = "no episode handed in an answer: see docs/warmup.md"
+        flat = "no group had two different rewards: see docs/warmup.md, docs/curriculum.md"
         signs = {
-            "no episode handed in an answer: see docs/warmup.md": row.get("ended/final") == 0.0,
-            "no group had two different rewards: see docs/warmup.md, docs/curriculum.md": row.get(
-                "groups/flat"
-            )
-            == 1.0,
+            unanswered: row.get("ended/final") == 0.0,
+            flat: row.get("groups/flat") == 1.0,
         }
         for sign, there in signs.items():
-            if (
-                row.get("voided", 0.0) > 0.5
-            ):  # an outage, of which causes and next steps are said, teaches nothing either
-                continue
-            self._cold[role, sign] = self._cold[role, sign] + 1 if there else 0
-            if self._cold[role, sign] == PATIENCE:
+            steps = self._cold[role, sign] + 1 if there else 0
+            self._cold[role, sign] = steps
+            if steps == PATIENCE:
                 self.say(f"{role} learns next to nothing: for {PATIENCE} steps {sign}")
 
-    def evaluated(self, step: int, scores: dict[str, float], seconds: float) -> None:
-        """An evaluation is done; its seconds are not the step's."""
+    def evaluated(self, step: int, scores: Figures, seconds: float) -> None:
+        """Write the scores of an evaluation; its seconds are not the step's."""
         self._sink.write(step, "eval", {**scores, "time/eval": seconds})
         self._last += seconds
 
 
-def _newest(games: Sequence[Game], role: str, sides: Mapping[str, str]) -> list[Brief]:
-    """The episodes that the newest policy of `role` played. `sides`: who asks and who answers."""
-    newest = [game for game in games if sides.get(game.frozen) != role]
-    return [episode for game in newest for episode in game.episodes if episode.role == role]
+def game_figures(games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None) -> Figures:
+    """Figures of one round; those of proposals only where somebody proposed.
 
-
-def game_figures(
-    games: Sequence[Game], refills: Sequence[Game], oracle: Oracle | None
-) -> dict[str, float]:
-    """Figures of one round; those of proposals only where somebody proposed. Rates over proposals
-    leave voids out; hops and junk are over accepted questions. The work of past versions counts in
-    `game/played` only."""
-    chosen = [*(game for game in games if game.chosen and game.frozen != ANSWERS), *refills]
-    rates = [game.win_rate for game in chosen if game.win_rate is not None and game.frozen != ASKS]
+    Rates over proposals leave voids out; hops and junk are over accepted questions. The work of
+    past versions counts in `game/played` only."""
+    chosen = [game for game in games if game.chosen and game.frozen != ANSWERS]
+    chosen += refills
+    newest = [game for game in chosen if game.frozen != ASKS]
+    rates = [game.win_rate for game in newest if game.win_rate is not None]
     values = {"game/played": float(len(chosen))}
     if rates:
         values["game/win_rate"] = sum(rates) / len(rates)
@@ -175,30 +184,30 @@ def game_figures(
         hops = [oracle.hops(game.question) for game in valid]
         values["game/hops_mean"] = sum(hops) / len(valid)
         values["game/unread_rate"] = hops.count(0) / len(valid)
-        values["game/junk_rate"] = sum(
-            oracle.is_junk(game.question, game.target) for game in valid
-        ) / len(valid)
+        junk = [oracle.is_junk(game.question, game.target) for game in valid]
+        values["game/junk_rate"] = sum(junk) / len(valid)
     elif valid:
-        values["game/hops_mean"] = sum(g.proposal.searches for g in valid if g.proposal) / len(
-            valid
-        )
+        searches = sum(game.proposal.searches for game in valid if game.proposal)
+        values["game/hops_mean"] = searches / len(valid)
     return values
 
 
-def role_figures(briefs: Sequence[Brief]) -> dict[str, float]:
-    """Figures of one role's episodes in a step; lengths in tokens. None without an episode that is
-    no void."""
-    found = [brief for brief in briefs if brief.outcome is not Outcome.VOID]
-    if not found:
+def role_figures(briefs: Sequence[Brief]) -> Figures:
+    """Figures of one role's episodes in a step, voids left out; lengths in tokens. Empty where
+    nothing else is left."""
+    whole = [brief for brief in briefs if brief.outcome is not Outcome.VOID]
+    if not whole:
         return {}
-    count, responses = len(found), [brief.length - brief.prompt for brief in found]
-    ended = Counter(brief.stopped for brief in found)
-    return {
-        "response_length/mean": sum(responses) / count,
+    responses = [brief.length - brief.prompt for brief in whole]
+    figures = {
+        "response_length/mean": fmean(responses),
         "response_length/max": float(max(responses)),
-        "response_length/cut": sum(brief.cut for brief in found) / count,
-        "prompt_length/mean": sum(brief.prompt for brief in found) / count,
-        "observation_length/mean": sum(brief.observed for brief in found) / count,
+        "response_length/cut": fmean(brief.cut for brief in whole),
+        "prompt_length/mean": fmean(brief.prompt for brief in whole),
+        "observation_length/mean": fmean(brief.observed for brief in whole),
         "ended/final": 0.0,
-        **{f"ended/{how}": number / count for how, number in sorted(ended.items())},
     }
+    ended = Counter(brief.stopped for brief in whole)
+    for how, count in sorted(ended.items()):
+        figures[f"ended/{how}"] = count / len(whole)
+    return figures

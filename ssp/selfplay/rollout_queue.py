@@ -1,10 +1,10 @@
-"""The batches of one learning role between the round that settled them and the learner that trains
+"""The batches of one learning role, between the round that settles them and the learner that trains
 them.
 
-Owns what was put and is not trained yet: references to blocks in the object store, never a payload
+Owns the batches that are not trained yet: references to blocks in the object store, never a payload
 (law 10). Promises that a batch is taken by its number, that `put` waits for room in items and in
-bytes (law 9), and that a batch counts against both bounds until it is trained. Lives in the
-coordinator's process: it dies with the run, which goes back to a checkpoint."""
+bytes (law 9), and that a batch counts against both bounds until it is trained. The queue lives in
+the coordinator's process and dies with the run, which goes back to a checkpoint."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ from ssp.base.errors import InvariantError, SspError
 from ssp.selfplay.records import TrainBatch
 
 PATIENCE = 600.0
-"""Seconds that a queue may be full: the slowest update that still makes progress."""
+"""Seconds that a queue may be full: the time of the slowest update that still makes progress."""
 
 
 class Waiting(NamedTuple):
-    """A batch in the queue, and the clock's seconds when it came."""
+    """A batch in the queue, and the time when it came, in the clock's seconds."""
 
     batch: TrainBatch
     since: float
@@ -47,16 +47,14 @@ class RolloutQueue:
         self._moved = asyncio.Condition()
 
     async def put(self, batch: TrainBatch) -> None:
-        """Hand over the batch of a round; waits while there is no room, which holds the rounds
-        back.
+        """Hand over the batch of a round, and wait while there is no room: that holds rounds back.
 
-        InvariantError: a batch that can never fit. SspError: no room within the queue's
+        InvariantError for a batch that can never fit. SspError without room within the queue's
         patience."""
         if len(batch.samples) > self._max_items or batch.nbytes > self._max_bytes:
-            raise InvariantError(
-                f"{len(batch.samples)} episodes of {batch.nbytes} bytes can never fit a queue of "
-                f"{self._max_items} episodes and {self._max_bytes} bytes"
-            )
+            size = f"{len(batch.samples)} episodes of {batch.nbytes} bytes"
+            room = f"{self._max_items} episodes and {self._max_bytes} bytes"
+            raise InvariantError(f"{size} can never fit a queue of {room}")
         try:
             async with asyncio.timeout(self._patience), self._moved:
                 await self._moved.wait_for(lambda: self._has_room(batch))
@@ -67,12 +65,17 @@ class RolloutQueue:
             raise SspError(f"{full} for {self._patience:.0f} s: is its learner stuck?") from error
 
     async def take(self, number: int) -> TrainBatch | None:
-        """The batch of round `number`, once it is there; None when the queue is closed before it.
+        """Wait for the batch of round `number`; None when the queue is closed before it.
 
         It has no deadline: whoever makes the batch fails and cancels the taker, or closes the
         queue."""
+
+        def is_decided() -> bool:
+            is_over = self._end is not None and number >= self._end
+            return number in self._batches or is_over
+
         async with self._moved:
-            await self._moved.wait_for(lambda: number in self._batches or self._is_over(number))
+            await self._moved.wait_for(is_decided)
             waiting = self._batches.get(number)
         return None if waiting is None else waiting.batch
 
@@ -83,7 +86,7 @@ class RolloutQueue:
             self._moved.notify_all()
 
     async def close(self, end: int) -> None:
-        """No batch of round `end` or of a later one will come."""
+        """Say that no batch of round `end` or of a later one will come."""
         async with self._moved:
             self._end = end
             self._moved.notify_all()
@@ -94,8 +97,8 @@ class RolloutQueue:
         self._end = None
 
     def figures(self) -> dict[str, float]:
-        """`items`: episodes here; `bytes`: of their payloads; `age`: seconds of the oldest
-        batch."""
+        """`items`: episodes here. `bytes`: size of their payloads. `age`: seconds that the oldest
+        batch has waited."""
         now = self._clock()
         items, nbytes = self._size()
         oldest = min((waiting.since for waiting in self._batches.values()), default=now)
@@ -103,15 +106,15 @@ class RolloutQueue:
 
     def _size(self) -> tuple[int, int]:
         """Episodes and bytes that are here."""
-        batches = [waiting.batch for waiting in self._batches.values()]
-        return sum(len(batch.samples) for batch in batches), sum(batch.nbytes for batch in batches)
+        items = nbytes = 0
+        for waiting in self._batches.values():
+            items += len(waiting.batch.samples)
+            nbytes += waiting.batch.nbytes
+        return items, nbytes
 
     def _has_room(self, batch: TrainBatch) -> bool:
+        """Whether a batch fits beside those that are here."""
         items, nbytes = self._size()
-        return (
-            items + len(batch.samples) <= self._max_items
-            and nbytes + batch.nbytes <= self._max_bytes
-        )
-
-    def _is_over(self, number: int) -> bool:
-        return self._end is not None and number >= self._end
+        items += len(batch.samples)
+        nbytes += batch.nbytes
+        return items <= self._max_items and nbytes <= self._max_bytes

@@ -1,5 +1,5 @@
-"""What a run plays with: rows, evaluation sets, oracle, models. Bad input is refused here, before a
-run folder exists."""
+"""The data of a run: rows, evaluation sets, oracle, models. Bad input is refused here, before a run
+folder exists."""
 
 import copy
 import hashlib
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ssp.base import models
-from ssp.base.errors import InputError, hold
+from ssp.base.errors import hold
 from ssp.base.files import digest
 from ssp.base.gamespec import DOCUMENTS, NOTHING, QUESTIONS, TARGETS
 from ssp.base.text import normalise
@@ -29,9 +29,10 @@ from ssp.selfplay.workers import build, verifier
 
 @dataclass(frozen=True)
 class Scene:
-    """`cfg` names every data file by its absolute path: workers may have another working folder.
-    `oracle`: the world that questions are asked about, in that world's words. `beside`: see
-    `Targets`."""
+    """The checked data of a run.
+
+    `cfg` names every data file by its absolute path, as workers may have another working folder.
+    `oracle`: the world that questions are about, in that world's words. `beside`: see `Targets`."""
 
     cfg: Config
     items: list[TargetRow]
@@ -41,73 +42,65 @@ class Scene:
     beside: dict[str, str]
 
     def targets(self) -> Targets:
-        """The rows in the run's order, a batch at a time: of who asks, or of who answers where
-        questions are given."""
-        spec = self.cfg.spec
-        block = self.cfg.block(spec.asker or spec.answerer)
-        mark = hashlib.sha256(
-            repr((self.items, protocols.get(self.cfg.protocol))).encode()
-        ).hexdigest()
-        return Targets(
-            self.items, block.batch, self.cfg.seed, mark, self.cfg.game.proposals, self.beside
-        )
+        """The rows in the run's order, in batches of who asks, or of who answers where questions
+        are given."""
+        cfg = self.cfg
+        block = cfg.block(cfg.spec.asker or cfg.spec.answerer)
+        mark = _sha256((self.items, protocols.get(cfg.protocol)))
+        return Targets(self.items, block.batch, cfg.seed, mark, cfg.game.proposals, self.beside)
 
     def warnings(self) -> list[str]:
-        """One for each evaluation set that asks what is trained, whatever its file is called."""
+        """A line for each evaluation set that asks trained questions, whatever its file is
+        called."""
         trained = {normalise(item.question) for item in self.items if item.question}
-        said: list[str] = []
+        lines: list[str] = []
         for one in self.sets:
             shared = sum(normalise(asked.question) in trained for asked in one.questions)
             if shared:
-                found = (
-                    f"{shared:,} of the {len(one.questions):,} questions of evaluation set"
-                    f" {one.name}"
+                share = f"{shared:,} of the {len(one.questions):,} questions"
+                lines.append(
+                    f"{share} of evaluation set {one.name} are trained too: its accuracy is none of"
+                    " held-out questions"
                 )
-                said.append(f"{found} are trained too: its accuracy is none of held-out questions")
-        return said
+        return lines
 
 
 def read_scene(cfg: Config) -> Scene:
     """Read and check all data of `cfg`; makes worlds and tiny policies. InputError."""
+    rule = "a training run loads weights into its engines, and an endpoint's are its own"
+    step = "use engine.kind=torch; ssp eval takes an endpoint"
     for role in cfg.roles:
-        if cfg.block(role).engine.kind == "endpoint":
-            rule = "a training run loads weights into its engines, and an endpoint's are its own"
-            raise InputError(
-                rule,
-                f"{role}.engine.kind=endpoint",
-                "use engine.kind=torch; ssp eval takes an endpoint",
-            )
+        loads = cfg.block(role).engine.kind != "endpoint"
+        hold(loads, rule, f"{role}.engine.kind=endpoint", step)
     for lack in build.missing(cfg):
         raise lack
-    oracle = (
-        files.oracle(cfg.data.corpus, natural(cfg.protocol))
-        if cfg.spec.asking is not None
-        else None
-    )
+    oracle = None
+    if cfg.spec.asking is not None:
+        oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
     cfg = concrete(cfg)
     build.check_judge(cfg)
     items = read_items(cfg)
     corpora.check(cfg)
-    sets = [
-        QuestionSet(item.name, read_questions(item.file), item.corpus) for item in cfg.data.eval
-    ]
+    sets = []
+    for item in cfg.data.eval:
+        sets.append(QuestionSet(item.name, read_questions(item.file), item.corpus))
     verifier.check(cfg)
     models = {role: build.model_dir(cfg, role).absolute() for role in cfg.roles}
+    shown = [item.question or item.target or item.hints.get("document", "") for item in items]
     for role, folder in models.items():
         build.settings(cfg, role, 0.0)  # its agent is there
         build.check_policy(cfg, role, folder)
-        build.check_words(build.tokenizer(folder), [_shown(item) for item in items])
+        build.check_words(build.tokenizer(folder), shown)
     return Scene(cfg, items, sets, oracle, models, _beside(cfg, models))
 
 
-def _shown(item: TargetRow) -> str:
-    """What of a row stands in a prompt."""
-    return item.question or item.target or item.hints.get("document", "")
+def _sha256(facts: object) -> str:
+    """A digest of plain facts by their `repr`."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
-    """The digest of each corpus, start model and file that a run is played with and that its rows
-    do not say."""
+    """The digest of each corpus, start model and file that a run uses beside its rows, by key."""
     places = corpora.named(cfg)
     of_corpus = {path: corpora.content(path) for path in set(places.values())}
     digests = {"data.corpus": of_corpus[places[corpora.TRAIN]]} if corpora.TRAIN in places else {}
@@ -118,48 +111,40 @@ def _beside(cfg: Config, folders: Mapping[str, Path]) -> dict[str, str]:
     if cfg.judge.scores and cfg.judge.format != "score":
         digests["judge.format"] = digest(Path(cfg.judge.format))
     if cfg.referee.model:
-        of_verifier = repr(models.digests(verifier.folder(cfg, Path())))
-        digests["referee.model"] = hashlib.sha256(of_verifier.encode()).hexdigest()
-    of_model = {folder: repr(models.digests(folder)) for folder in set(folders.values())}
+        digests["referee.model"] = _sha256(models.digests(verifier.folder(cfg, Path())))
+    of_model = {folder: _sha256(models.digests(folder)) for folder in set(folders.values())}
     for role, folder in folders.items():
-        digests[f"{role}.model"] = hashlib.sha256(of_model[folder].encode()).hexdigest()
+        digests[f"{role}.model"] = of_model[folder]
     return digests
 
 
 def read_items(cfg: Config) -> list[TargetRow]:
-    """The rows to play, from paths as `concrete` left them. InputError for a bad file, or a bank
+    """The rows to play, from the paths that `concrete` set. InputError for a bad file, or a bank
     without a question."""
+    items: list[TargetRow] = []
     if cfg.spec.rows == QUESTIONS:
-        return [
-            TargetRow(q.answers[0], q.question, tuple(q.answers), rubric=q.rubric)
-            for q in given(cfg)
-        ]
+        for asked in given(cfg):
+            golds = tuple(asked.answers)
+            items.append(TargetRow(golds[0], asked.question, golds, rubric=asked.rubric))
+        return items
     if cfg.spec.rows == DOCUMENTS:
         return documents.read(cfg)
     if cfg.spec.rows == NOTHING:
         return [TargetRow("")]
-    items = []
     for row in read_targets(cfg.data.targets):
         told = {"searches": str(row.searches or ""), "examples": row.examples}
-        items.append(
-            TargetRow(row.answer, hints={field: text for field, text in told.items() if text})
-        )
-    says, step = (
-        any("searches" in item.hints for item in items),
-        "add search_turns, or use referee.evidence=quoted",
-    )
-    hold(
-        says or cfg.referee.evidence != "counted",
-        "counted evidence needs rows that ask for searches",
-        "none",
-        step,
-    )
+        hints = {field: text for field, text in told.items() if text}
+        items.append(TargetRow(row.answer, hints=hints))
+    if cfg.referee.evidence == "counted":
+        says = any("searches" in item.hints for item in items)
+        rule = "counted evidence needs rows that ask for searches"
+        hold(says, rule, "none", "add search_turns, or use referee.evidence=quoted")
     return items
 
 
 def concrete(cfg: Config) -> Config:
-    """`cfg` with each data path, the protocol's and those of own code absolute, and each generated
-    world a file."""
+    """A copy of `cfg` whose paths of data, protocol and own code are absolute; generated worlds are
+    written as files."""
     cfg = copy.deepcopy(cfg)
     own.locate(cfg)
     if cfg.protocol.endswith((".yaml", ".yml")):

@@ -10,6 +10,7 @@ from ssp.config.crews import learns
 from ssp.config.schema import Config
 from ssp.game.games.pay import TOO_FEW as TOO_FEW
 from ssp.game.rewards.proposer import win_rate
+from ssp.learning.scored import Credit
 from ssp.selfplay.credit import Credits
 from ssp.selfplay.paying import Paying, author
 from ssp.selfplay.settled import Settled
@@ -22,9 +23,10 @@ def settle(
     step: int = 1,
     credits: Credits | None = None,
 ) -> Settled:
-    """Settle a graded round, of update `step`; version `asked_by` wrote its questions (None:
-    nobody). Sets each win rate. `credits`: the run's estimators, which hear of each round once
-    (None: new ones)."""
+    """Settle the graded round of update `step`, and set each win rate.
+
+    `asked_by`: the version that wrote the questions; None where nobody did. `credits`: the run's
+    estimators, which hear of each round once; None for new ones."""
     spec = cfg.spec
     credits = credits or Credits(cfg)
     settled = Settled(step=step)
@@ -35,8 +37,10 @@ def settle(
         Paying(cfg, play, credits, settled).settle(games, asked_by)
     for role in cfg.roles:
         scored = [queued.scored for queued in settled.queued[role]]
-        # Who does not learn now keeps its episodes, and its estimator does not hear of them.
-        given = credits.settle(role, scored) if learns(cfg, role, step) else [()] * len(scored)
+        # A role that does not learn now keeps its episodes; its estimator does not hear of them.
+        given: Sequence[Credit] = [()] * len(scored)
+        if learns(cfg, role, step):
+            given = credits.settle(role, scored)
         settled.give_credit(role, given)
     return settled
 
@@ -52,7 +56,9 @@ def rate(cfg: Config, games: Sequence[Game]) -> None:
 
 def _game_row(game: Game, author: int | None) -> dict[str, Any]:
     """The ledger's row of a game."""
-    verdict = "void" if game.void_cause else "valid" if game.valid else "rejected"
+    verdict = "valid" if game.valid else "rejected"
+    if game.void_cause:
+        verdict = "void"
     return {
         "id": game.id,
         "target": game.target or None,

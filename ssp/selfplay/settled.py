@@ -1,4 +1,4 @@
-"""A round as it is settled: ledger rows, what each learner gets, and what is counted."""
+"""A settled round: ledger rows, what each learner gets, and counts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,6 @@ from ssp.base.episode import Outcome, State
 from ssp.base.gamespec import Payment
 from ssp.base.played import Brief, Game, Ref
 from ssp.base.tokenlog import BYTES_A_TOKEN
-from ssp.game.games.pay import TOO_FEW as TOO_FEW
 from ssp.learning.samples import Sample
 from ssp.learning.scored import Credit, Scored
 from ssp.selfplay.records import Match, Published, TrainBatch
@@ -18,7 +17,7 @@ from ssp.telemetry.clock import Clock
 
 @dataclass(frozen=True)
 class Queued:
-    """An episode that its role's learner gets, and what its estimator is told of it."""
+    """An episode for its role's learner, and the facts for its estimator."""
 
     brief: Brief
     scored: Scored
@@ -26,9 +25,10 @@ class Queued:
 
 @dataclass
 class Settled:
-    """A settled round: rows, what each learner gets, counts by cause, bytes. `paid`: (group,
-    reward, searches) of each episode with a reward, trained or not. `ended`: how many episodes, by
-    role and by whether a fault took them."""
+    """A settled round: rows, what each learner gets, counts by cause, and bytes by role.
+
+    `paid`: (group, reward, searches) of each episode with a reward, trained or not. `ended`: how
+    many episodes, by role and by whether a fault took them."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -49,12 +49,15 @@ class Settled:
         scored: Scored | None,
         versions: Mapping[str, int | None],
     ) -> None:
-        """One episode's row, and what its learner gets of it; one that is in no group counts in no
-        figure. `versions`: of whom it was played against."""
-        outcome, cause, reward = paid.outcome, paid.cause, paid.reward
+        """Add the row of one episode, and what its learner gets. An episode in no group counts in
+        no figure. `versions`: of its opponents."""
+        outcome = paid.outcome
+        cause = paid.cause
+        reward = paid.reward
         if state is State.QUEUED and brief.version_min < 0:
-            # it has no model token, so no version and no gradient
-            state, cause = State.DROPPED, "no_signal"
+            # It has no model token, so it has no version and no gradient.
+            state = State.DROPPED
+            cause = "no_signal"
         self.ended[brief.role, outcome is Outcome.VOID] += 1
         self.rows.append(brief.entry(state, outcome, cause, reward=reward, **versions))
         if outcome is Outcome.VOID:
@@ -67,9 +70,10 @@ class Settled:
             self.nbytes[brief.role] += brief.length * BYTES_A_TOKEN
 
     def give_credit(self, role: str, credits: Sequence[Credit]) -> None:
-        """Make the samples of a role, whose queued episodes have these credits."""
+        """Make the samples of a role from its queued episodes and their credits, in order."""
         for queued, credit in zip(self.queued[role], credits, strict=True):
-            brief, scored = queued.brief, queued.scored
+            brief = queued.brief
+            scored = queued.scored
             sample = Sample(
                 id=brief.id,
                 block=brief.block.id,
@@ -86,40 +90,42 @@ class Settled:
 
     def batch(self, role: str, more: Mapping[str, float]) -> TrainBatch:
         """What the learner of `role` gets; `more`: figures of the role beside its own."""
-        rewards = [sample.reward for sample in self.samples[role]]
+        samples = self.samples[role]
+        rewards = [sample.reward for sample in samples]
         mean = sum(rewards) / len(rewards) if rewards else 0.0
         figures = {"reward/mean": mean, **self.figures(role), **more}
-        return TrainBatch(
-            role, self.step, self.samples[role], self.blocks[role], self.nbytes[role], figures
-        )
+        return TrainBatch(role, self.step, samples, self.blocks[role], self.nbytes[role], figures)
 
     def figures(self, role: str) -> dict[str, float]:
-        """Mean reward and searches of the role's paid episodes, the share of groups of several
-        without spread, and that of episodes which a fault took, where it took any."""
-        if not (paid := self.paid[role]):
+        """Mean reward and mean searches of the role's paid episodes; the share of flat groups,
+        where a group has several; the share of episodes that a fault took, where it took any."""
+        paid = self.paid[role]
+        if not paid:
             return {}
-        groups = defaultdict[int, list[float]](list)
+        groups: dict[int, list[float]] = defaultdict(list)
         for group, reward, _ in paid:
             groups[group].append(reward)
-        flat = [len(set(rewards)) == 1 for rewards in groups.values() if len(rewards) > 1]
-        return {
+        figures = {
             "reward/all": sum(reward for _, reward, _ in paid) / len(paid),
             "searches": sum(searches for _, _, searches in paid) / len(paid),
-            **({"groups/flat": sum(flat) / len(flat)} if flat else {}),
-            **(
-                {"voided": void / (void + self.ended[role, False])}
-                if (void := self.ended[role, True])
-                else {}
-            ),
         }
+        flat = [len(set(rewards)) == 1 for rewards in groups.values() if len(rewards) > 1]
+        if flat:
+            figures["groups/flat"] = sum(flat) / len(flat)
+        void = self.ended[role, True]
+        if void:
+            figures["voided"] = void / (void + self.ended[role, False])
+        return figures
 
 
 @dataclass
 class Round:
-    """One round. `games`: of the data; `refills`: whose question was asked before. `weights`: the
-    newest of each role that has begun to play. `asked_by`: the version that writes the questions,
-    None where they are given. `tried`: who tries which questions of the newest batch; `further`:
-    batches after the first. Once it is `settled`, the curriculum adds `figures`."""
+    """One round of play.
+
+    `games`: about rows of the data. `refills`: about questions that were asked before. `weights`:
+    the newest of each role that has begun to play. `asked_by`: the version that writes the
+    questions, None where they are given. `tried`: who tries which questions of the newest batch.
+    `further`: batches after the first. The curriculum adds `figures` to a `settled` round."""
 
     number: int
     clock: Clock
@@ -134,7 +140,7 @@ class Round:
 
     @property
     def step(self) -> int:
-        """The update that it is for."""
+        """The update that trains the round."""
         return self.number + 1
 
     @property

@@ -1,14 +1,14 @@
 """The stages of one round, each fanned out over a crew: play, verify, grade.
 
-Promises that a worker's fault makes exactly its block's episodes void, which are issued again as
-new ones (bounded; by the round's weights), that what is lost once played is void, that results come
-in task order, and that no job outlives a failure."""
+Promises that a worker's fault voids exactly the episodes of its block, and that these are issued
+again as new ones, a bounded number of times and by the round's weights. An episode that is lost
+after it was played is void. Results come in task order, and no job outlives a failure."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from itertools import compress
+from itertools import chain, compress
 from typing import Any, TypeVar
 
 from ssp.base.crew import split
@@ -48,12 +48,16 @@ REISSUES = 5
 
 
 class Stages:
-    """Plays blocks of games on the crews of `cast`. `incarnation` marks the ids of this start of
-    the run; `redraws` counts how often it went back after a collapse: the same draws would lead
-    there again."""
+    """Plays blocks of games on the crews of `cast`.
+
+    `incarnation` marks the ids of this start of the run. `redraws` counts how often the run went
+    back after a collapse, to which the same draws would lead again."""
 
     def __init__(self, cfg: Config, cast: Cast, gate: VoidGate, store: WeightStore) -> None:
-        self._cfg, self._cast, self._gate, self._store = cfg, cast, gate, store
+        self._cfg = cfg
+        self._cast = cast
+        self._gate = gate
+        self._store = store
         self._ledger = cast.ledger.first
         self._spec = cfg.spec
         answering = cfg.block(self._spec.answerer)
@@ -69,30 +73,37 @@ class Stages:
         clock: Clock,
         again: int = 0,
     ) -> None:
-        """Let a policy play its episodes of `stage` in each of `games`, which one role plays. A
-        game's episodes stay in one block, and so do questions about one row. `again`: n-th further
-        batch of the round."""
+        """Let a policy play its episodes of `stage` in each of `games`; one role plays them all. A
+        game's episodes stay in one block, and so do questions about one row. `again`: number of
+        the further batch in the round."""
         if not games:
             return
         role = stage.role_of(games[0])
-        asks, times = stage.name == self._spec.asks, stage.episodes(self._cfg)
-        tasks = [
-            self._task(stage, role, round_, game, number)
-            for game in games
-            for number in range(times)
-        ]
-        named = role if self._is_main(stage) else f"{role}-{stage.name}"
+        asks = stage.name == self._spec.asks
+        answers = stage.name == self._spec.answers
+        times = stage.episodes(self._cfg)
+        tasks = []
+        for game in games:
+            tasks += [self._task(stage, role, round_, game, number) for number in range(times)]
+        named = role if asks or answers else f"{role}-{stage.name}"
         stem = self._stem(named, round_, again)
         temperature = self._cfg.block(role).sampling.temperature
         order = PlayOrder(temperature, f"{stem}{weights.past}", round_ + 1)
         together = self._cfg.game.proposals if asks else times
         played = await self._play(role, stage.name, tasks, order, weights, clock, together)
         for place, game in enumerate(games):
-            self._keep(stage, game, played[place * times : (place + 1) * times], weights)
+            episodes = played[place * times : (place + 1) * times]
+            if asks:
+                (game.proposal,) = episodes
+            elif answers:
+                game.attempts = episodes
+                game.tried_by = weights.version
+            else:
+                game.others[stage.name] = episodes
         if asks:
             places = [{"id": one.id, "file": one.file, "row": one.row} for one in played]
             await self._ledger.advance(places, {"state": State.GRADING.value})
-        if stage.name == self._spec.answers and self._greedy and not weights.past:
+        if answers and self._greedy and not weights.past:
             await self._play_baselines(stage, role, round_, games, weights, clock, again)
 
     async def _play_baselines(
@@ -105,7 +116,7 @@ class Stages:
         clock: Clock,
         again: int,
     ) -> None:
-        """One attempt more at temperature 0, where the estimator compares with it."""
+        """Play one more attempt at temperature 0, with which the estimator compares."""
         number = stage.episodes(self._cfg)
         tasks = [self._task(stage, role, round_, game, number, GREEDY) for game in games]
         order = PlayOrder(0.0, self._stem(f"{role}greedy", round_, again), round_ + 1)
@@ -113,28 +124,22 @@ class Stages:
         for game, greedy in zip(games, played, strict=True):
             game.greedy = greedy
 
-    def _keep(self, stage: Play, game: Game, episodes: list[Brief], weights: Published) -> None:
-        """Put the episodes of a game where its later stages find them."""
-        if stage.name == self._spec.asks:
-            (game.proposal,) = episodes
-        elif stage.name == self._spec.answers:
-            game.attempts, game.tried_by = episodes, weights.version
-        else:
-            game.others[stage.name] = episodes
-
     async def check(
         self, stage: Check, games: Sequence[Game], live: Published | None, clock: Clock
     ) -> None:
-        """Let the referee, or the game's own check, read what each game asks; a game that an
-        earlier check refused stays so. `live`: the weights that verify, None for a verifier of its
-        own."""
+        """Let the referee, or the game's own check, read what each game asks. A game that an
+        earlier check refused stays refused. `live`: the weights that verify; None where the
+        verifier has its own."""
         proposed = [(game.proposal, game) for game in games if game.proposal is not None]
 
         async def ask(
             judge: Judges, owned: Owned, live: Published | None
         ) -> tuple[list[Verdict], float]:
             block = owned[0][0].block.ref
-            subjects = [_subject(game) for _, game in owned]
+            subjects = []
+            for _, game in owned:
+                searches = int(game.hints.get("searches") or 0)
+                subjects.append(Subject(game.target, searches, game.hints.get("document", "")))
             if stage.by is not None:
                 return await judge.check(block, subjects, stage.name)
             weights = () if live is None else (live.version, live.weights)
@@ -145,15 +150,17 @@ class Stages:
         for proposal, game, verdict in await self._judged(VERIFY, proposed, ask, lost, clock, live):
             if game.refused:
                 continue
-            game.valid, game.rule, game.void_cause = verdict.valid, verdict.rule, verdict.void_cause
+            game.valid = verdict.valid
+            game.rule = verdict.rule
+            game.void_cause = verdict.void_cause
             game.question = verdict.question or game.question or proposal.final or ""
             game.target = verdict.answer or game.target
             game.source = verdict.source or game.source
             game.guide *= verdict.guide
 
     async def grade(self, stage: Grading, games: Sequence[Game], clock: Clock) -> None:
-        """Let the judge, or the game itself, decide each episode of the stage that was played to
-        its end; sets `grades`. Voids stay without a grade."""
+        """Let the judge, or the game itself, grade each episode of the stage that was played to
+        its end. Voids get no grade."""
         ended: Owned = []
         for game in games:
             episodes = [*self._spec.episodes(game, stage.of)]
@@ -168,10 +175,10 @@ class Stages:
             game.grades |= marking.grades
 
         async def ask(judge: Judges, owned: Owned, _: Any) -> tuple[list[Grade], float]:
-            items = [
-                (one.row, Item(game.question, game.golds or (game.target,), None, game.rubric))
-                for one, game in owned
-            ]
+            items = []
+            for one, game in owned:
+                golds = game.golds or (game.target,)
+                items.append((one.row, Item(game.question, golds, None, game.rubric)))
             return await judge.grade(owned[0][0].block.ref, items)
 
         for one, game, grade in await self._judged(JUDGE, ended, ask, Grade(None), clock):
@@ -184,42 +191,37 @@ class Stages:
         They end kept, or voided."""
         answerer = self._spec.answerer
         order = PlayOrder(self._cfg.eval.temperature, stem, step)
-        briefs, size = list[Brief](), crews.evaluated(self._cfg) * self._cast.players[answerer].size
-        # vLLM lets those wait that its cache has no room for
-        bounded = self._cfg.block(answerer).engine.kind == "torch"
-        for part in split(tasks, -(-len(tasks) // size) if bounded else 1):
+        parts = 1
+        # vLLM queues the episodes that its cache has no room for; the torch engine does not.
+        if self._cfg.block(answerer).engine.kind == "torch":
+            most = crews.evaluated(self._cfg) * self._cast.players[answerer].size
+            parts = -(-len(tasks) // most)
+        briefs: list[Brief] = []
+        for part in split(tasks, parts):
             told = replace(order, stem=f"{stem}.{len(briefs)}") if briefs else order
             briefs += await self._play(answerer, EVALUATION, part, told, weights, clock)
         rows = []
         for brief in briefs:
-            end = (
-                (Outcome.SCORED, "")
-                if brief.final is not None
-                else (Outcome.REJECTED, brief.stopped)
-            )
-            void = brief.outcome is Outcome.VOID
-            rows.append(
-                brief.entry(
-                    *((State.VOIDED, Outcome.VOID, brief.cause) if void else (State.KEPT, *end))
-                )
-            )
+            if brief.outcome is Outcome.VOID:
+                row = brief.entry(State.VOIDED, Outcome.VOID, brief.cause)
+            elif brief.final is None:
+                row = brief.entry(State.KEPT, Outcome.REJECTED, brief.stopped)
+            else:
+                row = brief.entry(State.KEPT, Outcome.SCORED, "")
+            rows.append(row)
         await self._ledger.advance(rows)
         return briefs
 
-    def _is_main(self, stage: Play) -> bool:
-        """Whether it is the stage that asks, or the one that answers."""
-        return stage.name in (self._spec.asks, self._spec.answers)
-
     def _stem(self, named: str, round_: int, again: int) -> str:
-        """What the files of a round's episodes are called."""
+        """The start of the names of the files with a round's episodes."""
         further = f"x{again}" if again else ""
         return f"{named}-{round_:06d}{further}-i{self.incarnation}"
 
     def _task(
         self, stage: Play, role: str, round_: int, game: Game, number: int, kind: str = ""
     ) -> Task:
-        """The n-th episode of a game at `stage`. Its draws depend on the prompt and not on the name
-        of the role; a question's on its row alone."""
+        """The task of a game's episode `number` at `stage`. Its draws depend on the prompt, not on
+        the role's name; those of a question depend on its row alone."""
         if stage.name == self._spec.asks:
             id_ = f"p{game.id[1:]}"
             draw: tuple[str | int, ...] = (stage.prompt, game.number, 0)
@@ -229,13 +231,15 @@ class Stages:
         else:
             id_ = f"{stage.name}-{game.id[1:]}a{number}-i{self.incarnation}"
             draw = (stage.name, round_, game.number, number)
-        again = [self.redraws] if self.redraws else []
+        if self.redraws:
+            draw = (*draw, self.redraws)
+        seed = derive(self._cfg.seed, *draw)
         return Task(
             id=id_,
             game=game.id,
             role=role,
             attempt=number,
-            seed=derive(self._cfg.seed, *draw, *again),
+            seed=seed,
             fields=dict(stage.fields(game, number)),
             corpus=NO_CORPUS if stage.closed else TRAIN,
             prompt=stage.prompt,
@@ -251,17 +255,18 @@ class Stages:
         clock: Clock,
         together: int = 1,
     ) -> list[Brief]:
-        """Play over the crew, in contiguous blocks that keep `together` tasks in a row in one; one
-        brief a task."""
+        """Play tasks over the crew in contiguous blocks; one brief a task, in order. Each run of
+        `together` tasks stays in one block."""
         started = time.perf_counter()
         crew = self._cast.players[role]
         groups = [tasks[i : i + together] for i in range(0, len(tasks), together)]
-        blocks = [[task for group in share for task in group] for share in split(groups, crew.size)]
-        results = await _together(
-            [self._block(role, kind, i, block, order, weights) for i, block in enumerate(blocks)]
-        )
+        jobs = []
+        for worker, share in enumerate(split(groups, crew.size)):
+            block = [*chain.from_iterable(share)]
+            jobs.append(self._block(role, kind, worker, block, order, weights))
+        results = await _together(jobs)
         clock.stage(crew.name, "play", started, [seconds for _, seconds in results])
-        return [played for block, _ in results for played in block]
+        return [*chain.from_iterable(briefs for briefs, _ in results)]
 
     async def _block(
         self,
@@ -272,13 +277,11 @@ class Stages:
         order: PlayOrder,
         weights: Published,
     ) -> tuple[list[Brief], dict[str, float]]:
-        crew, told = self._cast.players[policy], kind != EVALUATION
-        running = {
-            "role": policy if told else EVAL,
-            "state": State.RUNNING.value,
-            "round": order.step,
-            "kind": kind,
-        }
+        """Play one block on one worker, again after each fault: briefs, and seconds by part."""
+        crew = self._cast.players[policy]
+        told = kind != EVALUATION
+        role = policy if told else EVAL
+        running = {"role": role, "state": State.RUNNING.value, "round": order.step, "kind": kind}
         running |= {"incarnation": self.incarnation, "past": bool(weights.past)}
         for issue in range(REISSUES + 1):
             issued = [task.issued(issue) for task in tasks]
@@ -289,16 +292,12 @@ class Stages:
             ]
             await self._ledger.create(rows, running | {"issue": issue})
             try:
-                block, report = await crew[worker].play(
-                    issued, named, weights.version, weights.weights
-                )
+                playing = crew[worker].play(issued, named, weights.version, weights.weights)
+                block, report = await playing
             except Fault as fault:
                 self._gate.record(fault.cause, len(issued), told=told)
-                void = {
-                    "state": State.VOIDED.value,
-                    "outcome": Outcome.VOID.value,
-                    "cause": fault.cause,
-                }
+                void = {"state": State.VOIDED.value, "outcome": Outcome.VOID.value}
+                void["cause"] = fault.cause
                 await self._ledger.advance([{"id": task.id} for task in issued], void)
                 await self._gate.admit()
                 if fault.cause == GONE:
@@ -323,21 +322,23 @@ class Stages:
         clock: Clock,
         live: Published | None = None,
     ) -> list[tuple[Brief, Game, V]]:
-        """`ask` about each block of `items`. A judge's call is pure: after a fault it is made
-        again, on the next judge. What is in a block that no judge gets, as its node died, is
-        `lost`. `live`: weights that the judge needs."""
+        """Ask about each block of `items`; an answer for each item.
+
+        A judge's call is pure: after a fault it is made again, on the next judge. The items of a
+        block that no judge can read, as its node died, get `lost`. `live`: weights that the judge
+        needs."""
         blocks: dict[str, Owned] = {}
         for played, game in items:
             blocks.setdefault(played.block.id, []).append((played, game))
         judges = self._cast.judges
 
         async def one(worker: int, owned: Owned) -> tuple[list[V], float]:
-            weights, cause = live, ""
+            weights = live
+            cause = ""
             for issue in range(REISSUES + 1):
                 try:
-                    found, seconds = await ask(
-                        judges[(worker + issue) % judges.size], owned, weights
-                    )
+                    judge = judges[(worker + issue) % judges.size]
+                    answers, seconds = await ask(judge, owned, weights)
                     break
                 except Fault as fault:
                     cause = fault.cause
@@ -350,32 +351,27 @@ class Stages:
                         f"the judges failed {issue + 1} times on the same call: see their actors'"
                         " logs"
                     )
-                found, seconds = [replace(lost, void_cause=cause)] * len(owned), 0.0
+                answers = [replace(lost, void_cause=cause)] * len(owned)
+                seconds = 0.0
             ended = [played.outcome is not Outcome.VOID for played, _ in owned]
-            self._gate.record_all([each.void_cause for each in compress(found, ended)], stage=stage)
-            return found, seconds
+            causes = [answer.void_cause for answer in compress(answers, ended)]
+            self._gate.record_all(causes, stage=stage)
+            return answers, seconds
 
         started = time.perf_counter()
         results = await _together([one(i, owned) for i, owned in enumerate(blocks.values())])
-        clock.stage(
-            "judge", stage, started, [{stage: seconds, "busy": seconds} for _, seconds in results]
-        )
-        return [
-            (played, game, found)
-            for owned, (said, _) in zip(blocks.values(), results, strict=True)
-            for (played, game), found in zip(owned, said, strict=True)
-        ]
-
-
-def _subject(game: Game) -> Subject:
-    """What the question of a game was to be about."""
-    searches = int(game.hints.get("searches") or 0)
-    return Subject(game.target, searches, game.hints.get("document", ""))
+        spent = [{stage: seconds, "busy": seconds} for _, seconds in results]
+        clock.stage("judge", stage, started, spent)
+        judged = []
+        for owned, (answers, _) in zip(blocks.values(), results, strict=True):
+            for (played, game), answer in zip(owned, answers, strict=True):
+                judged.append((played, game, answer))
+        return judged
 
 
 async def _together(jobs: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order; at the first failure the other jobs are cancelled, and have ended,
-    before it is raised."""
+    """Run jobs at once: their results in order. Before the first failure is raised, the other jobs
+    are cancelled and have ended."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
         return await asyncio.gather(*tasks)

@@ -1,8 +1,8 @@
-"""One learner step as the coordinator sees it: staleness, update, publication, commit. Refuses to
-know the algorithm.
+"""One learner step as the coordinator sees it: staleness, update, publication, commit.
 
 Promises that nothing older than its bound is trained, that `trained` is written only after the
-update returned, and that roles which share a policy get one update and one publication a round."""
+update returned, and that roles which share a policy get one update and one publication a round.
+Refuses to know the algorithm."""
 
 from collections.abc import Mapping
 
@@ -17,20 +17,22 @@ from ssp.selfplay.versions import ANCHORS, WeightStore
 
 
 class Trainer:
-    """Steps of the learners."""
+    """Takes the steps of the learners."""
 
     def __init__(self, cfg: Config, cast: Cast, store: WeightStore) -> None:
-        self._cfg, self._cast, self._store = cfg, cast, store
+        self._cfg = cfg
+        self._cast = cast
+        self._store = store
         self._learner = {role: name for name, roles in learners(cfg).items() for role in roles}
         self.incarnation = 0
 
     async def start(self, learner: str, step: int) -> None:
-        """Publish what the learner has, after a start at `step` or a return to it."""
+        """Publish the learner's weights after a start at `step`, or a return to it."""
         weights, figures = await self._cast.learner(learner).weights()
         await self._store.publish(learner, weights, self.incarnation, step, int(figures["serial"]))
 
     async def anchor(self, step: int) -> Published:
-        """The policy that the answering one is held to after `step`, with a version that no policy
+        """The reference policy of the answering role after `step`, with a version that no policy
         has."""
         answerer = self._cfg.spec.answerer
         weights, _ = await self._cast.learner(answerer).anchor_weights()
@@ -38,8 +40,8 @@ class Trainer:
         return Published(ANCHORS + number, weights, -1)
 
     async def learn(self, *batches: TrainBatch) -> dict[str, dict[str, float]]:
-        """Train a round's batches of one learner and publish; figures by role. Who does not learn
-        now keeps its episodes."""
+        """Train a round's batches of one learner and publish; figures by role. The episodes of a
+        role that does not learn now end kept."""
         stats: dict[str, dict[str, float]] = {}
         samples: dict[str, list[Sample]] = {}
         blocks: dict[str, Ref] = {}
@@ -52,48 +54,47 @@ class Trainer:
                 samples[batch.role] = fresh
                 blocks |= {sample.block: batch.blocks[sample.block] for sample in fresh}
         if samples:
-            for role, figures in (await self._update(batches[0].step, samples, blocks)).items():
-                stats[role].update(figures)
+            updated = await self._update(batches[0].step, samples, blocks)
+            for role, figures in updated.items():
+                stats[role] |= figures
         for role, figures in stats.items():
             figures["version"] = float(self._store.latest(role).version)
         return stats
 
-    def _oldest(self, role: str) -> int:
-        return self._store.latest(role).version - bound(self._cfg, role)
-
     async def _fresh(self, batch: TrainBatch) -> tuple[list[Sample], dict[str, float]]:
-        """What of a batch may be trained, the rest is dropped; and what the batch is like."""
-        version, oldest = self._store.latest(batch.role).version, self._oldest(batch.role)
+        """Drop the stale samples of a batch; the others, and figures of the whole batch."""
+        version = self._store.latest(batch.role).version
+        oldest = version - bound(self._cfg, batch.role)
         fresh = [sample for sample in batch.samples if sample.version_min >= oldest]
-        await self._mark(
-            [sample for sample in batch.samples if sample.version_min < oldest],
-            State.DROPPED,
-            "stale",
-        )
+        stale = [sample for sample in batch.samples if sample.version_min < oldest]
+        await self._mark(stale, State.DROPPED, "stale")
         ages = [version - sample.version_min for sample in batch.samples]
-        return fresh, {
+        figures = {
             "staleness/mean": sum(ages) / len(ages) if ages else 0.0,
             "staleness/max": float(max(ages, default=0)),
             "episodes": float(len(ages)),
         }
+        return fresh, figures
 
     async def _update(
         self, step: int, samples: Mapping[str, list[Sample]], blocks: Mapping[str, Ref]
     ) -> dict[str, dict[str, float]]:
-        """One update on `samples`, by role, which lie in these blocks; figures of each role in
-        it."""
-        learner = self._cast.learner(self._learner[next(iter(samples))])
+        """Update a learner once on `samples` by role, which lie in these blocks; figures by
+        role."""
+        name = self._learner[next(iter(samples))]
+        learner = self._cast.learner(name)
         weights, stats = await learner.update(samples, list(blocks), *blocks.values())
         (serial,) = {int(figures.pop("serial")) for figures in stats.values()}
-        await self._store.publish(
-            self._learner[next(iter(samples))], weights, self.incarnation, step, serial
-        )
+        await self._store.publish(name, weights, self.incarnation, step, serial)
         for role, mine in samples.items():
-            version, ids = self._store.latest(role).version, [sample.id for sample in mine]
+            version = self._store.latest(role).version
+            ids = [sample.id for sample in mine]
             await self._cast.ledger.first.commit(role, self.incarnation, step, version, ids)
         return {role: {**figures, **self._store.figures(role)} for role, figures in stats.items()}
 
     async def _mark(self, samples: list[Sample], state: State, cause: str) -> None:
+        """Let samples end in a final state."""
         if samples:
+            rows = [{"id": sample.id} for sample in samples]
             end = {"state": state.value, "cause": cause}
-            await self._cast.ledger.first.advance([{"id": sample.id} for sample in samples], end)
+            await self._cast.ledger.first.advance(rows, end)

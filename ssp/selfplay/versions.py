@@ -1,9 +1,9 @@
-"""Published weights: one number a publication, never used twice, and how each learner's weights
-reach the players.
+"""Published weights: a version number for each publication, and the way of each learner's weights
+to the players.
 
-Promises strictly increasing numbers over the life of a run folder, that a publication which a
-player cannot get is said before the learner is asked for it again (law 6), and that one which
-nobody can give any more is a LearnerLost."""
+Promises strictly increasing numbers over the life of a run folder. If a player cannot get a
+publication, that is said before the learner is asked for it again (law 6); if nobody has it any
+more, that is a LearnerLost."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,8 +17,8 @@ from ssp.selfplay.crews.cast import Cast
 from ssp.selfplay.records import Published
 
 ANCHORS = 2**30
-"""Versions of anchors count from here on: players tell weights apart by version, and in flight take
-newer ones only."""
+"""The first version of an anchor. Players tell weights apart by version, and in flight take newer
+ones only."""
 
 
 class WeightStore:
@@ -30,10 +30,10 @@ class WeightStore:
         self._say = say
         self._trains = learners(cfg)
         self._latest: dict[str, Published] = {}
-        self.made: dict[str, dict[int, int]] = {
-            role: {} for roles in self._trains.values() for role in roles
-        }
+        self.made: dict[str, dict[int, int]] = {}
         """Role → version → the update whose result it is."""
+        for roles in self._trains.values():
+            self.made |= {role: {} for role in roles}
         self._seconds: dict[str, dict[str, float]] = {}
         self._mended: dict[tuple[str, int], Published] = {}
         self._mending = asyncio.Lock()
@@ -45,9 +45,10 @@ class WeightStore:
     async def publish(
         self, learner: str, weights: Ref, incarnation: int, step: int, serial: int = 0
     ) -> Published:
-        """Give `weights`, the result of step `step`, the next version number of each role that
-        `learner` trains, and in flight bring them to players at work; those of the role that it is
-        called after. LearnerLost."""
+        """Publish `weights`, the result of step `step`, under the next version number of each role
+        that `learner` trains; in flight, bring them to players at work.
+
+        Returns the publication of the role that the learner is named after. LearnerLost."""
         versions = {}
         for role in self._trains[learner]:
             number = await self._cast.ledger.first.next_version(role, incarnation, step)
@@ -62,18 +63,14 @@ class WeightStore:
         return self._latest[learner]
 
     async def mend(self, role: str, lost: Published, why: str) -> Published:
-        """The same version in another parcel, after a player found that of `lost` gone. LearnerLost
-        when nobody has it, InputError for a member of the league, which is a folder of the run."""
-        rule = (
-            f"the weights of {role} version {lost.version}, a member of the league, are in the"
-            " folder of the run"
-        )
-        hold(
-            not lost.past,
-            rule,
-            why,
-            "let every node see them and go on with resume=auto, or set league.match=self",
-        )
+        """The version of `lost` in a new parcel, after a player could not get the old one.
+
+        LearnerLost when nobody has it. InputError for a member of the league, whose weights are a
+        folder of the run."""
+        member = f"{role} version {lost.version}, a member of the league"
+        rule = f"the weights of {member}, are in the folder of the run"
+        step = "let every node see them and go on with resume=auto, or set league.match=self"
+        hold(not lost.past, rule, why, step)
         async with self._mending:  # many players miss the same
             known = self._mended.get((role, lost.version), lost)
             if known.weights is not lost.weights:
@@ -89,27 +86,27 @@ class WeightStore:
             return mended
 
     def note(self, role: str, seconds: Mapping[str, float]) -> None:
-        """Seconds that a player took for a publication; the slowest of each part counts."""
+        """Note the seconds that a player took for a publication; the slowest of each part
+        counts."""
         kept = self._seconds.setdefault(role, {})
         for part in ("sync_transfer", "sync_load"):
             if part in seconds:
                 kept[f"time/{part}"] = max(kept.get(f"time/{part}", 0.0), seconds[part])
 
     def figures(self, role: str) -> dict[str, float]:
-        """`time/sync_transfer` and `time/sync_load` of the versions that were loaded since the last
-        call."""
+        """`time/sync_transfer` and `time/sync_load` of the versions loaded since the last call."""
         return self._seconds.pop(role, {})
 
     def _forget(self) -> None:
-        """Let go of what was mended and may be played no more: older than the bound, and one."""
+        """Forget mended parcels that nobody may play any more: those older than the bound + 1."""
         for role, version in list(self._mended):
             oldest = self._latest[role].version - bound(self._cfg, role) - 1
             if version < oldest:
                 del self._mended[role, version]
 
     async def _refresh(self, versions: Mapping[str, int], parcel: Ref) -> None:
-        """In flight, bring new weights to players that are at work; to one that misses them its
-        next play does."""
+        """In flight, bring new weights to players at work. A player that misses them gets them with
+        its next play."""
         names = []
         calls = []
         for role, version in versions.items():
