@@ -49,14 +49,15 @@ def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: st
 def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """Each `<think>` holds one whole sentence of the documents, word for word (the generated
     world)."""
-    known = set()
+    known = []
     for document in episode.documents:
-        whole = _sentences(document, protocol)[:-1]  # after the last full stop is no sentence
-        known.update(tuple(sentence) for sentence in whole if sentence)
+        known += _sentences(document, protocol)[:-1]  # behind the last stop is no sentence
     quotes = [segment for segment in protocol.parse(output) if segment.kind == "think"]
-    if not all(quote.closed for quote in quotes):
-        return False
-    return bool(quotes) and all(tuple(quote.text.split()) in known for quote in quotes)
+    for quote in quotes:
+        said = quote.text.split()
+        if not quote.closed or not said or said not in known:
+            return False
+    return bool(quotes)
 
 
 def source_of_sentence(episode: Episode, protocol: Protocol, output: str) -> str:
@@ -126,11 +127,7 @@ EVIDENCE: dict[str, Evidence] = {
 def facts(output: str) -> int:
     """How many different spans were quoted; a span that stands in another does not count."""
     spans = {tuple(_core(span)) for span in _quotes(output)}
-    number = 0
-    for span in spans:
-        others = spans - {span}
-        number += not any(within(span, other) for other in others)
-    return number
+    return sum(not any(within(span, other) for other in spans - {span}) for span in spans)
 
 
 def _quotes(output: str) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
+from ssp.base.episode import Document, Episode, Outcome, Verdict
 from ssp.base.errors import Fault, InvariantError
 from ssp.base.seeds import derive
 from ssp.config.schema import RefereeConfig
@@ -148,12 +148,13 @@ CLOSED_BOOK = "closed_book"
 @dataclass
 class Proof:
     """What the verifier wrote about the question of `row` (nothing, where it was not asked), how
-    likely that was to it, and whether it is the target."""
+    likely that was to it, and whether it is the target: `right` is None for a fault, of `cause`."""
 
     row: int
-    output: str | Fault = ""
+    output: str = ""
     likelihood: float = 1.0
-    decision: Grade = Grade(None)
+    right: bool | None = None
+    cause: str = ""
 
 
 class Referee:
@@ -237,11 +238,9 @@ class Referee:
         prompts = {i: verifier.write((), block[i].final or "") for i in valid}
         changed: dict[int, Verdict] = {}
         for proof in self._proofs(verifier, block, asked, prompts):
-            if isinstance(proof.output, Fault):
-                changed.setdefault(proof.row, _void(proof.output.cause))
-            elif proof.decision.right is None:
-                changed.setdefault(proof.row, _void(proof.decision.void_cause))
-            elif proof.decision.right:
+            if proof.right is None:
+                changed.setdefault(proof.row, _void(proof.cause))
+            elif proof.right:
                 changed[proof.row] = _ruled(CLOSED_BOOK)
         return changed
 
@@ -269,16 +268,19 @@ class Referee:
         outputs = verifier.answers(written, seeds)
         likelihoods = verifier.likelihoods if self._guide == BY_VERIFIER else [1.0] * len(outputs)
         for proof, output, likelihood in zip(waiting, outputs, likelihoods, strict=True):
-            proof.output, proof.likelihood = output, likelihood
-        told, items = [], []
-        for proof in proofs:
-            if isinstance(proof.output, str):
-                question, (target, _) = block[proof.row].final or "", asked[proof.row]
-                answer = verifier.form.final(verifier.role, proof.output)
-                items.append(Item(question, [target], answer))
-                told.append(proof)
+            proof.likelihood = likelihood
+            if isinstance(output, Fault):
+                proof.cause = output.cause
+            else:
+                proof.output = output
+        told = [proof for proof in proofs if not proof.cause]
+        items = []
+        for proof in told:
+            answer = verifier.form.final(verifier.role, proof.output)
+            target, _ = asked[proof.row]
+            items.append(Item(block[proof.row].final or "", [target], answer))
         for proof, decision in zip(told, self._judge.decide(items), strict=True):
-            proof.decision = decision
+            proof.right, proof.cause = decision.right, decision.void_cause
         return proofs
 
     def _proven(
@@ -287,11 +289,9 @@ class Referee:
         """The verdict of one answer."""
         target, searches = asked
         evidence, output = EVIDENCE[self._cfg.evidence], proof.output
-        if isinstance(output, Fault):
-            return _void(output.cause)
-        if proof.decision.right is None:
-            return _void(proof.decision.void_cause)
-        if not proof.decision.right:
+        if proof.right is None:
+            return _void(proof.cause)
+        if not proof.right:
             return _ruled(CHECKS[0])
         if not evidence.stands(episode, target, form, output):
             return _ruled(CHECKS[1])

@@ -54,10 +54,11 @@ class Watched(Around[W]):
 def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
     """The cast with every crew that computes watched. The ledger is not: it answers at once."""
     seen = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
-    learners = {role: seen[id(crew)] for role, crew in cast.learners.items()}
-    players = {}
-    for role, crew in cast.players.items():
-        players[role] = Watched(crew, activity, at_once(cfg, role))
+    learners, players = dict(cast.learners), dict(cast.players)
+    for role, learner in cast.learners.items():
+        learners[role] = seen[id(learner)]
+    for role, player in cast.players.items():
+        players[role] = Watched(player, activity, at_once(cfg, role))
     judges = Watched(cast.judges, activity)
     return replace(cast, players=players, judges=judges, learners=learners)
 

@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,15 +107,12 @@ def gathered(
 def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
     """The records with the whole text of each proposal and attempt."""
     reader = RunReader(run)
-    files: dict[str, list[Row]] = {}
+    rows = cache(lambda file: reader.columns(file, ["text"]))
 
     def filled(episode: Said) -> Said:
-        file = episode.file
-        if not file:
+        if not episode.file:
             return episode
-        if file not in files:
-            files[file] = reader.columns(file, ["text"])
-        row = files[file][episode.row or 0]
+        row = rows(episode.file)[episode.row or 0]
         return replace(episode, transcript=row["text"])
 
     whole = []

@@ -113,11 +113,9 @@ def check_learners(cfg: Config, roles: Iterable[str]) -> None:
 def missing(cfg: Config) -> list[InputError]:
     """What the configuration asks for and this machine has not installed, each with the settings
     that do without it."""
-
-    def check_all_learners(cfg: Config) -> None:
-        check_learners(cfg, cfg.roles)
-
-    return refused(cfg, (check_engines, check_all_learners, corpora.check_faiss))
+    return refused(
+        cfg, (check_engines, lambda cfg: check_learners(cfg, cfg.roles), corpora.check_faiss)
+    )
 
 
 def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) -> Path:
