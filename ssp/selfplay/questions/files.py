@@ -72,10 +72,8 @@ def _records(path: Path) -> Iterator[Record]:
     needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
     rule, step = "a bank's file has all its fields", "export one: ssp bank RUN --export FILE"
 
-    def told(error: Exception) -> str:
-        return f"{path} ({' '.join(str(error).split())})"
-
-    with holding((OSError, pa.ArrowException), rule, told, step):
+    errors = (OSError, pa.ArrowException)
+    with holding(errors, rule, lambda error: f"{path} ({' '.join(str(error).split())})", step):
         missing = set(SCHEMA.names) - set(pq.read_schema(path).names)
         if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
@@ -94,13 +92,11 @@ def _exported(place: Path) -> list[Question]:
     with suppress(OSError, pa.ArrowException):  # a bank's reader says what is wrong with it
         if "plays" not in pq.read_schema(place).names:
             return read_questions(place)
-    questions = []
-    for record in _records(place):
-        if record.verdict == VALID:
-            source, answers = record.data_source, tuple(record.answers)
-            asked = Question(record.id, record.question, answers, 0, source, record.split)
-            questions.append(asked)
-    return questions
+    valid = (record for record in _records(place) if record.verdict == VALID)
+    return [
+        Question(one.id, one.question, tuple(one.answers), 0, one.data_source, one.split)
+        for one in valid
+    ]
 
 
 def _accepted(cfg: Config, place: Path) -> list[Question]:
@@ -112,11 +108,7 @@ def _accepted(cfg: Config, place: Path) -> list[Question]:
     with closing(Ledger(place, readonly=True)) as ledger:
         pairs = list(ledger.accepted())
     known = answered(cfg)
-    questions = []
-    for pair in pairs:
-        question, target = pair
-        questions.append(known.get(pair) or Question(identify(*pair), question, (target,)))
-    return questions
+    return [known.get(pair) or Question(identify(*pair), pair[0], pair[1:]) for pair in pairs]
 
 
 def given(cfg: Config) -> list[Question]:

@@ -129,11 +129,10 @@ def episodes(run: RunFolder) -> list[Row]:
     with RunReader(run).ledger() as ledger:
         rows = ledger.played(sorted(ledger.issued()))
         games, _ = ledger.settled()
-
-    def age(row: EpisodeRow) -> tuple[Any, ...]:
-        return row["role"] != EVAL, row["finished"] is None, row["finished"], row["id"]
-
-    rows.sort(key=age, reverse=True)
+    rows.sort(
+        key=lambda row: (row["role"] != EVAL, row["finished"] is None, row["finished"], row["id"]),
+        reverse=True,
+    )
     questions = {game["id"]: game["question"] for game in games}
     return [{**row, "question": questions.get(row["game_id"])} for row in rows]
 

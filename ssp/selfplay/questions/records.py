@@ -83,8 +83,9 @@ class Record:
     @property
     def history(self) -> list[tuple[int | None, float]]:
         """(solver's version, win rate) of each game with a win rate, in the order of play."""
-        rated = (play for play in self.plays if play.win_rate is not None)
-        return [(play.solver_version, play.win_rate) for play in rated]
+        return [
+            (play.solver_version, play.win_rate) for play in self.plays if play.win_rate is not None
+        ]
 
 
 def identify(question: str, target: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssp.base.episode import Episode, Grade, Outcome, Verdict
+from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.gamespec import Check
 from ssp.base.played import Subject
@@ -48,7 +48,7 @@ class Judge:
         started = time.perf_counter()
         if parcel is not None and self._loader is not None:
             self._loader.fit(version, parcel)
-        shown = {}
+        shown: dict[str, Document] = {}
         for episode in block:
             shown |= {document.id: document for document in episode.documents}
         pool = [shown[id] for id in sorted(shown)]
