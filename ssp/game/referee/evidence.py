@@ -1,6 +1,6 @@
-"""The evidence check: does what the verifier wrote prove its answer from the proposer's own
-documents? What was quoted must *stand* in documents that the proposer's own searches showed, and
-must *lead* to the target. It keeps a weak verifier from completing a false fact with the target."""
+"""The evidence check: does the verifier's output prove its answer from the proposer's own
+documents? A quote must *stand* in a document that the proposer's searches showed, and the quotes
+must *lead* to the target. So a weak verifier cannot complete a false fact with the target."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import regex
 
-from ssp.base.episode import Episode
+from ssp.base.episode import Document, Episode
 from ssp.base.words import count, names, tokens, within, words
 from ssp.game.judge import same
 from ssp.game.protocols import Protocol
@@ -28,11 +28,12 @@ _STOP = re.compile(r"(?<!\S)\.(?!\S)")
 
 @dataclass(frozen=True)
 class Evidence:
-    """One kind of evidence. Each test takes (episode, target, protocol, the verifier's output);
-    True: it is proven. `stands`: something was quoted, and all that was stands in the proposer's
-    own documents. `leads`: it says the target. `counts`: it has as many quotes as the data row asks
-    for searches. `source` (episode, protocol, output): id of the document that the first quote
-    stands in, "" for none."""
+    """One kind of evidence. A test takes (episode, target, protocol, the verifier's output) and is
+    True where the output proves its point.
+
+    `stands`: there is a quote, and every quote stands in the proposer's own documents. `leads`: the
+    quotes say the target. `counts`: there must be as many facts as the data row asks for searches.
+    `source` (episode, protocol, output): id of the document that the first quote stands in, or ""."""
 
     stands: Test
     leads: Test
@@ -48,20 +49,22 @@ def taken_on_trust(episode: Episode, target: str, protocol: Protocol, output: st
 def are_sentences(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """Each `<think>` holds one whole sentence of the documents, word for word (the generated
     world)."""
-    bodies = [_STOP.split(protocol.bodies([document]))[:-1] for document in episode.documents]
-    known = {tuple(sentence.split()) for sentences in bodies for sentence in sentences} - {()}
+    known = []
+    for document in episode.documents:
+        known += _sentences(document, protocol)[:-1]  # behind the last stop is no sentence
     quotes = [segment for segment in protocol.parse(output) if segment.kind == "think"]
-    return bool(quotes) and all(
-        quote.closed and tuple(quote.text.split()) in known for quote in quotes
-    )
+    for quote in quotes:
+        said = quote.text.split()
+        if not quote.closed or not said or said not in known:
+            return False
+    return bool(quotes)
 
 
 def source_of_sentence(episode: Episode, protocol: Protocol, output: str) -> str:
     """Id of the document that says the first `<think>`."""
-    quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
+    quotes = _thoughts(protocol, output)
     for document in episode.documents if quotes else ():
-        sentences = [sentence.split() for sentence in _STOP.split(protocol.bodies([document]))]
-        if quotes[0] in sentences:
+        if quotes[0] in _sentences(document, protocol):
             return document.id
     return ""
 
@@ -70,8 +73,7 @@ def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) 
     """Sentence i says `e_i relation_i e_i+1`: from the question's first word by its relations, in
     order, to the target. Sentences that are true but answer another question fail here."""
     place, *relations = words(episode.final or "") or [""]
-    quotes = [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
-    for relation, quote in itertools.zip_longest(relations, quotes):
+    for relation, quote in itertools.zip_longest(relations, _thoughts(protocol, output)):
         if relation is None or quote is None or quote[:-1] != [place, relation]:
             return False
         place = quote[-1]
@@ -80,26 +82,29 @@ def are_a_chain(episode: Episode, target: str, protocol: Protocol, output: str) 
 
 def are_spans(episode: Episode, target: str, protocol: Protocol, output: str) -> bool:
     """Each span of `<quote id="...">span</quote>` stands in a document of the proposer's, spelling
-    aside. It has at least `FEWEST_WORDS` words, or is the target itself. The id says where to look;
-    a small model copies words better than ids, and words that stand in another of these documents
-    prove as much."""
+    aside, and has at least `FEWEST_WORDS` words or is the target itself. The id is not compared: a
+    small model copies words better than ids, and words from another of these documents prove as
+    much."""
+    known = []
+    for document in episode.documents:
+        known += [tokens(document.title), tokens(document.text)]
     quotes = _quotes(output)
-    known = [
-        tokens(part) for document in episode.documents for part in (document.title, document.text)
-    ]
-    return bool(quotes) and all(
-        (count(span) >= FEWEST_WORDS or names(span, target))
-        and any(within(_core(span), part) for part in known)
-        for span in quotes
-    )
+    for span in quotes:
+        core = _core(span)
+        long = count(span) >= FEWEST_WORDS or names(span, target)
+        if not long or not any(within(core, part) for part in known):
+            return False
+    return bool(quotes)
 
 
 def source_of_span(episode: Episode, protocol: Protocol, output: str) -> str:
     """Id of the document that the first quote stands in, whatever id it names."""
     spans = _quotes(output)
-    for document in episode.documents if spans else ():
-        parts = (tokens(document.title), tokens(document.text))
-        if any(within(_core(spans[0]), part) for part in parts):
+    if not spans:
+        return ""
+    core = _core(spans[0])
+    for document in episode.documents:
+        if within(core, tokens(document.title)) or within(core, tokens(document.text)):
             return document.id
     return ""
 
@@ -120,20 +125,30 @@ EVIDENCE: dict[str, Evidence] = {
 
 
 def facts(output: str) -> int:
-    """How many spans were quoted, one that stands in another not counted."""
+    """How many different spans were quoted; a span that stands in another does not count."""
     spans = {tuple(_core(span)) for span in _quotes(output)}
-    return sum(not any(span != other and within(span, other) for other in spans) for span in spans)
+    return sum(not any(within(span, other) for other in spans - {span}) for span in spans)
 
 
 def _quotes(output: str) -> list[str]:
     """The span of each quote; none at all when one of them cannot be read."""
-    found = [span for _, _, span in _QUOTE.findall(output)]
-    return found if len(found) == len(_OPENING.findall(output)) else []
+    spans = [span for _, _, span in _QUOTE.findall(output)]
+    return spans if len(spans) == len(_OPENING.findall(output)) else []
+
+
+def _thoughts(protocol: Protocol, output: str) -> list[list[str]]:
+    """The words of each `<think>`."""
+    return [segment.text.split() for segment in protocol.parse(output) if segment.kind == "think"]
+
+
+def _sentences(document: Document, protocol: Protocol) -> list[list[str]]:
+    """The words of each sentence of a document, in order, and of the rest behind the last stop."""
+    return [sentence.split() for sentence in _STOP.split(protocol.bodies([document]))]
 
 
 def _core(span: str) -> list[str]:
-    """The span's tokens without the marks around it: writers end a quote with a full stop of their
-    own."""
+    """The span's tokens without the marks around it, as writers end a quote with their own full
+    stop."""
     parts = tokens(span)
     spoken = [at for at, part in enumerate(parts) if words(part)]
     return parts[spoken[0] : spoken[-1] + 1] if spoken else []

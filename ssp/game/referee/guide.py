@@ -1,6 +1,6 @@
-"""The guide: how good a valid question is as a question, in [0, 1], by which its proposer's reward
-is multiplied (`proposer.reward_options.guide`). A proposer that is only paid for what its solver
-cannot answer drifts to what is odd.
+"""The guide: how good a valid question is as a question, in [0, 1]. The proposer's reward is
+multiplied by it (`proposer.reward_options.guide`), because a proposer that is only paid for what
+its solver cannot answer drifts to odd questions.
 
 Source: Guided self-play, arXiv 2604.20209 (SGS), which scores a problem's relatedness and
 elegance."""
@@ -43,38 +43,31 @@ def judged(endpoint: Endpoint) -> Guide:
     from ssp.game.judge.judges import as_data, verdict  # which bring an HTTP client
 
     def rate(episodes: Sequence[Episode], targets: Sequence[str]) -> list[float | Fault]:
-        given = zip(episodes, targets, strict=True)
-        prompts = [
-            f"{_TASK}\n\n{as_data({'question': e.final, 'target': target})}" for e, target in given
-        ]
+        prompts = []
+        for episode, target in zip(episodes, targets, strict=True):
+            data = as_data({"question": episode.final, "target": target})
+            prompts.append(f"{_TASK}\n\n{data}")
         return endpoint.ask(prompts, lambda reply: verdict(reply, "score"), 256)
 
     return rate
 
 
 def own(place: str) -> Guide:
-    """A user's function `(question, ...) -> float` at a place, with those of `GIVEN` that it takes.
-    InputError where there is none, and for what it gives outside of [0, 1]."""
+    """The guide that calls a user's function `(question, ...) -> float` with those of `GIVEN` that
+    it takes. InputError where there is none, and for a score outside of [0, 1]."""
     function = imported(place, place, "(question)", "Which city?")
 
     def one(episode: Episode, target: str) -> float | Fault:
         texts = [document.contents for document in episode.documents]
-        known: dict[str, Any] = {
-            "target": target,
-            "documents": texts,
-            "searches": len(episode.queries),
-        }
+        searches = len(episode.queries)
+        known: dict[str, Any] = {"target": target, "documents": texts, "searches": searches}
         given = {name: value for name, value in known.items() if takes(function, name)}
         try:
             score = number(place, lambda: function(episode.final or "", **given))
         except Fault as fault:
             return fault
-        hold(
-            0.0 <= score <= 1.0,
-            f"the guide {place} gives a number from 0 to 1",
-            score,
-            "correct the function",
-        )
+        rule = f"the guide {place} gives a number from 0 to 1"
+        hold(0.0 <= score <= 1.0, rule, score, "correct the function")
         return score
 
     return lambda episodes, targets: [one(*pair) for pair in zip(episodes, targets, strict=True)]

@@ -1,4 +1,4 @@
-"""What a verifier reads beside a proposal's own documents: noise, and how much of it fits into a prompt."""
+"""What a verifier reads beside a proposal's own documents: noise, as much as fits into a prompt."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def pick_noise(episode: Episode, pool: Sequence[Document], k: int, seed: int) ->
 
 
 def pick_trajectories(episode: Episode, proposals: Sequence[Episode], k: int, seed: int) -> Blocks:
-    """The whole material of `k` other proposals (SSP's noise), less what the episode has found; a
-    block each. The draw does not depend on the order of `proposals`. Void ones are left out: what
-    they found is a matter of luck."""
-    others = [
-        other for other in proposals if other is not episode and other.outcome is not Outcome.VOID
-    ]
-    others.sort(key=lambda other: (other.seed, other.id))
-    blocks = [_others(episode, other.documents) for other in others]
-    return _draw(episode, [block for block in blocks if block], k, seed)
+    """The whole material of `k` other proposals (SSP's noise) without what the episode has found; a
+    block each. The draw does not depend on the order of `proposals`. Void ones are left out,
+    because chance decides what they found."""
+    sound = [other for other in proposals if other.outcome is not Outcome.VOID]
+    blocks = []
+    for other in sorted(sound, key=lambda other: (other.seed, other.id)):
+        block = _others(episode, other.documents)
+        if block and other is not episode:
+            blocks.append(block)
+    return _draw(episode, blocks, k, seed)
 
 
 def fit(
@@ -39,15 +40,16 @@ def fit(
     together: bool,
     write: Callable[[list[Document]], T | None],
 ) -> T | None:
-    """What `write` makes of the shuffled material; None when it takes not even one own document.
-    `write` gives None for material that is too long: then noise goes first, a block at a time, and
+    """What `write` makes of the shuffled material; None when not even one own document fits.
+    `write` gives None for material that is too long: then noise is dropped, a block at a time, and
     after it the oldest own documents. `together`: the own documents are one block too."""
-    # What tools give under one id, as the windows of a document, are parts of it.
     parts: dict[tuple[str, str], Document] = {}
-    # of a document that was shown cut and whole the whole one, in its first place
     for seen in episode.documents:
+        # Tools give several parts of a document under one id, such as its windows. A search may
+        # show it cut and whole: then the whole one counts, in the first one's place.
         key = (seen.id, seen.contents if episode.tools else "")
-        parts[key] = max(parts.get(key, seen), seen, key=lambda shown: len(shown.contents))
+        before = parts.get(key, seen)
+        parts[key] = max(before, seen, key=lambda shown: len(shown.contents))
     own, others = list(parts.values()), list(noise)
     while own:
         blocks = [own] if together else [[document] for document in own]

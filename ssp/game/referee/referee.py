@@ -1,7 +1,8 @@
-"""The referee: one verdict for each proposed question, by rules, one verifier pass over the
-survivors, then its evidence. A check that cannot run never passes (law 6); a fault gives a void
-verdict (law 2); what the verifier reads depends on the seeds, the episode's documents and the pool
-only (law 7)."""
+"""The referee: one verdict for each proposed question. First the rules are asked, then the verifier
+answers what is left, then its evidence is checked.
+
+A check that cannot run never passes (law 6). A fault gives a void verdict (law 2). What the
+verifier reads depends on the seeds, the episode's documents and the pool only (law 7)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
+from ssp.base.episode import Document, Episode, Outcome, Verdict
 from ssp.base.errors import Fault, InvariantError
 from ssp.base.seeds import derive
 from ssp.config.schema import RefereeConfig
@@ -62,24 +63,33 @@ class Verifier:
 
 
 class EngineVerifier(Verifier):
-    """A policy on an engine of ours, all prompts in one batch: greedy where it answers once. It is spoken to in the
-    policy's own protocol when that knows the role, else in natural language (`verifier.yaml`)."""
+    """A policy on an engine of ours, all prompts in one batch: greedy where it answers once. It is
+    spoken to in the policy's own protocol when that knows the role, else in natural language
+    (`verifier.yaml`)."""
 
     def __init__(self, engine: Engine, renderer: Renderer, cfg: RefereeConfig) -> None:
         renderer = speaks(renderer, _role(cfg))
         super().__init__(renderer.protocol, renderer, cfg)
-        self._engine, self._sampling = (
-            engine,
-            Sampling(cfg.temperature, cfg.answer_tokens, *renderer.stops(self.role)),
-        )
+        self._engine = engine
+        stops = renderer.stops(self.role)
+        self._sampling = Sampling(cfg.temperature, cfg.answer_tokens, *stops)
 
     def answers(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[str | Fault]:
         """What the policy wrote to each prompt."""
-        said = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling)
-        drawn = [() if isinstance(one, Fault) else one.logprobs for one in said]
-        # geometric means
-        self.likelihoods = [math.exp(sum(each) / len(each)) if each else 0.0 for each in drawn]
-        return [one if isinstance(one, Fault) else self._renderer.decode(one.ids) for one in said]
+        turns = once(self._engine, seeds, [ids for _, ids in prompts], self._sampling)
+        texts: list[str | Fault] = []
+        likelihoods = []
+        for turn in turns:
+            mean = 0.0
+            if isinstance(turn, Fault):
+                texts.append(turn)
+            else:
+                texts.append(self._renderer.decode(turn.ids))
+                if turn.logprobs:  # the geometric mean of its tokens' probabilities
+                    mean = math.exp(sum(turn.logprobs) / len(turn.logprobs))
+            likelihoods.append(mean)
+        self.likelihoods = likelihoods
+        return texts
 
 
 class EndpointVerifier(Verifier):
@@ -126,8 +136,9 @@ Asked = Sequence[tuple[str, int]]
 """Of each episode the target, and the searches that its row asks for (0: it does not say)."""
 
 CHECKS = ("not_answerable", "unquoted_evidence", "unlinked_evidence", "too_few_facts")
-"""What the verifier's output can fail, in order: it is not the target; no own document says so; not
-of this question; it rests on fewer facts than the row asks for searches."""
+"""What the verifier's output can fail, in order: its answer is not the target; no own document says
+what it quotes; the quotes do not lead to the target; they are fewer facts than the row asks for
+searches."""
 
 
 CLOSED_BOOK = "closed_book"
@@ -136,19 +147,20 @@ CLOSED_BOOK = "closed_book"
 
 @dataclass
 class Proof:
-    """What the verifier wrote about the question of `row`, how likely that was to it, and whether
-    it is the target."""
+    """What the verifier wrote about the question of `row` (nothing, where it was not asked), how
+    likely that was to it, and whether it is the target: `right` is None for a fault, of `cause`."""
 
     row: int
-    output: str | Fault
-    likelihood: float
-    decision: Grade = Grade(None)
+    output: str = ""
+    likelihood: float = 1.0
+    right: bool | None = None
+    cause: str = ""
 
 
 class Referee:
-    """Checks proposals in batches. `verifier` is there exactly when `cfg.verifier` names one;
-    `judge` decides whether its answer is the target; `guide` scores what is valid; where it is
-    `verifier`, the answer's likelihood does."""
+    """Checks proposals in batches. `verifier` is there exactly when `cfg.verifier` names one.
+    `judge` decides whether its answer is the target. `guide` scores the valid questions; where it
+    is "verifier", the likelihood of the verifier's answer is the score."""
 
     def __init__(
         self,
@@ -159,9 +171,8 @@ class Referee:
         seed: int = 0,
         guide: Guide | str = "",
     ) -> None:
-        if (cfg.verifier == "none") != (verifier is None) or (
-            verifier is None and cfg.evidence != "none"
-        ):
+        named = cfg.verifier != "none"
+        if named != (verifier is not None) or (cfg.evidence != "none" and not named):
             raise InvariantError(
                 f"verifier {verifier} for referee.verifier={cfg.verifier}, evidence={cfg.evidence}"
             )
@@ -174,20 +185,21 @@ class Referee:
         verdicts = []
         for episode, (target, _) in zip(episodes, asked, strict=True):
             if episode.outcome is Outcome.VOID:
-                verdicts.append(Verdict(valid=False, void_cause=episode.cause))
+                verdicts.append(_void(episode.cause))
             else:
                 verdicts.append(_ruled(broken_rule(episode, target, self._cfg, self._protocol)))
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if self._verifier is not None and left:
-            read = self._by_verifier(self._verifier, episodes, left, asked, noise)
-            for i, verdict in read.items():
+            agreed = self._by_verifier(self._verifier, episodes, left, asked, noise)
+            for i, verdict in agreed.items():
                 verdicts[i] = verdict
         left = [i for i, verdict in enumerate(verdicts) if verdict.valid]
         if callable(self._guide) and left:
-            rated = self._guide([episodes[i] for i in left], [asked[i][0] for i in left])
-            for i, score in zip(left, rated, strict=True):
+            targets = [asked[i][0] for i in left]
+            scores = self._guide([episodes[i] for i in left], targets)
+            for i, score in zip(left, scores, strict=True):
                 if isinstance(score, Fault):
-                    verdicts[i] = Verdict(valid=False, void_cause=score.cause)
+                    verdicts[i] = _void(score.cause)
                 else:
                     verdicts[i] = replace(verdicts[i], guide=score)
         return verdicts
@@ -220,18 +232,15 @@ class Referee:
         asked: Asked,
         verdicts: Mapping[int, Verdict],
     ) -> dict[int, Verdict]:
-        """New verdicts on valid questions that the verifier answers without a document: in one of
-        `samples` answers is enough."""
+        """New verdicts on valid questions that the verifier answers without a document. One right
+        answer of `samples` is enough."""
         valid = [i for i, verdict in verdicts.items() if verdict.valid]
         prompts = {i: verifier.write((), block[i].final or "") for i in valid}
         changed: dict[int, Verdict] = {}
         for proof in self._proofs(verifier, block, asked, prompts):
-            if isinstance(proof.output, Fault):
-                changed.setdefault(proof.row, Verdict(False, void_cause=proof.output.cause))
-            elif proof.decision.right is None:
-                cause = proof.decision.void_cause
-                changed.setdefault(proof.row, Verdict(False, void_cause=cause))
-            elif proof.decision.right:
+            if proof.right is None:
+                changed.setdefault(proof.row, _void(proof.cause))
+            elif proof.right:
                 changed[proof.row] = _ruled(CLOSED_BOOK)
         return changed
 
@@ -243,35 +252,35 @@ class Referee:
         prompts: Mapping[int, Prompt | None],
     ) -> list[Proof]:
         """What the verifier answers, `samples` times a prompt, and whether that is the target."""
-        samples = self._cfg.samples
-        drawn = [
-            (i, n) for i, prompt in prompts.items() if prompt is not None for n in range(samples)
-        ]
-        seeds = [_seed(self._seed, block[i], n) for i, n in drawn]
-        written = [prompt for i, _ in drawn if (prompt := prompts[i]) is not None]
-        outputs: dict[int, list[str | Fault]] = {i: [] for i in prompts}
-        likely: dict[int, list[float]] = {i: [] for i in prompts}
-        said = verifier.answers(written, seeds)
-        likelihoods = verifier.likelihoods if self._guide == BY_VERIFIER else [1.0] * len(said)
-        for (i, _), output, likelihood in zip(drawn, said, likelihoods, strict=True):
-            outputs[i].append(output)
-            likely[i].append(likelihood)
-        proofs = []
+        proofs: list[Proof] = []
+        waiting: list[Proof] = []
+        written, seeds = [], []
         for i, prompt in prompts.items():
             if prompt is None:
-                outputs[i], likely[i] = [""], [1.0]
-            proofs += [Proof(i, *one) for one in zip(outputs[i], likely[i], strict=True)]
-        told = [proof for proof in proofs if isinstance(proof.output, str)]
-        items = [
-            Item(
-                block[proof.row].final or "",
-                [asked[proof.row][0]],
-                verifier.form.final(verifier.role, str(proof.output)),
-            )
-            for proof in told
-        ]
+                proofs.append(Proof(i))
+                continue
+            for n in range(self._cfg.samples):
+                again = [n] if n else []  # the first answer is drawn as where it is the only one
+                seeds.append(derive(self._seed, "referee", block[i].seed, *again))
+                written.append(prompt)
+                waiting.append(Proof(i))
+                proofs.append(waiting[-1])
+        outputs = verifier.answers(written, seeds)
+        likelihoods = verifier.likelihoods if self._guide == BY_VERIFIER else [1.0] * len(outputs)
+        for proof, output, likelihood in zip(waiting, outputs, likelihoods, strict=True):
+            proof.likelihood = likelihood
+            if isinstance(output, Fault):
+                proof.cause = output.cause
+            else:
+                proof.output = output
+        told = [proof for proof in proofs if not proof.cause]
+        items = []
+        for proof in told:
+            answer = verifier.form.final(verifier.role, proof.output)
+            target, _ = asked[proof.row]
+            items.append(Item(block[proof.row].final or "", [target], answer))
         for proof, decision in zip(told, self._judge.decide(items), strict=True):
-            proof.decision = decision
+            proof.right, proof.cause = decision.right, decision.void_cause
         return proofs
 
     def _proven(
@@ -279,12 +288,10 @@ class Referee:
     ) -> Verdict:
         """The verdict of one answer."""
         target, searches = asked
-        evidence, output, decision = EVIDENCE[self._cfg.evidence], proof.output, proof.decision
-        if isinstance(output, Fault):
-            return Verdict(valid=False, void_cause=output.cause)
-        if decision.right is None:
-            return Verdict(valid=False, void_cause=decision.void_cause)
-        if not decision.right:
+        evidence, output = EVIDENCE[self._cfg.evidence], proof.output
+        if proof.right is None:
+            return _void(proof.cause)
+        if not proof.right:
             return _ruled(CHECKS[0])
         if not evidence.stands(episode, target, form, output):
             return _ruled(CHECKS[1])
@@ -304,29 +311,24 @@ class Referee:
             blocks = pick_trajectories(episode, block, k, self._seed)
         else:
             blocks = pick_noise(episode, noise(episode), k, self._seed)
-        question = episode.final or ""
-        return fit(
-            episode,
-            blocks,
-            self._seed,
-            whole,
-            lambda documents: verifier.write(documents, question),
-        )
+
+        def write(documents: Sequence[Document]) -> Prompt | None:
+            return verifier.write(documents, episode.final or "")
+
+        return fit(episode, blocks, self._seed, whole, write)
 
 
 def _ruled(rule: str) -> Verdict:
     return Verdict(valid=not rule, rule=rule)
 
 
-def _seed(seed: int, episode: Episode, n: int) -> int:
-    """Of the n-th answer to a question; of the first one as where there is no other."""
-    again = [n] if n else []
-    return derive(seed, "referee", episode.seed, *again)
+def _void(cause: str) -> Verdict:
+    return Verdict(valid=False, void_cause=cause)
 
 
 def _agreed(verdicts: Sequence[Verdict], needed: int) -> Verdict:
-    """The first valid one where `needed` are valid, else the first other one; a void where those
-    that are void could have made enough."""
+    """The verdict on a question: the first valid one where `needed` are valid. Else the first void
+    one where the void ones could have made enough, and the first one by a rule where not."""
     valid = [verdict for verdict in verdicts if verdict.valid]
     void = [verdict for verdict in verdicts if verdict.void_cause]
     if len(valid) >= needed:

@@ -1,6 +1,5 @@
-"""The referee's rules: each one a function with an id that says whether a question broke it, from
-the proposer's episode alone. `referee.rules` names the rules of a run, in the order in which they
-are asked."""
+"""The referee's rules. Each is a function, named by its id, that says whether a question broke it,
+from the proposer's episode alone. `referee.rules` names the rules of a run in the order of asking."""
 
 from collections.abc import Callable
 
@@ -63,18 +62,14 @@ def no_evidence(episode: Episode, target: str, cfg: RefereeConfig, protocol: Pro
 
 def no_search(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
     """Fewer than two searches showed a document (SSP)."""
-    return (
-        sum(
-            tool == "search" and hits > 0
-            for (tool, _), hits in zip(episode.calls, episode.hits, strict=False)
-        )
-        < 2
-    )
+    showed = 0
+    for (tool, _), hits in zip(episode.calls, episode.hits, strict=False):
+        showed += tool == "search" and hits > 0
+    return showed < 2
 
 
 def repeated_query(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> bool:
-    """Two searches asked for the same, but for case, accents, spaces or the punctuation around
-    it."""
+    """Two searches asked for the same, apart from case, accents, spaces and outer punctuation."""
     queries = [fold(query).strip(" .,;:!?\"'。、「」") for query in episode.searches]
     return len(set(queries)) < len(queries)
 
@@ -102,9 +97,10 @@ RULES: dict[str, Rule] = {rule.__name__: rule for rule in (*_OF_QUESTIONS, *_OF_
 def broken_rule(episode: Episode, target: str, cfg: RefereeConfig, protocol: Protocol) -> str:
     """Id of the first of `cfg.rules` that the episode broke, "" when it kept all. `malformed` is
     always asked first."""
-    return next(
-        (id for id in ("malformed", *cfg.rules) if RULES[id](episode, target, cfg, protocol)), ""
-    )
+    for id in ("malformed", *cfg.rules):
+        if RULES[id](episode, target, cfg, protocol):
+            return id
+    return ""
 
 
 def least_searches(cfg: RefereeConfig) -> int:

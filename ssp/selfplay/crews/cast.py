@@ -9,7 +9,7 @@ from ssp.record.ledger.writer import LedgerWriter
 from ssp.selfplay.crews.seams import Judges, Learners, Players
 
 GONE = "payload_lost"
-"""Cause of a call that did not begin, because what it was given is gone with its node."""
+"""Cause of a call that did not begin, because its payload is gone with a node."""
 
 
 class LearnerLost(SspError):
@@ -18,8 +18,8 @@ class LearnerLost(SspError):
 
 @dataclass(frozen=True)
 class Cast:
-    """Crews of one run, by role where each role that plays has its own. Roles that share a policy
-    have the same learner, which is a crew of one, as the ledger is."""
+    """Crews of one run; players and learners by role. Roles that share a policy have the same
+    learner. A learner is a crew of one, as the ledger is."""
 
     players: dict[str, Crew[Players]]
     judges: Crew[Judges]
@@ -27,7 +27,7 @@ class Cast:
     ledger: Crew[LedgerWriter]
 
     def learner(self, role: str) -> Learners:
-        """Who trains `role`: its state dies with it, so that a fault of it is a LearnerLost."""
+        """The learner of `role`. Its state dies with it, so a fault of it is a LearnerLost."""
         return _Mortal(self.learners[role], role).first
 
 

@@ -1,8 +1,8 @@
 """What workers are asked for: players, judges, learners. Each Protocol's methods are the calls
 (`ssp.base.crew`).
 
-Actors and objects of one process answer the same ones; a `Ref` is a payload by reference there, and
-itself here."""
+Actors and objects of one process answer the same calls. To actors a `Ref` is a payload by reference;
+in one process it is the payload itself."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -17,10 +17,10 @@ from ssp.selfplay.records import PlayOrder, PlayReport
 
 
 class Players(Protocol):
-    """One of the players of a role. `play` gives the block in the tasks' order and its report;
-    Fault `payload_lost` where the parcel is of no use any more. `refresh` (in flight) takes new
-    weights; seconds. `sleep` gives the GPU's memory back until `wake`; Fault `engine_awake` when
-    too much stays."""
+    """One of the players of a role. `play` gives the block, in the tasks' order, and its report;
+    Fault `payload_lost` where the parcel can no longer be read. `refresh` takes new weights in
+    flight and gives the seconds of it. `sleep` gives the GPU's memory back until `wake`; Fault
+    `engine_awake` when too much stays taken."""
 
     @call(payload=True, computes=True, work="play")
     async def play(
@@ -35,11 +35,12 @@ class Players(Protocol):
 
 
 class Judges(Protocol):
-    """One of the judges. Its calls are pure: one verdict an episode (`asked`: its target, and the
-    searches of its row; with a parcel, the live solver of `version` verifies), by the referee or by
-    the game's own `check` of that name; one grade for each (row of the block, question, gold
-    answers); and the seconds they took. `answers`: whether the
-    endpoint that it asks, if any, gives a verdict now."""
+    """One of the judges. Its calls are pure, and give the seconds that they took too.
+
+    `verify` gives the referee's verdict on each episode; `asked` has its target and the searches of
+    its row, and with a parcel the live solver of `version` verifies. `check` gives the verdict of
+    the game's own check of that name. `grade` gives a grade for each (row of the block, item).
+    `answers` says whether the endpoint that it asks, if any, gives a verdict now."""
 
     @call(work="verify")
     async def verify(
@@ -57,10 +58,10 @@ class Judges(Protocol):
 
 
 class Learners(Taught, Protocol):
-    """One learner, of one rank or several. `update` is one step of the roles of `samples`, over the
-    same blocks, and a publication; `weights` a publication of what it has, `again` the last one once
-    more (Fault `weights_gone`), `anchor_weights` those of the reference, outside of the
-    publications."""
+    """One learner, of one rank or several. `update` makes one step of the roles of `samples`, over
+    the same blocks, and publishes. `weights` publishes what it has. `again` gives the last
+    publication once more (Fault `weights_gone`). `anchor_weights` gives the weights of the
+    reference, which is no publication."""
 
     @call(payload=True, computes=True, work="learn")
     async def update(

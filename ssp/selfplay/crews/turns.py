@@ -1,9 +1,9 @@
 """Turns of engines and learners that share GPUs: an engine sleeps while a learner computes, and
 wakes to play.
 
-Promises that nobody plays on shared GPUs while a learner computes there, that two learners compute
-one after the other, that turns are given in the order of asking (nobody starves), and that engines
-wake only to play. A turn is one call of a crew, which has its own deadline, so every wait ends."""
+Nobody plays on shared GPUs while a learner computes there. Two learners compute one after the
+other. Turns are given in the order of asking, so nobody starves. Engines wake only to play. A turn
+is one call of a crew, which has its own deadline, so every wait ends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -29,16 +29,16 @@ TRIES = 6
 
 
 def seated(cfg: Config, cast: Cast) -> Cast:
-    """The cast, with crews that take their turns in every call that computes; SspError when an
-    engine does not obey."""
+    """The cast with crews that take turns in every call that computes. Such a call raises SspError
+    when an engine does not obey."""
     players, taught = dict(cast.players), dict(cast.learners)
     for gpus in shared_gpus(cfg):
         floor = _Floor([cast.players[role] for role in gpus.sleepers])
-        players |= {role: _Seated(cast.players[role], floor.playing) for role in gpus.roles}
+        for role in gpus.roles:
+            players[role] = _Seated(cast.players[role], floor.playing)
         for name in gpus.learners:
-            taught |= dict.fromkeys(
-                learners(cfg)[name], _Seated(cast.learners[name], floor.learning)
-            )
+            learner = _Seated(cast.learners[name], floor.learning)
+            taught |= dict.fromkeys(learners(cfg)[name], learner)
     return replace(cast, players=players, learners=taught)
 
 
@@ -59,8 +59,8 @@ class _Seated(Around[W]):
 
 
 class _Floor:
-    """GPUs that are shared. Who wants a turn passes the gate, which is first come, first served;
-    learners stay in it."""
+    """GPUs that are shared. Whoever wants a turn passes the gate, first come, first served. Players
+    leave it once they play; a learner stays in it until it is done."""
 
     def __init__(self, crews: Sequence[Crew[Players]]) -> None:
         self._crews = crews
@@ -90,26 +90,24 @@ class _Floor:
             yield
 
     async def _be(self, awake: bool) -> None:
-        if self._awake is not awake:
-            self._awake = None
-            calls = [
-                _told(crew, worker, awake) for crew in self._crews for worker in range(crew.size)
-            ]
-            failed = [
-                error
-                for error in await asyncio.gather(*calls, return_exceptions=True)
-                if error is not None
-            ]
-            if failed:
-                raise failed[0]
-            self._awake = awake
+        if self._awake is awake:
+            return
+        self._awake = None
+        calls = []
+        for crew in self._crews:
+            calls += [_told(crew, worker, awake) for worker in range(crew.size)]
+        for error in await asyncio.gather(*calls, return_exceptions=True):
+            if error is not None:
+                raise error
+        self._awake = awake
 
 
 async def _told(crew: Crew[Players], worker: int, awake: bool) -> None:
-    """Tell one player, again when it died: its new process is awake, and hears of its turn here."""
+    """Tell one player to wake or to sleep; again when it died, since its new process is awake."""
+    player = crew[worker]
     for _ in range(TRIES):
         try:
-            return await (crew[worker].wake() if awake else crew[worker].sleep())
+            return await (player.wake() if awake else player.sleep())
         except Fault as fault:
             said = str(fault)
             if fault.cause == AWAKE:

@@ -1,5 +1,4 @@
-"""Crews whose calls are seen: every call that computes passes here, with what its Protocol calls
-it."""
+"""Crews whose calls are seen: every call that computes passes here, with the name of its work."""
 
 import time
 from dataclasses import replace
@@ -17,8 +16,7 @@ W = TypeVar("W")
 
 
 class Watched(Around[W]):
-    """A crew whose calls are seen by `activity`; otherwise the crew itself. `at_once`: calls that
-    an actor makes at once."""
+    """A crew whose calls `activity` sees. `at_once`: how many calls an actor answers at once."""
 
     def __init__(self, inner: Crew[W], activity: Activity, at_once: int = 1) -> None:
         super().__init__(inner)
@@ -35,44 +33,43 @@ class Watched(Around[W]):
             return answer
         if not call.work:
             return await self.inner.perform(worker, call, *args)
-        order = args[1] if len(args) > 1 and isinstance(args[1], PlayOrder) else None
-        shown = _step() | ({"episodes": len(args[0]), "version": args[2]} if order else {})
-        work = call.work
-        if order:  # only evaluations name the question that they ask
-            work = _work(args[0][0]) if args[0] else "solve"
+        work, shown = call.work, _step()
+        plays = len(args) > 1 and isinstance(args[1], PlayOrder)
+        if plays:
+            tasks = args[0]
+            work = _work(tasks[0]) if tasks else "solve"
+            shown |= {"episodes": len(tasks), "version": args[2]}
         with self._activity.call(actor, work, shown, self._at_once) as more:
             answer = await self.inner.perform(worker, call, *args)
-            if order:  # searching is done elsewhere while the player waits
+            if plays:
                 seconds = answer[1].seconds
-                parts = {
-                    f"{part}_s": seconds[part] for part in ("generate", "search") if part in seconds
-                }
-                parts["sync_s"] = sum(
-                    seconds.get(part, 0.0) for part in ("sync_transfer", "sync_load")
-                )
-                more |= {name: round(value, 6) for name, value in parts.items()}
+                for part in ("generate", "search"):  # which a service does while the player waits
+                    if part in seconds:
+                        more[f"{part}_s"] = round(seconds[part], 6)
+                synced = seconds.get("sync_transfer", 0.0) + seconds.get("sync_load", 0.0)
+                more["sync_s"] = round(synced, 6)
             return answer
 
 
 def watched(cast: Cast, activity: Activity, cfg: Config) -> Cast:
     """The cast with every crew that computes watched. The ledger is not: it answers at once."""
-    learners = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
-    return replace(
-        cast,
-        players={
-            role: Watched(crew, activity, at_once(cfg, role)) for role, crew in cast.players.items()
-        },
-        judges=Watched(cast.judges, activity),
-        learners={role: learners[id(crew)] for role, crew in cast.learners.items()},
-    )
+    seen = {id(crew): Watched(crew, activity) for crew in cast.learners.values()}
+    learners, players = dict(cast.learners), dict(cast.players)
+    for role, learner in cast.learners.items():
+        learners[role] = seen[id(learner)]
+    for role, player in cast.players.items():
+        players[role] = Watched(player, activity, at_once(cfg, role))
+    judges = Watched(cast.judges, activity)
+    return replace(cast, players=players, judges=judges, learners=learners)
 
 
 def _work(task: Task) -> str:
     """What a block of tasks is shown as."""
-    if task.item:
+    if task.item:  # only evaluations name the question that they ask
         return "evaluate"
     return "solve" if "question" in task.fields else "propose"
 
 
 def _step() -> dict[str, float]:
-    return {"step": step} if (step := STEP.get(-1)) >= 0 else {}
+    step = STEP.get(-1)
+    return {"step": step} if step >= 0 else {}

@@ -1,15 +1,16 @@
 """The curriculum of a run in figures, a round at a time, and the alarm for near-duplicates
 (docs/curriculum.md).
 
-Live or from a run's files: the same records in the same order, by game, so the same figures; one
-that a round cannot have is not there. Of a round that was played again the last time counts, and
-rounds beyond what was played then are gone. Of a league's games only the newest versions' work is
-seen: no question of a past proposer, no rate of a past solver."""
+Live or from a run's files, the records are the same and in the same order, by game, so the figures
+are the same. A figure that a round cannot have is left out. When a round was played again, the last
+time counts, and later rounds of the time before are gone. A league's games are seen as far as the
+newest versions played them: no question of a past proposer, no rate of a past solver."""
 
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ssp.base.episode import PROPOSED
 from ssp.base.gamespec import GameSpec
@@ -24,9 +25,9 @@ from ssp.selfplay.questions.records import VALID
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """One accepted question in one round. `kind`: its game's. `searches`: the proposer's, of a
-    proposed one; `rate`: the share of right attempts, None when nobody tried or too few attempts
-    were scored; `tried`: the attempts' mean searches."""
+    """One accepted question in one round. `kind`: that of its game. `searches`: how often the
+    proposer searched, None unless it was proposed. `rate`: the share of right attempts, None when
+    nobody tried or too few attempts were scored. `tried`: the mean searches of the attempts."""
 
     game: str
     question: str
@@ -39,16 +40,18 @@ class AskedQuestion:
 
 def live(games: Iterable[Game]) -> list[AskedQuestion]:
     """The records of a settled round's games."""
-    found = []
+    asked = []
     for game in sorted(games, key=lambda game: game.id):
-        if game.valid and not game.void_cause and game.frozen != ASKS:
-            searches = None if game.proposal is None else game.proposal.searches
+        if not game.valid or game.void_cause or game.frozen == ASKS:
+            continue
+        searches = None if game.proposal is None else game.proposal.searches
+        rate = tried = None
+        if not game.frozen:
+            rate = game.win_rate
             tried = _mean([played.searches for played in game.attempts])
-            new = (None, None) if game.frozen else (game.win_rate, tried)
-            found.append(
-                AskedQuestion(game.id, game.question, game.target, game.kind, searches, *new)
-            )
-    return found
+        said = game.id, game.question, game.target, game.kind
+        asked.append(AskedQuestion(*said, searches, rate, tried))
+    return asked
 
 
 def read(
@@ -59,60 +62,61 @@ def read(
     InputError for a file that is no ledger, and for a missing or foreign episodes file."""
     reader = RunReader(run)
     games, entries = reader.settled()
-    of: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
+    played: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
     for entry in entries:
         if entry["file"]:
-            of[entry["game_id"]].append(entry)
-    rounds: defaultdict[int, defaultdict[int, list[GameRow]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+            played[entry["game_id"]].append(entry)
+    rounds: defaultdict[int, list[GameRow]] = defaultdict(list)
     for game in games:
-        rounds[game["round"]][game["incarnation"]].append(game)
+        rounds[game["round"]].append(game)
     spec = spec or reader.cfg.spec
     start = 0
-    for step in sorted(step for step in rounds if last is None or step <= last):
-        if max(rounds[step]) < start:
+    for step in sorted(rounds):
+        if last is not None and step > last:
+            return
+        newest = max(game["incarnation"] for game in rounds[step])
+        if newest < start:
             return  # the run went back before this round, and has not come to it again
-        start = max(rounds[step])
-        yield (
-            step,
-            _round(
-                reader, [game for game in rounds[step][start] if game["verdict"] == VALID], of, spec
-            ),
-        )
+        start = newest
+        counted = [game for game in rounds[step] if game["incarnation"] == newest]
+        valid = [game for game in counted if game["verdict"] == VALID]
+        yield step, _round(reader, valid, played, spec)
 
 
 def _round(
     reader: RunReader,
     games: Sequence[GameRow],
-    of: Mapping[str, list[EpisodeRow]],
+    played: Mapping[str, list[EpisodeRow]],
     spec: GameSpec,
 ) -> list[AskedQuestion]:
+    """The records of one round's valid games; `played`: the episodes of each game."""
     issued: dict[str, list[EpisodeRow]] = {}
-    for game in games:  # of each episode the last issue
-        ours = sorted(of[game["id"]], key=lambda entry: entry["issue"])
-        issued[game["id"]] = list(
-            {(entry["kind"], entry["attempt"]): entry for entry in ours}.values()
-        )
-    texts = reader.texts(
-        [entry for entries in issued.values() for entry in entries], ("id", "queries")
-    )
-    found = []
+    for game in games:
+        episodes = sorted(played[game["id"]], key=lambda entry: entry["issue"])
+        latest = {(entry["kind"], entry["attempt"]): entry for entry in episodes}
+        issued[game["id"]] = list(latest.values())
+    texts = reader.texts(chain.from_iterable(issued.values()), ("id", "queries"))
+    asked = []
     for game in sorted(games, key=lambda game: str(game["id"])):
-        entries = issued[game["id"]]
-        searches = {
-            kind: [len(texts[entry["id"]]["queries"]) for entry in entries if entry["kind"] == kind]
-            for kind in (spec.asks, spec.answers)
-        }
-        past = {entry["role"] for entry in entries if entry["past"]}
-        if spec.asker not in past:
-            said = game["id"], game["question"] or "", game["target"] or "", game["kind"]
-            new = (None, None) if past else (game["win_rate"], _mean(searches[spec.answers]))
-            found.append(AskedQuestion(*said, next(iter(searches[spec.asks]), None), *new))
-    return found
+        searches: defaultdict[str, list[int]] = defaultdict(list)
+        past = set()
+        for entry in issued[game["id"]]:
+            searches[entry["kind"]].append(len(texts[entry["id"]]["queries"]))
+            if entry["past"]:
+                past.add(entry["role"])
+        if spec.asker in past:
+            continue
+        proposal = next(iter(searches[spec.asks]), None)
+        rate = tried = None
+        if not past:
+            rate = game["win_rate"]
+            tried = _mean(searches[spec.answers])
+        said = game["id"], game["question"] or "", game["target"] or "", game["kind"]
+        asked.append(AskedQuestion(*said, proposal, rate, tried))
+    return asked
 
 
-def _mean(values: Sequence[int]) -> float | None:
+def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
@@ -134,18 +138,17 @@ NEXT = (
 
 def band(rate: float) -> str:
     """The band of a solve rate."""
-    return (
-        BANDS[0]
-        if rate <= 0
-        else BANDS[5]
-        if rate >= 1
-        else BANDS[1 + min(3, math.ceil(4 * rate - 1e-9) - 1)]
-    )
+    if rate <= 0:
+        return BANDS[0]
+    if rate >= 1:
+        return BANDS[5]
+    quarter = math.ceil(4 * rate - 1e-9)
+    return BANDS[min(4, quarter)]
 
 
 class DuplicateAlarm:
-    """The newest rounds' share of near-duplicates against that after the first `window` rounds.
-    `lasting`: it lasts."""
+    """Compares the newest rounds' share of near-duplicates with the share in the second `window`
+    rounds. `lasting`: the alarm lasts."""
 
     def __init__(self, window: int) -> None:
         self._window, self._rounds = window, 0
@@ -154,8 +157,8 @@ class DuplicateAlarm:
         self.lasting = False
 
     def see(self, step: int, share: float, questions: int) -> str:
-        """The next round: that share of so many new questions, above 0. The line of an alarm that
-        begins, else none."""
+        """Take in the next round: the share among its new questions, of which there is at least
+        one. The line of an alarm that begins, else ""."""
         self._rounds += 1
         if self._rounds <= 2 * self._window:
             if self._rounds > self._window:
@@ -163,15 +166,20 @@ class DuplicateAlarm:
                 self._questions += questions
             return ""
         self._latest.append((share, questions))
-        kept = sorted(self._latest)[:-1]
-        before, n = self._near / self._questions, sum(number for _, number in kept)
+        kept = sorted(self._latest)[:-1]  # one bad round alone makes no alarm
+        before = self._near / self._questions
+        n = sum(number for _, number in kept)
         if not n:
             return ""
         within = min(max(before, 0.05), 0.95)
-        limit = max(LEAST, SIGMAS * math.sqrt(within * (1 - within) / n))
-        worse = sum(value * number for value, number in kept) / n - before
+        error = math.sqrt(within * (1 - within) / n)
+        limit = max(LEAST, SIGMAS * error)
+        near = sum(value * number for value, number in kept)
+        worse = near / n - before
         began = worse >= limit and not self.lasting
-        self.lasting = worse >= (limit / 2 if self.lasting else limit)
+        if self.lasting:
+            limit /= 2
+        self.lasting = worse >= limit
         if not began:
             return ""
         return (
@@ -181,9 +189,9 @@ class DuplicateAlarm:
 
 
 class Curriculum:
-    """One run, round by round. `proposed`: somebody proposes, so that diversity is of what he asks,
-    and watched; else it is of all questions. `said`: the alarm that began with the newest round, a
-    line."""
+    """One run, round by round. `proposed`: somebody proposes; then diversity is measured over the
+    proposed questions and watched, else it is measured over all. `said`: the line of an alarm that
+    began with the newest round."""
 
     def __init__(self, window: int, proposed: bool = True) -> None:
         self._recent = Recent(EARLIER)
@@ -192,23 +200,22 @@ class Curriculum:
 
     def round(self, step: int, asked: Sequence[AskedQuestion]) -> dict[str, float]:
         """The figures `curriculum/<name>` of the next round."""
-        fresh = [one for one in asked if (one.kind == PROPOSED) is (self._alarm is not None)]
+        proposed = self._alarm is not None
+        fresh = [one for one in asked if (one.kind == PROPOSED) is proposed]
         rates = [one.rate for one in asked if one.rate is not None]
         bands = Counter(map(band, rates))
-        numbers: dict[str, Sequence[float]] = {
-            **{f"solved_{name}": [bands[name] / len(rates)] for name in BANDS if rates},
-            "learnability": [4 * rate * (1 - rate) for rate in rates],
-            "searches": [one.searches for one in fresh if one.searches is not None],
-            "solver_searches": [one.tried for one in asked if one.tried is not None],
-            "near_duplicates": [self._recent.near(one.question, one.target) for one in fresh],
-        }
-        values = {name: sum(found) / len(found) for name, found in numbers.items() if found}
+        values: dict[str, float | None] = {}
+        for name in BANDS if rates else ():
+            values[f"solved_{name}"] = bands[name] / len(rates)
+        values["learnability"] = _mean([4 * rate * (1 - rate) for rate in rates])
+        values["searches"] = _mean([one.searches for one in fresh if one.searches is not None])
+        values["solver_searches"] = _mean([one.tried for one in asked if one.tried is not None])
+        near = _mean([self._recent.near(one.question, one.target) for one in fresh])
+        values["near_duplicates"] = near
         if self._alarm:
-            self.said = (
-                self._alarm.see(step, values["near_duplicates"], len(fresh)) if fresh else ""
-            )
+            self.said = "" if near is None else self._alarm.see(step, near, len(fresh))
             values["alarm_near_duplicates"] = float(self._alarm.lasting)
-        return {f"curriculum/{name}": value for name, value in values.items()}
+        return {f"curriculum/{name}": value for name, value in values.items() if value is not None}
 
 
 class Watch:
@@ -228,10 +235,8 @@ class Watch:
         except Exception as error:
             # figures are no reason for a run not to go on, whatever is wrong with its files
             self._curriculum = Curriculum(WINDOW, self._proposed)
-            self._say(
-                f"curriculum figures begin anew after step {step}:"
-                f" {str(error) or type(error).__name__}"
-            )
+            why = str(error) or type(error).__name__
+            self._say(f"curriculum figures begin anew after step {step}: {why}")
 
     def round(self, step: int, games: Sequence[Game]) -> dict[str, float]:
         """The figures of a settled round; its alarm is said."""

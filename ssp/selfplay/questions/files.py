@@ -1,5 +1,5 @@
-"""The bank as a parquet file, which reads back as the same records and appears whole or not at all;
-and questions that nobody proposes: those of a data set or a bank."""
+"""The bank as a parquet file, which reads back as the same records and appears whole or not at all.
+Also the questions that a run is given, from a data set or a bank."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -53,9 +53,8 @@ def write_bank(path: Path, records: Sequence[Record]) -> None:
             )
     with whole(path) as aside, pq.ParquetWriter(aside, SCHEMA, compression="zstd") as writer:
         for at in range(0, len(records), ROWS):
-            writer.write_table(
-                pa.Table.from_pylist([asdict(record) for record in records[at : at + ROWS]], SCHEMA)
-            )
+            rows = [asdict(record) for record in records[at : at + ROWS]]
+            writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
 
 
 def is_bank(place: Path) -> bool:
@@ -64,8 +63,7 @@ def is_bank(place: Path) -> bool:
 
 
 def read_bank(place: Path) -> list[Record]:
-    """The records of an exported file. InputError for one that is missing, or no bank with all
-    fields."""
+    """The records of an exported file. InputError for a file that is missing, or lacks a field."""
     return list(_records(place))
 
 
@@ -73,89 +71,80 @@ def _records(path: Path) -> Iterator[Record]:
     hold(path.is_file(), "a bank's file must exist", path, "check the path")
     needed = set(SCHEMA.names) - {"rule", "proposer_version", "solve_rate", "difficulty"}
     rule, step = "a bank's file has all its fields", "export one: ssp bank RUN --export FILE"
-    with holding(
-        (OSError, pa.ArrowException),
-        rule,
-        lambda error: f"{path} ({' '.join(str(error).split())})",
-        step,
-    ):
-        if missing := set(SCHEMA.names) - set(pq.read_schema(path).names):
+
+    errors = (OSError, pa.ArrowException)
+    with holding(errors, rule, lambda error: f"{path} ({' '.join(str(error).split())})", step):
+        missing = set(SCHEMA.names) - set(pq.read_schema(path).names)
+        if missing:
             raise pa.ArrowInvalid(f"no column {min(missing)}")
         for batch in dataset(path, schema=SCHEMA, format="parquet").to_batches(batch_size=ROWS):
-            if nulls := [name for name in needed if batch[name].null_count]:
+            nulls = [name for name in needed if batch[name].null_count]
+            if nulls:
                 raise pa.ArrowInvalid(f"a null in {nulls[0]}")
             for row in batch.to_pylist():
-                plays = [PlayedGame(**play) for play in row["plays"]]
-                yield Record(
-                    **{
-                        **row,
-                        "plays": plays,
-                        "attempts": [Attempt(**one) for one in row["attempts"]],
-                    }
-                )
+                row["plays"] = [PlayedGame(**play) for play in row["plays"]]
+                row["attempts"] = [Attempt(**attempt) for attempt in row["attempts"]]
+                yield Record(**row)
 
 
-def _accepted(place: Path) -> list[Question]:
-    """The questions to play of an exported file: a bank's valid ones, all of any other question
-    file."""
+def _exported(place: Path) -> list[Question]:
+    """The questions to play in an exported file: the valid ones in a bank, else all."""
     with suppress(OSError, pa.ArrowException):  # a bank's reader says what is wrong with it
         if "plays" not in pq.read_schema(place).names:
             return read_questions(place)
-    kept = (record for record in _records(place) if record.verdict == VALID)
+    valid = (record for record in _records(place) if record.verdict == VALID)
     return [
         Question(one.id, one.question, tuple(one.answers), 0, one.data_source, one.split)
-        for one in kept
+        for one in valid
     ]
 
 
+def _accepted(cfg: Config, place: Path) -> list[Question]:
+    """The questions that the referee accepted in the run, or the ledger, at `place`."""
+    if place.is_dir():
+        run = RunFolder(place)
+        run.check_idle()  # its questions would become more while these are played
+        place = run.ledger
+    with closing(Ledger(place, readonly=True)) as ledger:
+        pairs = list(ledger.accepted())
+    known = answered(cfg)
+    return [known.get(pair) or Question(identify(*pair), pair[0], pair[1:]) for pair in pairs]
+
+
 def given(cfg: Config) -> list[Question]:
-    """The questions that `cfg` is given, in order: those of a data set, or what the referee
-    accepted in a bank (an earlier run's folder or ledger, or what was exported of one); none where
-    a proposer asks. InputError for a bad file."""
+    """The questions that `cfg` is given, in order: none where a proposer asks.
+
+    They are those of a data set, or those that the referee accepted in a bank: the folder, the
+    ledger or an exported file of an earlier run. InputError for a bad file."""
     if cfg.game.questions == "proposer":
         return []
     if cfg.game.questions == "dataset":
-        return read_questions(
-            resolve(files.resolve(cfg.data.questions, "questions"), "data.questions")
-        )
+        file = files.resolve(cfg.data.questions, "questions")
+        return read_questions(resolve(file, "data.questions"))
     place = resolve(cfg.data.questions, "data.questions")
-    if is_bank(place):
-        found = _accepted(place)
-    else:
-        if place.is_dir():
-            RunFolder(place).check_idle()  # its questions would become more while these are played
-        with closing(
-            Ledger(RunFolder(place).ledger if place.is_dir() else place, readonly=True)
-        ) as ledger:
-            pairs = list(ledger.accepted())
-        known = answered(cfg)
-        found = [
-            known.get(pair) or Question(identify(*pair), pair[0], (pair[1],)) for pair in pairs
-        ]
-    hold(
-        found,
-        "a bank holds at least one accepted question",
-        place,
-        "name a run that a proposer played in",
-    )
-    return found
+    questions = _exported(place) if is_bank(place) else _accepted(cfg, place)
+    rule = "a bank holds at least one accepted question"
+    hold(questions, rule, place, "name a run that a proposer played in")
+    return questions
 
 
 def before_this(cfg: Config) -> RunFolder | None:
     """The run whose accepted questions `cfg` is given, if it is a run."""
-    place = resolve(cfg.data.questions, "data.questions") if cfg.game.questions == "bank" else None
-    return (
-        None
-        if place is None or is_bank(place)
-        else RunFolder(place.parent if place.suffix == ".db" else place)
-    )
+    if cfg.game.questions != "bank":
+        return None
+    place = resolve(cfg.data.questions, "data.questions")
+    if is_bank(place):
+        return None
+    return RunFolder(place.parent if place.suffix == ".db" else place)
 
 
 def answered(cfg: Config) -> dict[tuple[str, str], Question]:
-    """(question, first answer) → what the file behind `cfg`, or behind the run whose bank it is
-    given, says of it; empty where none is."""
-    if (before := before_this(cfg)) is not None:
-        with suppress(InputError):  # what it was given may be gone: then a target is its one answer
-            return answered(RunReader(before).cfg) if before.config.is_file() else {}
-        return {}
-    return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
+    """(question, first answer) → the question, as the file says that `cfg` is given, or that the
+    run behind its bank was given; empty without a file."""
+    before = before_this(cfg)
+    if before is None:
+        return {(asked.question, asked.answers[0]): asked for asked in given(cfg)}
+    with suppress(InputError):  # what it was given may be gone: then a target is its one answer
+        if before.config.is_file():
+            return answered(RunReader(before).cfg)
+    return {}

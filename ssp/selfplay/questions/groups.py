@@ -1,9 +1,13 @@
-"""Near-duplicates: questions whose features (words, and pairs of neighbours, folded as the referee
-does) are the same, or that ask for the same answer with features alike by Jaccard. A group is what
-such pairs connect; the search is exact."""
+"""Near-duplicates among questions.
+
+The features of a question are its words and the pairs of neighbours, folded as the referee does.
+Two questions are near-duplicates when their features are the same, or when they have the same
+answer and the Jaccard similarity of their features is at least `NEAR`. A group is what such pairs
+connect; the search is exact."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ssp.base.words import words
 
@@ -12,11 +16,9 @@ NEAR = 0.7
 
 
 def features(question: str) -> frozenset[str]:
-    """Words, and pairs of neighbours, of a question."""
+    """The words of a question, and its pairs of neighbours."""
     said = words(question)
-    return frozenset(
-        [*said, *(f"{left} {right}" for left, right in zip(said, said[1:], strict=False))]
-    )
+    return frozenset(said + [f"{left} {right}" for left, right in pairwise(said)])
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
@@ -25,8 +27,7 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
-    """For each question the place of the first one of its group (its own place when it is the first
-    or alone)."""
+    """For each question the place of the first question in its group."""
     sets = [features(question) for question in questions]
     first = list(range(len(sets)))
     alike: dict[frozenset[str], int] = {}
@@ -38,9 +39,12 @@ def group(questions: Sequence[str], answers: Sequence[str]) -> list[int]:
     # answer and feature → earlier places
     having: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for (own, answer), place in distinct.items():
-        common = Counter(earlier for feature in own for earlier in having[answer, feature])
+        common: Counter[int] = Counter()
+        for feature in own:
+            common.update(having[answer, feature])
         for earlier, shared in common.items():
-            if shared / (len(own) + len(sets[earlier]) - shared) >= NEAR:
+            either = len(own) + len(sets[earlier]) - shared
+            if shared / either >= NEAR:
                 mine, theirs = _root(first, place), _root(first, earlier)
                 first[max(mine, theirs)] = min(mine, theirs)
         for feature in own:
@@ -55,23 +59,24 @@ class Recent:
         self._last: deque[tuple[frozenset[str], str]] = deque(maxlen=number)
 
     def near(self, question: str, answer: str) -> bool:
-        """Whether one of the `number` questions before this one is a near-duplicate; the question
-        is remembered."""
+        """Whether one of the `number` questions before this one is a near-duplicate; remembers the
+        question."""
         own, asked = features(question), folded(answer)
-        found = any(
-            similarity(own, other) >= (NEAR if asked == theirs else 1)
-            for other, theirs in self._last
-        )
+        duplicate = False
+        for other, theirs in self._last:
+            least = NEAR if asked == theirs else 1
+            duplicate = duplicate or similarity(own, other) >= least
         self._last.append((own, asked))
-        return found
+        return duplicate
 
 
 def folded(answer: str) -> str:
-    """The words of an answer: what two that are the same have in common."""
+    """The words of an answer; the same for two answers that say the same."""
     return " ".join(words(answer))
 
 
 def _root(first: list[int], place: int) -> int:
+    """The first place of the group that `place` is in; shortens the way there."""
     while first[place] != place:
         first[place] = first[first[place]]
         place = first[place]

@@ -1,11 +1,12 @@
-"""A run's folder read as a bank: a record for each question (text and target) that was handed in
-and judged, in the rounds that are settled. Nothing is written, so that a run that goes on can be
-read too."""
+"""A run's folder read as a bank: one record for each question (text and target) that was handed in
+and judged in a settled round. Nothing is written, so a run that still goes on can be read too."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,9 +41,9 @@ SPLIT = "train"
 
 @dataclass(frozen=True)
 class RunReading:
-    """What was read: the records, in the order in which their questions became known, and the games
-    that are none: `silent` (no question was handed in), `void` (a fault of ours came before one).
-    Both None of an export, which does not say."""
+    """The records, in the order in which their questions became known, and how many games have no
+    question: `silent` (none was handed in), `void` (a fault of ours came first). Both are None for
+    an export, which does not say."""
 
     records: list[Record]
     silent: int | None = None
@@ -50,8 +51,10 @@ class RunReading:
 
 
 def read(run: RunFolder) -> RunReading:
-    """The bank of a run, without transcripts (`told` adds them). InputError for a folder that is no
-    run, a run that has settled no game, an episodes file that is missing or is not the ledger's."""
+    """The bank of a run, without transcripts (`told` adds them).
+
+    InputError for a folder that is no run, for a run that has settled no game, and for an episodes
+    file that is missing or is not the ledger's."""
     reader = RunReader(run)
     cfg = reader.cfg  # before the ledger: a folder without one is no run
     if not run.ledger.is_file():
@@ -68,22 +71,21 @@ def read(run: RunFolder) -> RunReading:
         "let the run go on",
     )
     records = gathered(cfg, run, games, entries)
-    first = groups.group(
-        [record.question for record in records], [record.target for record in records]
-    )
-    records = [
-        replace(record, group=records[place].id)
-        for record, place in zip(records, first, strict=True)
-    ]
-    none = Counter(game["verdict"] for game in games if game["question"] is None)
-    return RunReading(records, none[REJECTED], none[VOID])
+    questions = [record.question for record in records]
+    targets = [record.target for record in records]
+    ids = [record.id for record in records]
+    grouped = []
+    for record, first in zip(records, groups.group(questions, targets), strict=True):
+        grouped.append(replace(record, group=ids[first]))
+    unasked = Counter(game["verdict"] for game in games if game["question"] is None)
+    return RunReading(grouped, unasked[REJECTED], unasked[VOID])
 
 
 def gathered(
     cfg: Config, run: RunFolder, games: Iterable[GameRow], entries: Iterable[EpisodeRow]
 ) -> list[Record]:
-    """The records of settled games, given the ledger's rows of these and of all their episodes;
-    without groups."""
+    """The records of settled games, without groups; from the ledger's rows of the games and of all
+    their episodes."""
     by_game: defaultdict[str, list[EpisodeRow]] = defaultdict(list)
     for entry in entries:
         by_game[entry["game_id"]].append(entry)
@@ -91,36 +93,34 @@ def gathered(
     for game in games:
         if game["question"] is not None:
             asked[game["question"], game["target"]].append(game)
-    reader = _Reader(
-        cfg,
-        run,
-        RunReader(run).texts((entry for found in by_game.values() for entry in found), _COLUMNS),
-    )
+    played = chain.from_iterable(by_game.values())
+    reader = _Reader(cfg, run, RunReader(run).texts(played, _COLUMNS))
 
     def place(key: tuple[str, str]) -> str:
         """By its first accepted game, as a bank plays them (`Ledger.accepted`), else its first."""
-        return min(
-            (game["id"] for game in asked[key] if game["verdict"] == VALID),
-            default=asked[key][0]["id"],
-        )
+        accepted = [game["id"] for game in asked[key] if game["verdict"] == VALID]
+        return min(accepted, default=asked[key][0]["id"])
 
     return [reader.record(*key, asked[key], by_game) for key in sorted(asked, key=place)]
 
 
 def told(run: RunFolder, records: Sequence[Record]) -> list[Record]:
     """The records with the whole text of each proposal and attempt."""
-    named = {play.file for record in records for play in record.plays}
-    named |= {attempt.file for record in records for attempt in record.attempts}
-    files = {file: RunReader(run).columns(file, ["text"]) for file in named if file}
+    reader = RunReader(run)
+    rows = cache(lambda file: reader.columns(file, ["text"]))
 
     def filled(episode: Said) -> Said:
-        text = files[episode.file][episode.row or 0]["text"] if episode.file else episode.transcript
-        return replace(episode, transcript=text)
+        if not episode.file:
+            return episode
+        row = rows(episode.file)[episode.row or 0]
+        return replace(episode, transcript=row["text"])
 
-    return [
-        replace(r, plays=[*map(filled, r.plays)], attempts=[*map(filled, r.attempts)])
-        for r in records
-    ]
+    whole = []
+    for record in records:
+        plays = [filled(play) for play in record.plays]
+        attempts = [filled(attempt) for attempt in record.attempts]
+        whole.append(replace(record, plays=plays, attempts=attempts))
+    return whole
 
 
 def episodes(run: RunFolder) -> list[Row]:
@@ -128,63 +128,64 @@ def episodes(run: RunFolder) -> list[Row]:
     each with its game's `question` (None: it has none). InputError where there is no ledger."""
     with RunReader(run).ledger() as ledger:
         rows = ledger.played(sorted(ledger.issued()))
-        questions = {game["id"]: game["question"] for game in ledger.settled()[0]}
+        games, _ = ledger.settled()
     rows.sort(
         key=lambda row: (row["role"] != EVAL, row["finished"] is None, row["finished"], row["id"]),
         reverse=True,
     )
+    questions = {game["id"]: game["question"] for game in games}
     return [{**row, "question": questions.get(row["game_id"])} for row in rows]
 
 
 def origin(path: str) -> str:
     """What a data path is called away from this machine: a world's name, else the last part of the
     path."""
+    if path.startswith("world:"):
+        return path
     world = _WORLD.search(path)
-    return path if path.startswith("world:") else f"world:{world[1]}" if world else Path(path).name
+    return f"world:{world[1]}" if world else Path(path).name
 
 
 class _Reader:
-    """Makes records of rows. `texts`: what the files say of an episode. What was asked in a run is
-    of its corpus, and of a generated one this project's; what was given is as its file says, or as
-    the run that it was asked in."""
+    """Makes records of rows. `texts`: episode → its columns in the run's files.
+
+    A question that a run asked has the source of that run, and the licence of its corpus where this
+    project generated it. A given question has the source, split and licence of its file."""
 
     def __init__(self, cfg: Config, run: RunFolder, texts: Mapping[str, Row]) -> None:
         self._cfg, self._run, self._texts = cfg, run, texts
-        self._name, self._origin, self._given = (
-            run.path.name,
-            origin(cfg.data.corpus),
-            answered(cfg),
-        )
-        self._asked = (before := before_this(cfg)) is not None or not self._given
+        self._name = run.path.name
+        self._origin = origin(cfg.data.corpus)
+        self._given = answered(cfg)
+        before = before_this(cfg)
+        self._asked = before is not None or not self._given
         if not self._asked:
             self._origin = origin(cfg.data.questions)
         elif before is not None:
             self._name, self._origin = before.name, ""
-            if before.config.is_file() and RunReader(before).cfg.game.questions == "proposer":
-                self._origin = origin(RunReader(before).cfg.data.corpus)
-        # its passages are others'
-        ours = "cc-by-sa-4.0" if self._origin == "world:english" else "apache-2.0"
-        self._license = ours if self._origin.startswith("world:") else "unknown"
+            asking = RunReader(before).cfg if before.config.is_file() else None
+            if asking and asking.game.questions == "proposer":
+                self._origin = origin(asking.data.corpus)
+        self._license = "unknown"
+        if self._origin == "world:english":  # its passages are others'
+            self._license = "cc-by-sa-4.0"
+        elif self._origin.startswith("world:"):
+            self._license = "apache-2.0"
 
     def source(self, question: str, target: str) -> tuple[Sequence[str], str, str, str]:
         """All right answers, the source, the split and the licence. InputError for a given question
         that its file lacks."""
-        row = self._given.get((question, target))
+        given = self._given.get((question, target))
         if self._asked:
-            return (
-                (target,) if row is None else row.answers,
-                f"selfplay-{self._name}",
-                SPLIT,
-                self._license,
-            )
-        if row is None:
-            found = f"{self._origin} has no {question!r} with {target!r}"
+            answers = (target,) if given is None else given.answers
+            return answers, f"selfplay-{self._name}", SPLIT, self._license
+        if given is None:
             raise InputError(
                 "the questions that a run was given are in its data.questions",
-                found,
+                f"{self._origin} has no {question!r} with {target!r}",
                 "restore that file",
             )
-        return row.answers, row.source or self._origin, row.split or SPLIT, self._license
+        return given.answers, given.source or self._origin, given.split or SPLIT, self._license
 
     def record(
         self,
@@ -196,21 +197,19 @@ class _Reader:
         """One question with its games, in the order in which they were played."""
         golds, source, split, license_ = self.source(question, target)
         plays, attempts = [], []
-        began = {
-            game["id"]: min((e["created"] for e in entries[game["id"]]), default=0.0)
-            for game in games
-        }
-        for game in sorted(games, key=lambda game: (began[game["id"]], game["id"])):
+
+        def age(game: GameRow) -> tuple[float, str]:
+            created = [entry["created"] for entry in entries[game["id"]]]
+            return min(created, default=0.0), game["id"]
+
+        for game in sorted(games, key=age):
             tried = self._attempts(game, entries[game["id"]], golds)
             plays.append(self._play(game, entries[game["id"]], tried))
             attempts += tried
-        verdict = next(
-            (v for v in (VALID, REJECTED) if any(play.verdict == v for play in plays)), VOID
-        )
-        main = min(
-            (play for play in plays if play.verdict == verdict),
-            key=lambda play: play.kind != "proposed",
-        )
+        verdicts = [play.verdict for play in plays]
+        verdict = next((best for best in (VALID, REJECTED) if best in verdicts), VOID)
+        decisive = [play for play in plays if play.verdict == verdict]
+        main = min(decisive, key=lambda play: play.kind != "proposed")
         rate = solve_rate(plays)
         return Record(
             id=identify(question, target),
@@ -218,10 +217,10 @@ class _Reader:
             target=target,
             answers=list(golds),
             verdict=verdict,
-            **{
-                name: getattr(main, name)
-                for name in ("rule", "proposer_version", "queries", "evidence")
-            },
+            rule=main.rule,
+            proposer_version=main.proposer_version,
+            queries=main.queries,
+            evidence=main.evidence,
             solve_rate=rate,
             difficulty=None if rate is None else round(1 - rate, 6),
             group="",
@@ -237,14 +236,16 @@ class _Reader:
     def _play(
         self, game: GameRow, entries: Sequence[EpisodeRow], tried: Sequence[Attempt]
     ) -> PlayedGame:
-        ours = [entry for entry in entries if entry["kind"] == self._cfg.spec.asks]
-        proposal = max(
-            ours, key=lambda entry: (entry["file"] is not None, entry["issue"]), default=None
-        )
+        """One game, with the last proposal of it that has a transcript."""
+        kind = REPLAYED if game["kind"] == TRIED else game["kind"]
+        proposals = [entry for entry in entries if entry["kind"] == self._cfg.spec.asks]
+        proposals.sort(key=lambda entry: (entry["file"] is None, -entry["issue"]))
+        proposal = proposals[0] if proposals else None
         said = self._texts.get(proposal["id"], {}) if proposal else {}
+        versions = [a.version_min for a in tried if a.version_min is not None]
         return PlayedGame(
             game=game["id"],
-            kind=REPLAYED if game["kind"] == TRIED else game["kind"],
+            kind=kind,
             verdict=game["verdict"],
             rule=game["rule"],
             proposer_version=game["proposer_version"],
@@ -253,9 +254,7 @@ class _Reader:
             row=proposal["row"] if proposal else None,
             queries=called(said.get("queries", []), said.get("tools") or []),
             evidence=list(dict.fromkeys(said.get("documents", []))),
-            solver_version=min(
-                (a.version_min for a in tried if a.version_min is not None), default=None
-            ),
+            solver_version=min(versions, default=None),
             scored=sum(_scored(attempt) for attempt in tried),
             win_rate=game["win_rate"],
         )
@@ -263,38 +262,27 @@ class _Reader:
     def _attempts(
         self, game: GameRow, entries: Sequence[EpisodeRow], golds: Sequence[str]
     ) -> list[Attempt]:
-        """Another judge's words are not on record: where the win rate leaves one reading of them,
-        they are that."""
-        attempts = [
-            self._attempt(game, entry, golds)
-            for entry in entries
-            if entry["kind"] in (self._cfg.spec.answers, GREEDY)
-        ]
+        """The attempts of a game. What another judge said is not on record: it is inferred where
+        the win rate says that all undecided attempts are right, or none."""
+        kinds = (self._cfg.spec.answers, GREEDY)
+        attempts = [self._attempt(game, row, golds) for row in entries if row["kind"] in kinds]
+        if game["win_rate"] is None:
+            return attempts
         scored = [attempt for attempt in attempts if _scored(attempt)]
         unsure = [attempt for attempt in scored if attempt.right is None]
-        more = (game["win_rate"] or 0.0) * len(scored) - sum(
-            attempt.right is True for attempt in scored
-        )
-        told = next(
-            (
-                word
-                for word, number in ((False, 0), (True, len(unsure)))
-                if abs(more - number) < 1e-6
-            ),
-            None,
-        )
-        if game["win_rate"] is None or told is None:
-            return attempts
-        return [
-            replace(attempt, right=told) if attempt in unsure else attempt for attempt in attempts
-        ]
+        known = sum(attempt.right is True for attempt in scored)
+        more = game["win_rate"] * len(scored) - known
+        for right, number in ((False, 0), (True, len(unsure))):
+            if abs(more - number) < 1e-6:
+                return [replace(a, right=right) if a in unsure else a for a in attempts]
+        return attempts
 
     def _attempt(self, game: GameRow, entry: EpisodeRow, golds: Sequence[str]) -> Attempt:
-        row: Row = {**entry}
         said = self._texts.get(entry["id"], {})
         answer = said.get("final")
         exact = answer is not None and same(answer, golds)
         decided = exact or answer is None or self._cfg.judge.kind == "exact"
+        void = entry["outcome"] == Outcome.VOID.value
         return Attempt(
             episode=entry["id"],
             game=game["id"],
@@ -302,10 +290,15 @@ class _Reader:
             version_min=entry["policy_version_min"],
             version_max=entry["policy_version_max"],
             answer=answer,
-            right=exact if decided and entry["outcome"] != Outcome.VOID.value else None,
+            right=exact if decided and not void else None,
             searches=len(said.get("queries", [])),
             step=entry["commit_step"],
-            **{name: row[name] for name in ("state", "outcome", "cause", "reward", "file", "row")},
+            state=entry["state"],
+            outcome=entry["outcome"],
+            cause=entry["cause"],
+            reward=entry["reward"],
+            file=entry["file"],
+            row=entry["row"],
         )
 
 

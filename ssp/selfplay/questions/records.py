@@ -10,10 +10,11 @@ VALID, REJECTED, VOID = "valid", "rejected", "void"
 
 @dataclass(frozen=True)
 class PlayedGame:
-    """One game about the question. `kind`: proposed, replayed, given (a data set's). `proposal`:
-    the proposer's episode, row `row` of the run's `episodes/<file>`; all three None without one.
-    `queries` and `evidence` (ids of the documents shown, each once) are its own. `solver_version`:
-    lowest of the attempts. `scored` attempts make `win_rate`."""
+    """One game about the question. `kind`: proposed, replayed, or given (a data set's).
+
+    `proposal` is the proposer's episode, in row `row` of the run's `episodes/<file>`; all three are
+    None without one. `queries` and `evidence` (ids of the documents shown, each once) are those of
+    the proposal. `solver_version` is the lowest of the attempts; `scored` of them make `win_rate`."""
 
     game: str
     kind: str
@@ -33,9 +34,9 @@ class PlayedGame:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One episode of the solver. `answer` None: none was handed in. `right` None: void, or decided
-    by a judge whose word the record does not give back. `greedy`: only a baseline, in no win rate.
-    `step`: the update that trained on it."""
+    """One episode of the solver. `answer` is None when none was handed in. `right` is None when the
+    episode is void, or a judge decided and its word is not on record. `greedy`: a baseline only, in
+    no win rate. `step`: the update that trained on it."""
 
     episode: str
     game: str
@@ -81,8 +82,7 @@ class Record:
 
     @property
     def history(self) -> list[tuple[int | None, float]]:
-        """(solver's version, win rate) of each game that has a win rate, in the order in which they
-        were played."""
+        """(solver's version, win rate) of each game with a win rate, in the order of play."""
         return [
             (play.solver_version, play.win_rate) for play in self.plays if play.win_rate is not None
         ]
@@ -96,16 +96,17 @@ def identify(question: str, target: str) -> str:
 def solve_rate(plays: Sequence[PlayedGame]) -> float | None:
     """Share of right attempts over all games that have a win rate, to six places; None without
     one."""
-    counted = [(play.scored, play.win_rate) for play in plays if play.win_rate is not None]
-    scored = sum(number for number, _ in counted)
-    return round(sum(number * rate for number, rate in counted) / scored, 6) if scored else None
+    rated = [(play.scored, play.win_rate) for play in plays if play.win_rate is not None]
+    scored = sum(number for number, _ in rated)
+    right = sum(number * rate for number, rate in rated)
+    return round(right / scored, 6) if scored else None
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which records are meant. `rule`: what it was rejected by, in any game; difficulties are
-    inclusive, and a question without one is outside every bound; `contains`: in question or
-    target."""
+    """Which records are meant. `rule` rejected the question in at least one game. The bounds of
+    difficulty are inclusive, and a question without one is outside every bound. `contains` stands
+    in the question or its target."""
 
     valid: bool = False
     rule: str = ""
@@ -115,17 +116,14 @@ class Filter:
 
     def __call__(self, record: Record) -> bool:
         """Whether the record is meant."""
-        wanted, hard = self.contains.casefold(), record.difficulty
-        bounded = self.min_difficulty > 0 or self.max_difficulty < 1
-        return (
-            (not self.valid or record.verdict == VALID)
-            and (
-                not self.rule
-                or any(p.rule == self.rule and p.verdict == REJECTED for p in record.plays)
-            )
-            and (
-                not bounded
-                or (hard is not None and self.min_difficulty <= hard <= self.max_difficulty)
-            )
-            and (wanted in record.question.casefold() or wanted in record.target.casefold())
-        )
+        if self.valid and record.verdict != VALID:
+            return False
+        broken = [play.rule for play in record.plays if play.verdict == REJECTED]
+        if self.rule and self.rule not in broken:
+            return False
+        if self.min_difficulty > 0 or self.max_difficulty < 1:
+            hard = record.difficulty
+            if hard is None or not self.min_difficulty <= hard <= self.max_difficulty:
+                return False
+        wanted = self.contains.casefold()
+        return wanted in record.question.casefold() or wanted in record.target.casefold()

@@ -25,14 +25,15 @@ def load(name_or_file: str, overrides: Sequence[str] = (), trusted: bool = True)
 
 def warnings(cfg: Config) -> list[str]:
     """What is allowed and deserves a second thought, a line each."""
+    lines = [*game.warnings(cfg), *learning.warnings(cfg)]
     role = cfg.spec.answerer
-    recalls = (
-        f"protocol=ssrl asks the {role} to write the information itself, and"
-        f" {role}.search.kind=retriever answers in its place: set {role}.search.kind=self (or"
-        " first_1, entropy), or protocol=search-r1 for real searches"
-    )
-    asks = cfg.protocol == "ssrl" and cfg.block(role).search.kind == "retriever"
-    return [*game.warnings(cfg), *learning.warnings(cfg), *([recalls] if asks else [])]
+    if cfg.protocol == "ssrl" and cfg.block(role).search.kind == "retriever":
+        lines.append(
+            f"protocol=ssrl asks the {role} to write the information itself, and"
+            f" {role}.search.kind=retriever answers in its place: set {role}.search.kind=self (or"
+            " first_1, entropy), or protocol=search-r1 for real searches"
+        )
+    return lines
 
 
 def league_can_be_played(cfg: Config) -> None:
@@ -61,13 +62,9 @@ def eval_sets_are_distinct(cfg: Config) -> None:
     sets = [item.name for item in cfg.data.eval]
     named = len(set(sets)) == len(sets) and "" not in sets
     hold(named, "each evaluation set has a name of its own", ", ".join(sets), "rename one of them")
+    rule = "periodic evaluation needs an evaluation set"
     some = bool(sets) or cfg.eval.every <= 0
-    hold(
-        some,
-        "periodic evaluation needs an evaluation set",
-        "data.eval=[]",
-        "add one, or set eval.every=0",
-    )
+    hold(some, rule, "data.eval=[]", "add one, or set eval.every=0")
 
 
 def run_name_is_a_name(cfg: Config) -> None:

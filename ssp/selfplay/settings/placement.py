@@ -15,48 +15,39 @@ def nodes_are_readable(cfg: Config) -> None:
 
 
 def shares_fit_the_layout(cfg: Config) -> None:
-    """Who shares a GPU takes a part of it, and who has one of its own takes it whole. Torch alone
-    takes only the memory that it needs, so it may share one without taking turns."""
+    """Who shares a GPU takes a part of it; who has a GPU of its own takes it whole. Torch takes only
+    the memory that it needs, so engines and learners of torch may share one without turns."""
     place = cfg.placement
     engines, learners = place.engine_gpus, place.learner_gpus
-    found = f"layout={place.layout} engine_gpus={engines:g} learner_gpus={learners:g}"
+    value = f"layout={place.layout} engine_gpus={engines:g} learner_gpus={learners:g}"
     both = 2 if place.layout == "shared-base" else 1
     shared = 0 < engines and 0 < learners and engines + both * learners <= 1
     if place.layout == "separate":
         rule = (
             "placement.engine_gpus and learner_gpus are 0 or 1 where each has GPUs of its own;"
-            " parts of one are for "
+            " parts of one are for engine.kind=torch with learner.kind=torch"
         )
-        rule += "engine.kind=torch with learner.kind=torch"
-        alone = all(
-            {cfg.block(role).engine.kind, cfg.block(role).learner.kind} == {"torch"}
-            for role in cfg.roles
-        )
-        hold(
-            alone or {engines, learners} <= {0.0, 1.0},
-            rule,
-            found,
-            "set them to 1, or placement.layout=colocate",
-        )
+        blocks = [cfg.block(role) for role in cfg.roles]
+        torch = all(block.engine.kind == block.learner.kind == "torch" for block in blocks)
+        whole = {engines, learners} <= {0.0, 1.0}
+        hold(torch or whole, rule, value, "set them to 1, or placement.layout=colocate")
     elif place.layout == "colocate":
         rule = (
             "placement.layout=colocate divides each GPU: engine_gpus + learner_gpus is at most 1,"
             " both above 0"
         )
-        hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
+        hold(shared, rule, value, "set placement.engine_gpus=0.5 placement.learner_gpus=0.5")
     elif (engines, learners) != (1.0, 1.0):
         rule = (
             "placement.layout=shared-base gives engines and learners whole GPUs (both 1), or"
-            " divides them: "
+            " divides them: engine_gpus + 2 x learner_gpus is at most 1, both above 0"
         )
-        rule += "engine_gpus + 2 x learner_gpus is at most 1, both above 0"
-        hold(shared, rule, found, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
+        hold(shared, rule, value, "set placement.engine_gpus=0.5 placement.learner_gpus=0.25")
 
 
 @each_role
 def turns_are_synchronous(cfg: Config, role: str) -> None:
-    """Where an engine sleeps while its learner works, nothing is played meanwhile, and only vLLM
-    can sleep."""
+    """Only vLLM can sleep while its learner works, and nothing is played meanwhile."""
     place, kind, most = cfg.placement, cfg.block(role).engine.kind, bound(cfg, role)
     if place.layout == "separate" or place.engine_gpus == 1:
         return
@@ -70,74 +61,42 @@ def one_base_serves_both(cfg: Config) -> None:
     """A fleet with an adapter a role has one base model and one set of engine settings."""
     if cfg.placement.layout != "shared-base":
         return
+    base = "placement.layout=shared-base plays both roles on one base with an adapter each"
     apart = "placement.layout=separate"
-    rule = "placement.layout=shared-base plays both roles on one base with an adapter each"
-    hold(
-        len(cfg.roles) == 2,
-        f"{rule}, so both play",
-        f"game.questions={cfg.game.questions}",
-        f"set {apart}",
-    )
+    questions = f"game.questions={cfg.game.questions}"
+    hold(len(cfg.roles) == 2, f"{base}, so both play", questions, f"set {apart}")
     for role in cfg.roles:
-        _has_an_adapter(cfg, role, rule)
+        block, rank = cfg.block(role), cfg.block(role).learner.lora.rank
+        value = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
+        step = f"set {role}.policy=own {role}.learner.lora.rank=32"
+        hold(block.policy == "own" and rank > 0, base, value, step)
+        kind, rule = block.engine.kind, f"{base}: {role}.engine.kind is vllm"
+        hold(kind == "vllm", rule, kind, "set defaults.engine.kind=vllm")
+        most = LORA_RANKS[-1]
+        rule = f"{base}, of rank {most} at most"
+        hold(rank <= most, rule, value, f"set {role}.learner.lora.rank={most}")
+    rule = f"{base}: a running turn keeps its adapter"
     step = f"leave it out, or set placement.{apart}"
-    hold(
-        not cfg.schedule.in_flight,
-        f"{rule}: a running turn keeps its adapter",
-        "schedule.in_flight=true",
-        step,
-    )
+    hold(not cfg.schedule.in_flight, rule, "schedule.in_flight=true", step)
+    rule = f"{base}: a judge's engine takes none"
     step = f"set referee.verifier=judge, or {apart}"
-    hold(
-        cfg.referee.verifier != "solver",
-        f"{rule}: a judge's engine takes none",
-        "referee.verifier=solver",
-        step,
-    )
+    hold(cfg.referee.verifier != "solver", rule, "referee.verifier=solver", step)
     one, other = (cfg.block(role) for role in cfg.roles)
-    found = f"{one.model} and {other.model}"
-    hold(one.model == other.model, rule, found, "set defaults.model, and no role's own")
-    alike = one.engine == other.engine
-    hold(
-        alike,
-        f"{rule}, and one engine block",
-        "they differ",
-        "set defaults.engine.*, and no role's own",
-    )
+    models = f"{one.model} and {other.model}"
+    hold(one.model == other.model, base, models, "set defaults.model, and no role's own")
+    rule = f"{base}, and one engine block"
+    step = "set defaults.engine.*, and no role's own"
+    hold(one.engine == other.engine, rule, "they differ", step)
     numbers = {role: players(cfg, role) for role in cfg.roles}
-    found = ", ".join(f"placement.{role}s={number}" for role, number in numbers.items())
-    rule = f"{rule}: each engine has a player of both"
-    hold(len(set(numbers.values())) == 1, rule, found, "set both to the number of engines")
-
-
-def _has_an_adapter(cfg: Config, role: str, rule: str) -> None:
-    block, rank = cfg.block(role), cfg.block(role).learner.lora.rank
-    found = f"{role}.policy={block.policy} {role}.learner.lora.rank={rank}"
-    hold(
-        block.policy == "own" and rank > 0,
-        rule,
-        found,
-        f"set {role}.policy=own {role}.learner.lora.rank=32",
-    )
-    kind = block.engine.kind
-    hold(
-        kind == "vllm",
-        f"{rule}: {role}.engine.kind is vllm",
-        kind,
-        "set defaults.engine.kind=vllm",
-    )
-    most = LORA_RANKS[-1]
-    hold(
-        rank <= most,
-        f"{rule}, of rank {most} at most",
-        found,
-        f"set {role}.learner.lora.rank={most}",
-    )
+    value = ", ".join(f"placement.{role}s={number}" for role, number in numbers.items())
+    rule = f"{base}: each engine has a player of both"
+    hold(len(set(numbers.values())) == 1, rule, value, "set both to the number of engines")
 
 
 def shares_of_retrievers(cfg: Config) -> None:
     """GPUs are asked for in whole numbers or as a part of one."""
-    gpus, rule = cfg.retriever.gpus, "retriever.gpus is a part of a GPU, or a whole number of them"
+    gpus = cfg.retriever.gpus
+    rule = "retriever.gpus is a part of a GPU, or a whole number of them"
     hold(gpus <= 1 or gpus == int(gpus), rule, f"{gpus:g}", f"set retriever.gpus={int(gpus)}")
 
 

@@ -1,11 +1,12 @@
 """What `--tiny` sets over a recipe: the numbers that make it small, never what makes it this
 recipe."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from ssp.base.errors import hold
-from ssp.config.schema import Config, RoleConfig
+from ssp.config.schema import Config
 from ssp.game.settings import WORLD_PROTOCOL
 from ssp.selfplay.settings import load
 
@@ -23,29 +24,26 @@ def shrunk(name_or_file: str, overrides: Sequence[str]) -> Config:
     """The recipe made small, `overrides` as typed on top. InputError as in `load`, and for
     quickstart."""
     recipe = load(name_or_file)
-    rule, found = (
-        "--tiny is for recipes of large models",
-        f"{name_or_file}, whose protocol is {recipe.protocol}",
-    )
-    hold(recipe.protocol != WORLD_PROTOCOL, rule, found, "leave it out; steps=2 makes a run short")
+    rule = "--tiny is for recipes of large models"
+    value = f"{name_or_file}, whose protocol is {recipe.protocol}"
+    hold(recipe.protocol != WORLD_PROTOCOL, rule, value, "leave it out; steps=2 makes a run short")
     attempts = min(recipe.game.attempts, ATTEMPTS)
     proposals = min(recipe.game.proposals, PROPOSALS)
-    computed = [f"game.attempts={attempts}", f"game.proposals={proposals}"]
-    computed.append(f"{recipe.spec.answerer}.reward={REWARD}")
+    lines = [*SETTINGS, f"game.attempts={attempts}", f"game.proposals={proposals}"]
+    lines.append(f"{recipe.spec.answerer}.reward={REWARD}")
     for role, block in recipe.blocks.items():
-        computed.append(f"placement.{role}s=1")
-        tries = (recipe.game.attempts, attempts) if role == recipe.spec.answerer else (1, 1)
-        computed.append(f"{role}.learner.minibatch={_minibatch(block, *tries)}")
-    sources = [text.partition("=")[2] for text in overrides if text.startswith("game.questions=")]
-    given = [recipe.game.questions, *sources][-1] == "dataset"
-    return load(
-        name_or_file, [*SETTINGS, *computed, *(["data.questions=world:train"] * given), *overrides]
-    )
-
-
-def _minibatch(block: RoleConfig, attempts: int, fewer: int) -> int:
-    """Episodes an optimizer step, so that a small batch takes as many steps as the recipe's, or one
-    an episode."""
-    size = block.learner.minibatch
-    steps = -(-block.batch * attempts // size) if size else 1
-    return -(-BATCH * fewer // steps) if size else 0
+        lines.append(f"placement.{role}s=1")
+        size = block.learner.minibatch
+        if size:  # as many optimizer steps as in the recipe, or one an episode
+            answers = role == recipe.spec.answerer
+            episodes = block.batch * (recipe.game.attempts if answers else 1)
+            steps = math.ceil(episodes / size)
+            size = math.ceil(BATCH * (attempts if answers else 1) / steps)
+        lines.append(f"{role}.learner.minibatch={size}")
+    questions: str = recipe.game.questions
+    for text in overrides:
+        if text.startswith("game.questions="):
+            questions = text.partition("=")[2]
+    if questions == "dataset":
+        lines.append("data.questions=world:train")
+    return load(name_or_file, [*lines, *overrides])

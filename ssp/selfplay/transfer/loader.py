@@ -15,8 +15,8 @@ from ssp.selfplay.transfer.parcel import Parcel, Weights
 
 
 def read(folder: Path) -> Weights:
-    """The tensors of a model folder. Fault `payload_lost` when one is gone or not as the folder's
-    record has it."""
+    """The tensors of a model folder. Fault `payload_lost` when a file is missing or differs from
+    the folder's record."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -39,9 +39,9 @@ def opened(parcel: Parcel) -> Weights:
 
 
 class Loader:
-    """The engine of `role`, and the way of weights into it: a version is loaded once, and in flight
-    (a live engine, `schedule.in_flight`) only ever goes up. `plays`: else it only verifies, and
-    nothing is in flight."""
+    """Loads weights into the engine of `role`, each version once. In flight (a live engine,
+    `schedule.in_flight`) the version only ever goes up. `plays`: False where the engine only
+    verifies; then nothing is in flight."""
 
     def __init__(self, cfg: Config, role: str, engine: Engine, plays: bool = True) -> None:
         self._cfg = cfg
@@ -58,21 +58,19 @@ class Loader:
         self._loading = threading.Lock()
 
     def fit(self, version: int, parcel: Parcel) -> dict[str, float]:
-        """Have `version` in the engine; seconds of transfer and load. In flight a newer one stays.
-        Raises as `opened`."""
+        """Load `version` unless the engine has it; the seconds of transfer and load. In flight a
+        newer version stays. Raises as `opened`."""
         with self._loading:
             if version == self.version:
                 return {}
-            keep = False
-            if self._live and self.version is not None:
-                if version < self.version:
-                    return {}
-                keep = True
+            held = self.version if self._live else None
+            if held is not None and version < held:
+                return {}
 
             began = time.perf_counter()
             weights = opened(parcel)
             at_hand = time.perf_counter()
-            self._engine.load(weights, version, keep)
+            self._engine.load(weights, version, held is not None)
             self.version = version
             return {
                 "sync_transfer": at_hand - began,

@@ -12,8 +12,8 @@ Weights = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Parcel:
-    """One publication: the arrays themselves, which pass by reference where there is a cluster, or
-    the `path` of the model folder that holds them (a member of the league)."""
+    """One publication: the arrays as `payload`, which pass by reference on a cluster, or the `path`
+    of the model folder that holds them (a member of the league)."""
 
     payload: Any = None
     path: str = ""

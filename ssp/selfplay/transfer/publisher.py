@@ -9,7 +9,7 @@ from ssp.selfplay.transfer.parcel import Parcel, Weights, size
 
 
 class Publisher:
-    """What a worker inherits that publishes. `serial`: the number of its last publication."""
+    """The base of workers that publish weights. `serial`: the number of the last publication."""
 
     serial = -1
 
@@ -27,6 +27,7 @@ class Publisher:
         for name, array in weights.items():
             if not isinstance(array, np.ndarray):
                 raise InvariantError(f"weights travel as numpy arrays: {name} is none")
+
         self.serial += 1
         figures = {
             "serial": float(self.serial),
@@ -37,7 +38,7 @@ class Publisher:
 
     def again(self, serial: int) -> tuple[Parcel, dict[str, float]]:
         """The last publication once more, for an engine that lost it. Fault `weights_gone` when
-        `serial` is another one."""
+        `serial` is not that of the last one."""
         weights = self.exported()
         if serial != self.serial:
             detail = f"publication {serial}: this learner's process is at {self.serial}"

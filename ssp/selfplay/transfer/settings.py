@@ -6,8 +6,8 @@ from ssp.config.schema import Config
 
 
 def in_flight_needs_live_engines(cfg: Config) -> None:
-    """Laws 1 and 5: only engines that take weights in the middle of a turn, only for roles that may
-    be stale."""
+    """Laws 1 and 5: in flight are only engines that take weights in the middle of a turn, and only
+    roles that may be stale."""
     if not cfg.schedule.in_flight:
         return
     stale = [role for role in cfg.roles if bound(cfg, role) > 0]
@@ -23,26 +23,26 @@ def in_flight_needs_live_engines(cfg: Config) -> None:
 
 
 def in_flight_keeps_one_grader(cfg: Config) -> None:
-    """Law 4: where several versions may try one question, questions share no
-    baseline. `gae` and the other estimators that whiten over the batch do."""
+    """Law 4: where several versions may try one question, questions share no baseline. `gae` and
+    the other estimators that whiten over the batch share one."""
     asker, answerer = cfg.spec.asker, cfg.spec.answerer
     flies = cfg.schedule.in_flight and bound(cfg, answerer) > 0
     moves = flies and cfg.block(answerer).policy != "frozen"
     if not moves or not asker or cfg.block(asker).policy == "frozen":
         return
-    block = cfg.block(asker)
-    alone = block.algorithm in ("grpo", "dr_grpo") and cfg.game.proposals == 1
-    alone = alone or block.algorithm in ("rae", "reinforce_running", "reinforce_none")
+    algorithm = cfg.block(asker).algorithm
+    alone = algorithm in ("rae", "reinforce_running", "reinforce_none")
+    if cfg.game.proposals == 1:
+        alone = alone or algorithm in ("grpo", "dr_grpo")
     rule = (
         f"with schedule.in_flight several versions of the {answerer} grade a batch, so its questions"
         " share no baseline"
     )
-    found = f"{asker}.algorithm={block.algorithm}"
     step = (
         f"set {asker}.algorithm=grpo, or schedule.max_staleness.{answerer}=0, or leave"
         " schedule.in_flight out"
     )
-    hold(alone, rule, found, step)
+    hold(alone, rule, f"{asker}.algorithm={algorithm}", step)
 
 
 RULES = (in_flight_needs_live_engines, in_flight_keeps_one_grader)

@@ -1,6 +1,6 @@
-"""Parts made from the configuration: tokenizer, engine, model folder, judge; once, for training,
-`eval` and `ask` (law 8). A part that cannot be made is an InputError (law 6: another kind is never
-taken instead)."""
+"""Parts made from the configuration: tokenizer, engine, model folder, judge; in one way for
+training, `eval` and `ask` (law 8). A part that cannot be made is an InputError (law 6: another kind
+is never taken instead)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def tokenizer(model_dir: Path | str) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast  # costs what retriever shards start without
 
     folder = _folder(model_dir)
-    there, step = (folder / "tokenizer.json").is_file(), "give a folder that save_pretrained wrote"
+    there = (folder / "tokenizer.json").is_file()
+    step = "give a folder that save_pretrained wrote"
     hold(there, "a policy folder holds tokenizer.json", folder, step)
     rule = "the tokenizer files of a policy folder can be read"
     # the library raises bare Exceptions too
@@ -89,7 +90,8 @@ def faces(cfg: Config, model_dir: Path | str, sleeps: bool = False) -> dict[str,
     """The engine of each role over one base, the model of `model_dir`: see `ssp.engines.faces`.
     `sleeps` as in `engine`."""
     adapters = {role: cfg.block(role).learner.lora for role in cfg.roles}
-    return engines.faces(cfg.answering.engine, _sound(model_dir), adapters, sleeps)
+    base = _sound(model_dir)
+    return engines.faces(cfg.answering.engine, base, adapters, sleeps)
 
 
 def check_engines(cfg: Config) -> None:
@@ -117,21 +119,17 @@ def missing(cfg: Config) -> list[InputError]:
 
 
 def model_dir(cfg: Config, role: str, run: runfolder.RunFolder | None = None) -> Path:
-    """The folder that `role` starts from, in `run` behind its warm start, if it has one; makes the
-    tiny policy where none is cached. InputError for a folder of another protocol, and for an
-    embedded policy that is not as it was shipped."""
+    """The folder that `role` starts from; with `run`, what its warm start wrote there, if it has
+    one. Makes the tiny policy where none is cached. InputError for a folder of another protocol,
+    and for an embedded policy that is not as it was shipped."""
     block = cfg.block(role)
     if run is not None and cfg.warmup.data and role in warmed(cfg):
-        split = role == cfg.spec.asker and run.proposer_start.exists()
-        rule, found = (
-            "a proposer",
-            f"policy={cfg.asking.policy}, layout={cfg.placement.layout}, {run.proposer_start}",
-        )
-        rule += " that learned from traces of its own has weights of its own"
-        hold(
-            apart(cfg) or not split, rule, found, "set policy and placement.layout as the run began"
-        )
-        folder = run.proposer_start if split else run.start
+        folder = run.start
+        if role == cfg.spec.asker and run.proposer_start.exists():
+            folder = run.proposer_start
+            rule = "a proposer that learned from traces of its own has weights of its own"
+            value = f"policy={cfg.asking.policy}, layout={cfg.placement.layout}, {folder}"
+            hold(apart(cfg), rule, value, "set policy and placement.layout as the run began")
     elif block.model == COLDSTART:
         folder = coldstart.ARTEFACT
         check_files(folder, whole=True)
@@ -164,25 +162,26 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
         return
     model, words = ModelFolder(folder), tokenizer(folder).get_vocab()
     played, context = block.limits.longest, model.context
-    rule = f"{role}.limits.total_tokens is at most the context of the model"
     longer = "or take a model with a longer context"
-    step = f"set it to {context} or less (with fewer searches, or shorter turns), {longer}"
-    hold(not context or played <= context, rule, f"{played} against {context} in {folder}", step)
+    if context:
+        rule = f"{role}.limits.total_tokens is at most the context of the model"
+        step = f"set it to {context} or less (with fewer searches, or shorter turns), {longer}"
+        hold(played <= context, rule, f"{played} against {context} in {folder}", step)
     verifies = in_run and role == cfg.spec.answerer and cfg.asks and not cfg.referee.model
-    verifier = cfg.referee.verifier if verifies else ""
-    proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
-    fits = not context or verifier not in OWN_VERIFIERS or proof <= context
-    rule = (
-        "referee.prompt_tokens and a twelfth of it are at most the context of the verifier's model"
-    )
-    step = f"set referee.prompt_tokens={context * 12 // 13}, {longer}"
-    hold(fits, rule, f"{proof} against {context} in {folder}", step)
-    highest = max(words, key=lambda word: words[word], default="")
-    fits = not model.rows or words.get(highest, -1) < model.rows
-    rule = "every id of a model's tokenizer has a row in its embeddings"
-    told = f"id {words.get(highest)} ({highest!r}) against {model.rows} rows in {folder}"
-    step = "take the model's own tokenizer, or resize its embeddings (resize_token_embeddings)"
-    hold(fits, rule, told, step)
+    if context and verifies and cfg.referee.verifier in OWN_VERIFIERS:
+        proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
+        rule = (
+            "referee.prompt_tokens and a twelfth of it are at most the context of the verifier's"
+            " model"
+        )
+        step = f"set referee.prompt_tokens={context * 12 // 13}, {longer}"
+        hold(proof <= context, rule, f"{proof} against {context} in {folder}", step)
+    if model.rows and words:
+        highest = max(words, key=lambda word: words[word])
+        rule = "every id of a model's tokenizer has a row in its embeddings"
+        value = f"id {words[highest]} ({highest!r}) against {model.rows} rows in {folder}"
+        step = "take the model's own tokenizer, or resize its embeddings (resize_token_embeddings)"
+        hold(words[highest] < model.rows, rule, value, step)
 
 
 def check_policy(cfg: Config, role: str, folder: Path) -> None:
@@ -208,36 +207,31 @@ def check_words(tokens: PreTrainedTokenizerBase, texts: Iterable[str]) -> None:
     unknown = tokens.unk_token_id
     # A byte-level vocabulary knows every word: its model has no unknown token, also where the
     # tokenizer names one.
-    none = unknown is None or getattr(tokens.backend_tokenizer.model, "unk_token", "") is None
-    for text in texts if not none else ():
-        words = [
-            word
-            for word in text.split()
-            if unknown in tokens.encode(word, add_special_tokens=False)
-        ]
-        if words:
-            shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
-            rule = "questions and targets are made of words that the policy knows"
-            raise InputError(
-                rule,
-                f"{shown} (in: {text[:80]})",
-                "take data of this policy's world, or another policy",
-            )
+    if unknown is None or getattr(tokens.backend_tokenizer.model, "unk_token", "") is None:
+        return
+    for text in texts:
+        words = []
+        for word in text.split():
+            if unknown in tokens.encode(word, add_special_tokens=False):
+                words.append(word)
+        shown = ", ".join(dict.fromkeys(words[:5])) + (", ..." if len(words) > 5 else "")
+        rule = "questions and targets are made of words that the policy knows"
+        step = "take data of this policy's world, or another policy"
+        hold(not words, rule, f"{shown} (in: {text[:80]})", step)
 
 
 def policy_dir(cfg: Config, given: Path | str | None, role: str = "") -> Path:
-    """The policy to look at: the folder `given` (of a run, the role's checkpoint), else the one
-    that `role` starts from; by default the role that answers."""
+    """The policy to look at: the folder `given`, or the role's checkpoint where that is a run's;
+    without one the folder that `role` starts from. By default the role is the one that answers."""
     role = role or cfg.spec.answerer
     if given is None:
         return model_dir(cfg, role)
     folder = _folder(given)
-    if state := runfolder.RunFolder(folder).read_state():
-        rule, found = (
-            f"state.json of a run names the {role}'s checkpoint",
-            folder / "checkpoints" / "state.json",
-        )
-        hold(role in state["folders"], rule, found, "give a checkpoint's folder")
+    state = runfolder.RunFolder(folder).read_state()
+    if state:
+        rule = f"state.json of a run names the {role}'s checkpoint"
+        file = folder / "checkpoints" / "state.json"
+        hold(role in state["folders"], rule, file, "give a checkpoint's folder")
         folder = _folder(folder / state["folders"][role])
     check_protocol(folder, cfg.protocol)
     return folder
@@ -247,50 +241,45 @@ def player(cfg: Config, role: str, folder: Path, search: Search, temperature: fl
     """Tasks → episodes of `role`, by the policy in `folder`, through the rollout that training
     uses. InputError where its tools or its agent are not there."""
     check_model(cfg, role, folder)
-    told, spoken = settings(cfg, role, temperature), renderer(cfg, role, folder)
-    living = engine(cfg.block(role), folder)
-    return lambda tasks: rollout(living, spoken, search, tasks, told)[0]
+    rules, spoken = settings(cfg, role, temperature), renderer(cfg, role, folder)
+    policy = engine(cfg.block(role), folder)
+    return lambda tasks: rollout(policy, spoken, search, tasks, rules)[0]
 
 
 @lru_cache
 def called(specs: tuple[str, ...], web: str | None = None) -> tools.Tools:
-    """What a role's `tools` names, once a process; `web`: the web is searched, by the engine at
-    this address. InputError for one that is not there, or is no tool; for a server that does not
-    answer; and for what a run's own config.yaml names, unless it is trusted."""
+    """The tools that `specs` names, made once a process. `web`: the address of the engine that
+    searches the web, None where the web is not searched.
+
+    InputError for a tool that is not there, or is none; for a server that does not answer; and for
+    what a run's own config.yaml names, unless it is trusted."""
     rule, named = "tools begins with search, and names each tool once", list(specs)
-    hold(
-        named[:1] == [TOOL] and len({*named}) == len(named),
-        rule,
-        named,
-        "write tools: [search, ...]",
-    )
-    found: list[tools.Tool] = []
+    first_once = named[:1] == [TOOL] and len({*named}) == len(named)
+    hold(first_once, rule, named, "write tools: [search, ...]")
+    offered: list[tools.Tool] = []
     for spec in specs:
         if spec.startswith("mcp:"):
-            found += servers.connect(spec.removeprefix("mcp:"))
+            offered += servers.connect(spec.removeprefix("mcp:"))
         elif spec not in (TOOL, tools.READ.name):
-            found.append(
-                tools.function(own.find(spec, "a tool", "def lookup(word: str) -> str:"), spec)
-            )
+            function = own.find(spec, "a tool", "def lookup(word: str) -> str:")
+            offered.append(tools.function(function, spec))
     reads = tools.READ.name in specs
     if not reads or web is None:
-        return tools.Tools(found, reads)
+        return tools.Tools(offered, reads)
     pages = extra("online", "reading pages of the web", "pages").Pages(loopback=is_loopback(web))
-    return tools.Tools(found, reads, pages.text)
+    return tools.Tools(offered, reads, pages.text)
 
 
 def _called(cfg: Config, role: str) -> tools.Tools:
-    return called(
-        tuple(cfg.block(role).tools), cfg.retriever.url if cfg.retriever.online.engine else None
-    )
+    web = cfg.retriever.url if cfg.retriever.online.engine else None
+    return called(tuple(cfg.block(role).tools), web)
 
 
 @lru_cache
 def agent(named: str, seconds: float) -> agents.Agent:
-    """The code that plays. InputError for one that is none."""
-    return agents.find(
-        named, lambda place: own.find(place, "an agent", "async def solve(...):"), seconds
-    )
+    """The code that plays, in calls of `seconds` at most. InputError for what is no agent."""
+    form = "async def solve(...):"
+    return agents.find(named, lambda place: own.find(place, "an agent", form), seconds)
 
 
 def protocol(cfg: Config, role: str) -> Protocol:
@@ -346,11 +335,9 @@ def check_judge(cfg: Config, seconds: float = math.inf) -> None:
     """Ask the judge, and the endpoint that verifies questions, once each, for `seconds` at most.
     InputError if in vain."""
     judge(cfg, seconds).check()
-    if (
-        cfg.asks
-        and guides.JUDGE in (cfg.referee.verifier, cfg.asking.guide)
-        and cfg.judge.kind != "llm"
-    ):
+    if cfg.judge.kind == "llm" or not cfg.asks:
+        return
+    if guides.JUDGE in (cfg.referee.verifier, cfg.asking.guide):
         question = "Which planet do people live on? Reply with its name."
         endpoint(cfg, seconds).check(question, lambda reply: reply or None)
 
@@ -364,12 +351,8 @@ def check_protocol(folder: Path | str, protocol: str) -> None:
 
 def _folder(path: Path | str) -> Path:
     folder = Path(path).expanduser()
-    hold(
-        folder.is_dir(),
-        "a policy is an existing folder",
-        folder,
-        "give the folder's path, or model=coldstart",
-    )
+    step = "give the folder's path, or model=coldstart"
+    hold(folder.is_dir(), "a policy is an existing folder", folder, step)
     return folder
 
 

@@ -1,12 +1,13 @@
 """The judge: the referee's verifier and the answer judge behind one worker. Promises that its calls
 are pure: the same block gets the same verdicts and grades, whoever is asked."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ssp.base.episode import Episode, Grade, Outcome, Verdict
+from ssp.base.episode import Document, Episode, Grade, Outcome, Verdict
 from ssp.base.errors import InputError, InvariantError
 from ssp.base.gamespec import Check
 from ssp.base.played import Subject
@@ -34,9 +35,8 @@ class Judge:
         if cfg.spec.refereed:
             by = self._verifier(model_dir)
             guide = build.guide(cfg, judge_seconds(cfg))
-            self._referee = Referee(
-                cfg.referee, protocols.get(cfg.protocol), by, self._judge, cfg.seed, guide
-            )
+            spoken = protocols.get(cfg.protocol)
+            self._referee = Referee(cfg.referee, spoken, by, self._judge, cfg.seed, guide)
 
     def verify(
         self, block: list[Episode], asked: Asked, version: int = -1, parcel: Parcel | None = None
@@ -48,11 +48,12 @@ class Judge:
         started = time.perf_counter()
         if parcel is not None and self._loader is not None:
             self._loader.fit(version, parcel)
-        found = {document.id: document for episode in block for document in episode.documents}
-        pool = [document for _, document in sorted(found.items())]
-        return self._referee.check(
-            block, asked, lambda episode: pool
-        ), time.perf_counter() - started
+        shown: dict[str, Document] = {}
+        for episode in block:
+            shown |= {document.id: document for document in episode.documents}
+        pool = [shown[id] for id in sorted(shown)]
+        verdicts = self._referee.check(block, asked, lambda episode: pool)
+        return verdicts, time.perf_counter() - started
 
     def check(
         self, block: list[Episode], subjects: Sequence[Subject], stage: str
@@ -71,17 +72,17 @@ class Judge:
     def grade(
         self, block: list[Episode], items: Sequence[tuple[int, Item]]
     ) -> tuple[list[Grade], float]:
-        """A grade for each (row of the block, what is to be decided of it but for the answer, which
-        lies there), and the seconds it took."""
+        """A grade for each (row of the block, item), and the seconds it took. The answer is that of
+        the row's episode."""
         started = time.perf_counter()
-        decisions = self._judge.decide(
-            [replace(item, answer=block[row].final) for row, item in items]
-        )
-        facts = {"observed": (protocols.get(self._cfg.protocol).observation_form.tag,)}
-        grades = [
-            graded(self._cfg.block(block[row].role), block[row], item.golds, decision, **facts)
-            for (row, item), decision in zip(items, decisions, strict=True)
-        ]
+        answered = [replace(item, answer=block[row].final) for row, item in items]
+        decisions = self._judge.decide(answered)
+        observed = (protocols.get(self._cfg.protocol).observation_form.tag,)
+        grades = []
+        for (row, item), decision in zip(items, decisions, strict=True):
+            episode = block[row]
+            role = self._cfg.block(episode.role)
+            grades.append(graded(role, episode, item.golds, decision, observed=observed))
         return grades, time.perf_counter() - started
 
     def answers(self) -> bool:
@@ -93,7 +94,7 @@ class Judge:
         return True
 
     def _verifier(self, model_dir: Path) -> Verifier | None:
-        """Who answers a question from its evidence."""
+        """The verifier, which answers a question from its evidence; None where there is none."""
         cfg = self._cfg
         if cfg.referee.verifier == "none":
             return None
@@ -109,9 +110,10 @@ class Judge:
 
 
 def judge_seconds(cfg: Config) -> float:
-    """What asking the endpoint may take at once. A call asks twice at most, with it as guide
-    thrice; blocks may wait."""
+    """Seconds that one request to the endpoint may take. A call asks twice at most, three times
+    where the endpoint is the guide too; blocks may wait for each other."""
     place = cfg.placement
-    waiting = -(-max(place.players.values()) // place.judges)
+    waiting = math.ceil(max(place.players.values()) / place.judges)
     guided = any(block.guide == "judge" for block in cfg.blocks.values())
-    return 0.8 / (3 if guided else 2) * place.call_timeout / waiting
+    requests = 3 if guided else 2
+    return 0.8 / requests * place.call_timeout / waiting

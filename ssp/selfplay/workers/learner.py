@@ -1,5 +1,5 @@
-"""The learner as a worker: episodes in, new weights out. Of several ranks all are called alike, and
-rank 0 publishes."""
+"""The learner as a worker: episodes in, new weights out. Where it has several ranks, each gets the
+same calls, and rank 0 publishes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Learner(Publisher):
-    """Trains the policy of `role`, and of the role that it is shared with. The KL reference is the
-    start model `model_dir`. `ranks`: who else makes every call that computes, None: nobody."""
+    """Trains the policy of `role`, and of the roles that share it. The KL reference is the start
+    model `model_dir`. `ranks`: the other ranks that make every call that computes, None for none."""
 
     def __init__(self, cfg: Config, role: str, model_dir: Path, ranks: Ranks | None = None) -> None:
         from ssp.learning import learner  # costs what players start without
@@ -42,12 +42,10 @@ class Learner(Publisher):
         protocol = protocols.get(cfg.protocol).id
         self._adapter = cfg.placement.layout == "shared-base"  # its players have the base already
         last = max(min(cfg.steps, block.freeze_after or cfg.steps) for block in blocks.values())
-        late = max(
-            (cfg.block(other).warmup_steps for other in cfg.roles if other not in blocks), default=0
-        )
-        self._inner = learner.PolicyLearner(
-            Path(model_dir), blocks, protocol, last - late, self._ranks
-        )
+        others = [cfg.block(other) for other in cfg.roles if other not in blocks]
+        late = max((other.warmup_steps for other in others), default=0)
+        start, steps = Path(model_dir), last - late
+        self._inner = learner.PolicyLearner(start, blocks, protocol, steps, self._ranks)
 
     def exported(self) -> Weights:
         """Current weights under Hugging Face names (numpy, float32); on a shared base the
@@ -55,8 +53,7 @@ class Learner(Publisher):
         return self._inner.adapter() if self._adapter else self._inner.weights()
 
     def anchor_weights(self) -> tuple[Parcel, dict[str, float]]:
-        """The weights of the reference that the policy is held to, for an evaluation: outside of
-        the publications."""
+        """The weights of the KL reference, for an evaluation; they count as no publication."""
         return Parcel(self._inner.anchor_weights()), {}
 
     def update(
@@ -66,7 +63,7 @@ class Learner(Publisher):
         role."""
         stats = self._learn({role: _batch(mine, names, blocks) for role, mine in samples.items()})
         parcel, figures = self.weights()
-        return parcel, {role: {**found, **figures} for role, found in stats.items()}
+        return parcel, {role: mine | figures for role, mine in stats.items()}
 
     def learn(
         self, samples: Sequence[Sample], names: Sequence[str], *blocks: list[Episode]
@@ -108,12 +105,13 @@ class Learner(Publisher):
     def _learn(self, batches: Mapping[str, Batch]) -> dict[str, dict[str, float]]:
         started = time.perf_counter()
         stats = self._inner.update(batches)
-        critics = [one.critic for one in self._inner.objectives.values() if one.critic is not None]
-        for backend in (self._inner.backend, *(critic.backend for critic in critics)):
-            # what follows, a publication or an engine's turn, finds that memory free
-            backend.zero()
-        for found in stats.values():
-            found["busy"] = time.perf_counter() - started
+        # what follows, a publication or an engine's turn, finds the gradients' memory free
+        self._inner.backend.zero()
+        for objective in self._inner.objectives.values():
+            if objective.critic is not None:
+                objective.critic.backend.zero()
+        for figures in stats.values():
+            figures["busy"] = time.perf_counter() - started
         return stats
 
 
@@ -139,13 +137,10 @@ class SimulatedLearner(Publisher):
     ) -> tuple[Parcel, dict[str, dict[str, Any]]]:
         """Wait as long as an update takes, and publish; the figures by role."""
         started = time.perf_counter()
-        logs = {
-            role: [episode.log for episode in _episodes(mine, names, blocks)]
-            for role, mine in samples.items()
-        }
-        tokens = {
-            role: float(sum(int(log.mask.sum()) for log in mine)) for role, mine in logs.items()
-        }
+        tokens = {}
+        for role, mine in samples.items():
+            chosen = _episodes(mine, names, blocks)
+            tokens[role] = float(sum(int(episode.log.mask.sum()) for episode in chosen))
         time.sleep(sum(tokens.values()) * self._token)
         self.updates += 1
         parcel, figures = self.weights()
@@ -182,10 +177,14 @@ def _episodes(
 def _batch(
     samples: Sequence[Sample], names: Sequence[str], blocks: Sequence[list[Episode]]
 ) -> Batch:
+    """The batch that the learner trains on."""
     from ssp.learning.batch import of_samples
 
-    chosen = _episodes(samples, names, blocks)
-    for void in (episode for episode in chosen if episode.outcome is Outcome.VOID):
-        raise InvariantError(f"episode {void.id} is void ({void.cause}) and may not be trained")
-    # A block was made before grading; the coordinator knows the outcome since.
-    return of_samples([replace(episode, outcome=Outcome.SCORED) for episode in chosen], samples)
+    scored = []
+    for episode in _episodes(samples, names, blocks):
+        if episode.outcome is Outcome.VOID:
+            said = f"episode {episode.id} is void ({episode.cause}) and may not be trained"
+            raise InvariantError(said)
+        # A block was made before grading; the coordinator knows the outcome since.
+        scored.append(replace(episode, outcome=Outcome.SCORED))
+    return of_samples(scored, samples)

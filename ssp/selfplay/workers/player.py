@@ -1,7 +1,8 @@
-"""The player: episodes of one role, played on one engine; and a pair of them on one. Promises that
-it uses exactly the weights it was handed (a changed version reloads and resets every cache, except
-in flight), and that transcripts are on disk before the call returns. Refuses to know rewards,
-batches or other workers."""
+"""The player: plays episodes of one role on one engine; a pair of players shares one.
+
+It uses exactly the weights that it was handed: a changed version reloads and resets every cache,
+except in flight. Transcripts are on disk before the call returns. It knows no rewards, batches or
+other workers."""
 
 import threading
 import time
@@ -24,8 +25,7 @@ from ssp.selfplay.workers import build
 
 
 class Player(Loader):
-    """Plays episodes of one role with one engine, the proposer or the solver. `engine`: one that is
-    there already."""
+    """Plays episodes of one role with one engine. `engine`: one that is there already."""
 
     def __init__(
         self,
@@ -36,20 +36,17 @@ class Player(Loader):
         episodes_dir: Path,
         engine: Engine | None = None,
     ) -> None:
-        block = cfg.block(role)
         self._search, self._dir, self._asleep = search, Path(episodes_dir), False
         self._renderer = build.renderer(cfg, role, model_dir)
         engine = engine or build.acted(cfg, role, self._renderer)
-        super().__init__(
-            cfg, role, engine or build.engine(block, model_dir, takes_turns(cfg, role))
-        )
+        engine = engine or build.engine(cfg.block(role), model_dir, takes_turns(cfg, role))
+        super().__init__(cfg, role, engine)
 
     def play(
         self, tasks: Sequence[Task], order: PlayOrder, version: int, parcel: Parcel
     ) -> tuple[list[Episode], PlayReport]:
         """Play `tasks` to the end with the weights of `version`; the block keeps the tasks' order.
-        In flight a newer version that came by `refresh` is used, also from the middle of a turn
-        on."""
+        In flight, a newer version that comes by `refresh` is used at once, also within a turn."""
         started = time.perf_counter()
         synced = self.fit(version, parcel)
         settings = build.settings(self._cfg, self._role, order.temperature, order.step)
@@ -79,8 +76,8 @@ class Player(Loader):
 
 class PlayerPair:
     """Plays both roles on one engine, which has an adapter for each (placement.layout=shared-base).
-    `models`: the start model folder of each role, which is one; `player`: what a player is made by.
-    For several threads."""
+    `models`: the start model folder of each role, all the same one; `player`: the class of players.
+    Several threads may call."""
 
     def __init__(
         self,
@@ -91,12 +88,10 @@ class PlayerPair:
         player: type[Player] = Player,
     ) -> None:
         (base,) = {*models.values()}  # rules of placement say that it is one
-        faces = build.faces(cfg, base, takes_turns(cfg))
-        self._players = {
-            role: player(cfg, role, base, search, episodes_dir, engine)
-            for role, engine in faces.items()
-        }
-        self._busy = {role: threading.Lock() for role in faces}
+        self._players, self._busy = {}, {}
+        for role, engine in build.faces(cfg, base, takes_turns(cfg)).items():
+            self._players[role] = player(cfg, role, base, search, episodes_dir, engine)
+            self._busy[role] = threading.Lock()
 
     def play(self, role: str, *args: Any) -> tuple[list[Episode], PlayReport]:
         """`Player.play` of that role."""
@@ -104,5 +99,5 @@ class PlayerPair:
             return self._players[role].play(*args)
 
     def as_role(self, role: str, method: str, *args: Any) -> Any:
-        """Any other method of that role's player; asleep and awake are both."""
+        """Call any other method of that role's player; sleep and wake concern both."""
         return getattr(self._players[role], method)(*args)
