@@ -99,7 +99,7 @@ def _header(recorded: RecordedEpisode) -> Text:
         lines["trained"] = f"step {entry['commit_step']} of {entry['commit_role']}"
     if game:
         rate = "unknown" if game["win_rate"] is None else f"{game['win_rate']:.2f}"
-        lines["question"] = f"{game['question']}  → {game['target']}"
+        lines["question"] = f"{game['question']}  → {game['target'] or 'no answer'}"
         verdict = " ".join(filter(None, (game["verdict"], game["rule"])))
         lines["verdict"] = f"{verdict}, {game['attempts']} attempts, win rate {rate}"
     shown = [

@@ -1,7 +1,7 @@
 """The feature table: which test shows which feature of the reference systems. `python tests/features.py` rewrites it.
 
-Owns the tests and the status of each row of docs/features.md; its ids and words stand there. Ids are those of the study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several,
-U what their users fought.
+Owns the tests and the status of each row of docs/features.md; its ids and words stand there. Ids are those of the study of the reference systems: SR Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, GA other games of the field,
+X what went wrong in several, U what their users fought.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def table() -> str:
         "# Features of the reference systems, and the tests that show them",
         "",
         "Made by `python tests/features.py` from the tests' `covers` marks; a test fails when it is out of date. SR is",
-        "Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, X what went wrong in several, U what their users",
-        "fought. `bash launch/test.sh --nightly` runs every test below.",
+        "Search-R1, EP EMA-PG, RS ReSearch, SS SSRL, SP Search Self-play, GA other games of the field, X what went wrong in",
+        "several, U what their users fought. `bash launch/test.sh --nightly` runs every test below.",
         "",
         "| id | feature | tests | status |",
         "|---|---|---|---|",

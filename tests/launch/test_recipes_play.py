@@ -20,6 +20,7 @@ from ssp.config.load import names
 from ssp.game import protocols
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
+from ssp.selfplay.questions.reader import read
 from ssp.selfplay.settings.tiny import shrunk
 
 STEPS = 2
@@ -93,6 +94,7 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str
 
 
 @pytest.mark.parametrize("name", GAMES)
+@pytest.mark.covers("GA-01", "GA-02", "GA-03", "GA-04", "GA-05")
 def test_a_game_of_the_field_plays_for_two_rounds(play: Callable[[str], Played], name: str) -> None:
     """Its episodes all end, whoever is paid for them is trained, and nobody else is."""
     run = play(name)
@@ -103,6 +105,8 @@ def test_a_game_of_the_field_plays_for_two_rounds(play: Callable[[str], Played],
     assert trained and trained <= GAMES[name]
     assert set(tally) - {"eval"} == set(run.cfg.roles)
     assert run.rows("SELECT * FROM games WHERE verdict = 'valid' AND question != '' AND target != ''")
+    bank = read(run.folder).records
+    assert bank and all(record.question for record in bank)
     figures = run.figures("game")
     assert len(figures) == STEPS and all(math.isfinite(value) for values in figures for value in values.values())
 

@@ -307,6 +307,7 @@ def test_the_facts_that_were_quoted_are_counted_where_it_is_asked_for(
         (3, ["vure", Fault("judge_down"), "lemo"], rejected("not_answerable")),
     ],
 )
+@pytest.mark.covers("GA-08")
 def test_a_question_is_valid_where_enough_of_several_answers_prove_it(
     needed: int, replies: list[str | Fault], verdict: Verdict
 ) -> None:
@@ -350,6 +351,7 @@ def test_several_answers_are_drawn_and_the_first_is_the_greedy_one_s_draw() -> N
         (Fault("judge_down"), void("judge_down")),
     ],
 )
+@pytest.mark.covers("GA-04", "GA-08")
 def test_a_question_that_is_answered_without_a_document_is_refused_where_that_is_asked_for(
     recalled: str | Fault, verdict: Verdict
 ) -> None:

@@ -46,6 +46,7 @@ def untaught(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.covers("GA-08")
 def test_the_verifier_has_the_model_that_is_named_for_it(untaught: Path) -> None:
     assert verdict(coldstart.ARTEFACT) == "valid"
     assert verdict(untaught) == "not_answerable"

@@ -99,6 +99,7 @@ def test_a_game_needs_half_its_attempts_scored(outcomes: list[bool | None], n: i
         ("ssr", [-0.8, 0.55, 0.1, -0.35, -0.8]),
     ],
 )
+@pytest.mark.covers("GA-06")
 def test_the_rewards_of_the_field(kind: str, values: list[float]) -> None:
     """Of four attempts 0 to 4 are right, the quickest after three searches; of six calls four opened a document."""
     cfg = RoleConfig(reward=kind)

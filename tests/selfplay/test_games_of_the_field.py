@@ -71,6 +71,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "engine", lambda *args: ScriptedEngine(script))
 
 
+@pytest.mark.covers("GA-03")
 def test_spice_is_about_passages_and_is_answered_from_memory(tmp_path: Path) -> None:
     cfg = configured("SPICE", challenger__batch=8, reasoner__batch=6)
     stage = Field(cfg, tmp_path / "run").whole()
@@ -89,6 +90,7 @@ def test_spice_is_about_passages_and_is_answered_from_memory(tmp_path: Path) -> 
     assert {role for role, _, _ in FakeLearner.seen} == {"challenger", "reasoner"}
 
 
+@pytest.mark.covers("GA-03")
 def test_a_search_of_a_closed_stage_finds_nothing(tmp_path: Path) -> None:
     """The solver's own script searches first; from the corpus it would be right."""
     cfg = configured("SPICE", challenger__batch=8, reasoner__batch=6)
@@ -109,6 +111,7 @@ def test_a_search_of_a_closed_stage_finds_nothing(tmp_path: Path) -> None:
     assert spec.plays["attempt"].closed and seen["s"] == {"none"} and "train" in set().union(*seen.values())
 
 
+@pytest.mark.covers("GA-01")
 def test_dr_zero_learns_from_one_proposal_and_keeps_the_best_of_the_others(tmp_path: Path) -> None:
     cfg = configured("DR_ZERO", proposer__batch=12, solver__batch=8, game__proposals=3)
     assert cfg.block("proposer").algorithm == "hrpo"
@@ -156,12 +159,14 @@ def test_candidates_do_not_count_among_those_that_a_proposal_is_compared_with(
         assert all(len({episode.grader for episode in episodes}) == 1 for episode in episodes)
 
 
+@pytest.mark.covers("GA-01")
 def test_dr_zero_as_published_lets_one_learn_at_a_time(tmp_path: Path) -> None:
     cfg = configured("DR_ZERO_IN_TURNS", proposer__batch=12, solver__batch=8, game__proposals=3)
     Field(cfg, tmp_path / "run").whole()
     assert {role for role, _, ids in FakeLearner.seen if ids} == {"proposer"}  # its first 50 steps
 
 
+@pytest.mark.covers("GA-02")
 def test_r_zero_takes_the_majority_for_right_and_asks_about_nothing(tmp_path: Path) -> None:
     cfg = configured("R_ZERO", challenger__batch=8, solver__batch=6)
     stage = Field(cfg, tmp_path / "run").whole()
@@ -190,6 +195,7 @@ def test_r_zero_takes_the_majority_for_right_and_asks_about_nothing(tmp_path: Pa
     assert r_zero.LEAST < r_zero.MOST
 
 
+@pytest.mark.covers("GA-04")
 def test_searchmaster_learns_nothing_from_a_seed_whose_best_question_earns_the_least(tmp_path: Path) -> None:
     cfg = configured("SEARCHMASTER", proposer__batch=8, solver__batch=6, game__proposals=2, defaults__tools="[search]")
     stage = Field(cfg, tmp_path / "run").whole()
@@ -203,6 +209,7 @@ def test_searchmaster_learns_nothing_from_a_seed_whose_best_question_earns_the_l
     assert left and all(row["state"] != "trained" for rows in left for row in rows)
 
 
+@pytest.mark.covers("GA-05")
 def test_cross_fit_pays_by_who_never_trained_on_the_source(tmp_path: Path) -> None:
     cfg = configured("CROSS_FIT", proposer__batch=8, solver__batch=6)
     stage = Field(cfg, tmp_path / "run").whole()
@@ -229,6 +236,7 @@ def test_cross_fit_pays_by_who_never_trained_on_the_source(tmp_path: Path) -> No
         (1, [THINKS], 0, "who", "who", 0.0),  # stands in the question
     ],
 )
+@pytest.mark.covers("GA-01")
 def test_the_form_score_of_dr_zero(
     hops: int, messages: list[Message], answered: int, answer: str, read: str, score: float
 ) -> None:

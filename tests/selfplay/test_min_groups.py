@@ -35,6 +35,7 @@ def groups(stage: Stage, role: str, kind: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("bounds", [(0, 0), (1, 1)])
+@pytest.mark.covers("GA-07")
 def test_each_update_has_as_many_groups_with_spread_as_are_asked_for(tmp_path: Path, bounds: tuple[int, int]) -> None:
     few = groups(Stage(config(bounds), tmp_path / "few").whole(), "solver", "attempt")
     stage = Stage(config(bounds, solver__min_groups=12), tmp_path / "many").whole()
@@ -49,6 +50,7 @@ def test_who_asks_may_be_waited_for_too(tmp_path: Path) -> None:
     assert len(counted) == 3 and min(counted.values()) >= 6
 
 
+@pytest.mark.covers("GA-07")
 def test_a_run_whose_groups_teach_nothing_saves_and_ends_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,8 @@ def gathered(
     asked: defaultdict[tuple[str, str], list[GameRow]] = defaultdict(list)
     for game in games:
         if game["question"] is not None:
-            asked[game["question"], game["target"]].append(game)
+            # What was handed in may be a question alone, whose answer nobody could read.
+            asked[game["question"], game["target"] or ""].append(game)
     played = chain.from_iterable(by_game.values())
     reader = _Reader(cfg, run, RunReader(run).texts(played, _COLUMNS))
 

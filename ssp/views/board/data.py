@@ -242,7 +242,7 @@ class Board:
     def _ask(self, game: GameRow, episodes: Sequence[EpisodeRow]) -> None:
         """Count a game in its question's row: [question, target, verdict, rule, proposer version,
         newest step, games, attempts scored, solve rate]."""
-        id = identify(game["question"] or "", game["target"])
+        id = identify(game["question"] or "", game["target"] or "")
         self._questions.setdefault(id, []).append(game["id"])
         fresh: list[Any] = [game["question"], game["target"], game["verdict"], game["rule"]]
         fresh += [game["proposer_version"], 0, 0, 0, None]
