@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))
 
 from suite_models import arrays, logprobs, network
 
+from ssp.base.episode import Document, Episode, Verdict
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.engines.base import Sampling
 from ssp.engines.decoder import Decoder
@@ -170,3 +171,27 @@ def test_in_flight_an_answer_may_be_of_newer_weights(monkeypatch: pytest.MonkeyP
               "schedule.max_staleness.solver=2", "proposer.algorithm=grpo", "proposer.loss=tis"]  # fmt: skip
     judge, why = verified_by(3, 1, monkeypatch, *flying)
     assert judge is None and "not on record" in why
+
+
+def test_a_verdict_by_rules_alone_needs_no_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With documents at a server and nobody who verifies, the texts that a transcript does not have are not looked for."""
+    settings = ["referee.verifier=none", "referee.evidence=none", "referee.noise=0", "retriever.url=http://127.0.0.1:1"]
+    cfg = load("quickstart", settings)
+    episode = Episode("p", "g", "proposer", 0, final="a seat ?", hits=[1], documents=[Document("d", "")])
+    game = {"id": "g", "number": 0, "target": "b", "question": "a seat ?", "verdict": "valid", "rule": None}
+    found: Any = SimpleNamespace(episode=episode, game=game, file="f", entry={"round": 1, "incarnation": 1})
+    seen: list[Episode] = []
+
+    class Rules:
+        def __init__(self, *_: Any) -> None: ...
+
+        def verify(self, block: list[Episode], asked: Any) -> tuple[list[Verdict], float]:
+            seen.extend(block)
+            return [Verdict(True)], 0.0
+
+    monkeypatch.setattr(forced, "Judge", Rules)
+    monkeypatch.setattr(forced.build, "model_dir", lambda *_: Path("start"))
+    records: Any = SimpleNamespace(cfg=cfg, run=None, block=lambda file: [found], asked=lambda played: ("b", 0))
+    nothing: Any = None
+    verdict = Verdicts(records, nothing).of(found)
+    assert verdict.same and not verdict.untold and seen == [episode]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ssp.base.episode import Document, Outcome, State, Verdict
+from ssp.base.episode import Document, Episode, Outcome, State, Verdict
 from ssp.base.errors import InputError, hold
 from ssp.base.tokenlog import Kind, TokenLog
 from ssp.data.readers import stream_corpus
@@ -298,13 +298,20 @@ class Verdicts:
     def _verified(self, file: str, judge: Judge) -> dict[str, Verdict]:
         """Verdicts of a whole block, by episode."""
         block = self._records.block(file)
-        self._read({document.id for played in block for document in played.episode.documents})
-        episodes = []
-        for played in block:
-            documents = [self._documents[document.id] for document in played.episode.documents]
-            episodes.append(replace(played.episode, documents=documents))
+        episodes = [played.episode for played in block]
+        if self._cfg.referee.verifier != "none":  # else nobody reads what they say
+            episodes = self._with_texts(episodes)
         verdicts, _ = judge.verify(episodes, [self._records.asked(played) for played in block])
         return {episode.id: verdict for episode, verdict in zip(episodes, verdicts, strict=True)}
+
+    def _with_texts(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """The episodes with what their documents say, of which transcripts have the ids alone."""
+        self._read({document.id for episode in episodes for document in episode.documents})
+        filled = []
+        for episode in episodes:
+            documents = [self._documents[document.id] for document in episode.documents]
+            filled.append(replace(episode, documents=documents))
+        return filled
 
     def _read(self, ids: set[str]) -> None:
         """Read what the documents say from the corpus. InputError for one that it does not have."""
