@@ -20,7 +20,7 @@ from ssp.config.load import names
 from ssp.game import protocols
 from ssp.record import episodes as transcripts
 from ssp.record.ledger import Ledger
-from ssp.selfplay.questions.reader import read
+from ssp.selfplay.settings import load
 from ssp.selfplay.settings.tiny import shrunk
 
 STEPS = 2
@@ -54,14 +54,8 @@ def changed(one: Path, other: Path, file: str = "model.safetensors") -> float:
 
 SAME = ("research-qwen2.5-32b", "search-r1-qwen2.5-7b-grpo", "search-r1-qwen2.5-7b-ppo")
 """Made tiny, these are what the smaller one is."""
-GAMES = {
-    "dr-zero-qwen2.5-3b": {PROPOSER},
-    "r-zero-qwen3-4b": {"challenger"},
-    "spice-qwen3-4b": {"challenger", "reasoner"},
-    "searchmaster-qwen3-8b": {PROPOSER, SOLVER},
-    "cross-fit-qwen2.5-3b": {PROPOSER, SOLVER, "solver_a", "solver_b"},
-}
-"""Recipes of games other than the duel, and who may learn in two steps of one."""
+GAMES = [name for name in names() if load(name).game.kind not in ("", "self-search")]
+"""Those of other games than the duel: tests/launch/test_games_play.py."""
 PLAYED = [name for name in names() if name not in ("quickstart", "simulated", "english", "english-gpu1", *SAME, *GAMES)]
 
 
@@ -91,24 +85,6 @@ def test_a_recipe_trains_for_two_rounds(play: Callable[[str], Played], name: str
     assert not [state for states in tally.values() for state, count in states.items() if count and state not in FINAL]
     assert not run.rows("SELECT id FROM episodes WHERE outcome = 'void'")
     assert run.rows(f"SELECT id FROM episodes WHERE role = '{SOLVER}' AND outcome = 'scored'")
-
-
-@pytest.mark.parametrize("name", GAMES)
-@pytest.mark.covers("GA-01", "GA-02", "GA-03", "GA-04", "GA-05")
-def test_a_game_of_the_field_plays_for_two_rounds(play: Callable[[str], Played], name: str) -> None:
-    """Its episodes all end, whoever is paid for them is trained, and nobody else is."""
-    run = play(name)
-    assert json.loads(run.folder.state.read_text())["step"] == STEPS
-    tally = Ledger(run.folder.ledger, readonly=True).check()
-    assert not [state for states in tally.values() for state, count in states.items() if count and state not in FINAL]
-    trained = {role for role, states in tally.items() if states.get("trained")}
-    assert trained and trained <= GAMES[name]
-    assert set(tally) - {"eval"} == set(run.cfg.roles)
-    assert run.rows("SELECT * FROM games WHERE verdict = 'valid' AND question != '' AND target != ''")
-    bank = read(run.folder).records
-    assert bank and all(record.question for record in bank)
-    figures = run.figures("game")
-    assert len(figures) == STEPS and all(math.isfinite(value) for values in figures for value in values.values())
 
 
 @pytest.mark.parametrize("name", ["ssp-qwen2.5-7b", "ssp-qwen3-8b", "ssp-llama3.1-8b"])
