@@ -118,20 +118,20 @@ def _write(path: Path, folder: Path, sha: str, split: Any) -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    given: dict[str, Any] = {
-        "gguf_file": path.name,
-        "local_files_only": True,
-        "trust_remote_code": False,
-    }
+    given: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
     rule = "transformers can read the GGUF file"
     # A folder where it is alone: transformers prefers another model's files that lie beside it.
     with TemporaryDirectory() as alone, holding(Exception, rule, path, _OTHER):
         Path(alone, path.name).symlink_to(path.absolute())
         with contextlib.redirect_stderr(io.StringIO()):  # bars that no setting turns off
             model, info = AutoModelForCausalLM.from_pretrained(
-                alone, dtype=torch.bfloat16, output_loading_info=True, **given
+                alone,
+                trust_remote_code=False,
+                dtype=torch.bfloat16,
+                output_loading_info=True,
+                **given,
             )
-            tokenizer: Any = AutoTokenizer.from_pretrained(alone, **given)
+            tokenizer: Any = AutoTokenizer.from_pretrained(alone, trust_remote_code=False, **given)
     config = {key: value for key, value in model.config.to_dict().items() if key not in _LEFT}
     shape = Architecture.of(config)
     weights = model.state_dict()

@@ -199,8 +199,8 @@ def _check_replies(fleet: Fleet, asked: Iterable[int], replied: Collection[int])
         rows = [last - first for first, last in fleet.spans]
         searched = sum(rows) - sum(rows[i] for i in missing)
         late = f"no answer in time from shard {', '.join(map(str, missing))}"
-        cause = PARTIAL if replied else DOWN
-        raise Fault(cause, f"{searched} of {sum(rows)} rows were searched; {late}")
+        told = f"{searched} of {sum(rows)} rows were searched; {late}"
+        raise Fault(PARTIAL if replied else DOWN, told)
 
 
 @lru_cache(1024)

@@ -25,7 +25,7 @@ def test_a_call_that_takes_all_its_time_keeps_within_call_timeout(monkeypatch: p
         def __init__(self, cfg: Any, seconds: float) -> None:
             self._seconds = seconds
 
-        def ask(self, prompts: Sequence[str], read: Callable[[str], Any], most: int | None = None) -> list[Any]:
+        def ask(self, prompts: Sequence[str], read: Callable[[str], Any], *_: Any) -> list[Any]:
             spent.append(self._seconds)
             return [read(SAID[len(spent) - 1]) for _ in prompts]
 
