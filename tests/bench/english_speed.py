@@ -45,10 +45,8 @@ def embedded(folder: Path, dtype: str) -> Play:
 
 def vllm(folder: Path, dtype: str) -> Play:
     from ssp.config.role import EngineConfig
-    from ssp.engines.vllm import setup
     from ssp.engines.vllm.engine import VllmEngine
 
-    setup.CPU_KV_MB = 1024
     return stepped(VllmEngine(folder, EngineConfig(kind="vllm", dtype=dtype)))
 
 

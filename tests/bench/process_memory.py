@@ -197,11 +197,11 @@ def play(asked: dict[str, Any]) -> None:
 
     from ssp.engines import create
     from ssp.engines.base import Sampling
-    from ssp.engines.folder import read_weights
+    from ssp.engines.folder import ModelFolder
 
     engine: Any = create(settings(asked), asked["folder"])
     if asked["kind"] == "engine":  # vLLM has its weights already, and takes those that arrive one by one
-        engine.load(read_weights(Path(asked["folder"])), 1)
+        engine.load(ModelFolder(Path(asked["folder"])).weights(), 1)
     slots = engine.open(list(range(asked["episodes"])))
     half = asked["tokens"] // 2
     ids = np.random.default_rng(0).integers(0, 300, (len(slots), half)).tolist()

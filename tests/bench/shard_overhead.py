@@ -38,6 +38,7 @@ from ssp.search.router import (  # noqa: E402
     Corpus,  # noqa: E402
     LocalFleet,
     Options,
+    Router,
 )
 
 WIDTH = 384
@@ -103,7 +104,7 @@ def measure(kind: str, folder: Path, cfg: Config, args: argparse.Namespace) -> N
     encoder = Given(asked, vectors) if kind == "flat" else None
     whole = corpora.shard(folder, cfg.retriever, 0, 1)
     options = Options("dense" if encoder else "bm25")
-    alone = corpora.router(cfg, {"train": Corpus(whole.retriever, LocalFleet([whole]), options, encoder)})
+    alone = Router({"train": Corpus(whole.retriever, LocalFleet([whole]), options, encoder)}, cfg.retriever.cache)
     corpora.encoders = lambda cfg: 0  # the queries' vectors are given
     with shards(cfg, kind) as handles:
         spread = _over_ray(cfg, kind, encoder)

@@ -346,13 +346,13 @@ def test_a_build_killed_in_any_stage_goes_on_to_the_same_folder(source, tmp_path
     expected = contents(tmp_path / "whole")
     for i, (name, at, encoded) in enumerate(
         [
-            ("documents._unique", 1, ROWS),
+            ("documents._check_ids", 1, ROWS),
             ("postings._run", 3, ROWS),
             ("postings._gathered", 1, ROWS),
             ("encode", 3, ROWS - 64),
             ("vectors._write", 1, 0),
-            ("vectors._graph", 4, 0),
-            ("vectors._graph", 9, 0),
+            ("faiss.RandomGenerator", 3, 0),
+            ("faiss.RandomGenerator", 8, 0),
             ("store._sha256", 4, 0),
             ("store.stamp", 1, 0),
         ]
