@@ -185,3 +185,11 @@ def test_what_takes_no_time_is_planned_too(nothing: str, capsys: pytest.CaptureF
 def test_what_it_cannot_plan_is_bad_input(typed: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *SMALL, *typed]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["dr-zero-qwen2.5-3b", "r-zero-qwen3-4b", "spice-qwen3-4b", "cross-fit-qwen2.5-3b"])
+def test_a_game_with_rows_and_checks_of_its_own_is_planned(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asker = load(name).spec.asker
+    typed = [f"{asker}.batch=12", "game.proposals=2", "game.attempts=4"]
+    assert main(["plan", "--config", name, *typed]) == 0
+    assert asker in capsys.readouterr().out

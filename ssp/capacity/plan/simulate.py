@@ -109,7 +109,7 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     )
 
     batch, question = (cfg.asking.batch, "") if cfg.asks else (cfg.answering.batch, "what ?")
-    row = TargetRow("it", question, ("it",))
+    row = TargetRow("it", question, ("it",), ROW)
     targets = Targets([row], batch, cfg.seed, each=cfg.game.proposals)
     sink = _Rows(players, taught)  # type: ignore[abstract]  # nobody listens to the rest
     report = Report(sink, None, 1, cfg.spec)
@@ -117,6 +117,10 @@ async def _play(cfg: Config, split: Split, costs: Costs, folder: RunFolder, edge
     measured = sink.measured(edge, cfg.steps - edge)
     measured.dropped = dict(books.dropped)
     return measured
+
+
+ROW = {"document": "it", "searches": "1"}
+"""What a row of any kind says beside its target."""
 
 
 class _Judge:
@@ -133,8 +137,13 @@ class _Judge:
     ) -> tuple[list[Verdict], float]:
         await self._work()
         draws = generator(next(self._calls), "valid").random(len(block))
-        verdicts = [Verdict(bool(draw < self._costs.valid), "invalid") for draw in draws]
-        return verdicts, self._seconds
+        valid = [bool(draw < self._costs.valid) for draw in draws]
+        return [Verdict(one, "" if one else "invalid") for one in valid], self._seconds
+
+    async def check(
+        self, block: TokenCounts, subjects: Sequence[Any], stage: str
+    ) -> tuple[list[Verdict], float]:
+        return await self.verify(block, [])
 
     async def grade(self, block: TokenCounts, items: Sequence[Any]) -> tuple[list[Grade], float]:
         await self._work()

@@ -5,6 +5,9 @@ threshold 0.5."""
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
 
 ORDER = 4
 """Longest n-grams that BLEU compares."""
@@ -18,7 +21,7 @@ def bleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
     """Sentence BLEU of two texts as words, in [0, 1]."""
     logs = 0.0
     for n in range(1, ORDER + 1):
-        ours, theirs = _grams(candidate, n), _grams(reference, n)
+        ours, theirs = _grams(tuple(candidate), n), _grams(tuple(reference), n)
         total = max(1, sum(ours.values()))
         matched = sum((ours & theirs).values())
         if n == 1 and matched == 0:
@@ -31,22 +34,31 @@ def bleu(candidate: Sequence[str], reference: Sequence[str]) -> float:
 
 def shares(questions: Sequence[str]) -> list[float]:
     """Of each question the share of all questions that are in its cluster, itself included."""
-    words = [question.split() for question in questions]
-    clusters = [[at] for at in range(len(words))]
-    distances = [[_distance(one, other) for other in words] for one in words]
-    while len(clusters) > 1:
-        apart, first, second = min(
-            (_linkage(distances, clusters[i], clusters[j]), i, j)
-            for i in range(len(clusters))
-            for j in range(i + 1, len(clusters))
-        )
-        if apart > APART:
+    words = [tuple(question.split()) for question in questions]
+    count = len(words)
+    clusters = [[at] for at in range(count)]
+    apart = np.full((count, count), np.inf)
+    for one in range(count):
+        for other in range(one):
+            apart[one, other] = apart[other, one] = _distance(words[one], words[other])
+
+    for _ in range(count - 1):
+        one, other = divmod(int(np.argmin(apart)), count)
+        if apart[one, other] > APART:
             break
-        clusters[first] += clusters.pop(second)
-    share = [0.0] * len(words)
+        sizes = len(clusters[one]), len(clusters[other])
+        # The mean over all pairs of two clusters, from the means of their parts (UPGMA).
+        joined = (sizes[0] * apart[one] + sizes[1] * apart[other]) / sum(sizes)
+        joined[[one, other]] = np.inf
+        apart[one], apart[:, one] = joined, joined
+        apart[other], apart[:, other] = np.inf, np.inf
+        clusters[one] += clusters[other]
+        clusters[other] = []
+
+    share = [0.0] * count
     for cluster in clusters:
         for at in cluster:
-            share[at] = len(cluster) / len(words)
+            share[at] = len(cluster) / count
     return share
 
 
@@ -55,11 +67,6 @@ def _distance(one: Sequence[str], other: Sequence[str]) -> float:
     return 1.0 - (bleu(one, other) + bleu(other, one)) / 2
 
 
-def _linkage(distances: Sequence[Sequence[float]], one: list[int], other: list[int]) -> float:
-    """The mean distance between two clusters."""
-    between = [distances[i][j] for i in one for j in other]
-    return sum(between) / len(between)
-
-
-def _grams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+@lru_cache(4096)
+def _grams(words: tuple[str, ...], n: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1))
