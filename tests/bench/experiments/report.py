@@ -208,6 +208,8 @@ ones, and below three none is given. But for `english` (half an hour a run, and 
 is small (390 entities, questions of one to three hops, a policy of 134 k weights): these pages say whether a mechanism does
 here what the paper says it does there, and are no evidence about large models.
 
+The runs in real English that are no experiment of arms have a log: [runs in the English world](english-runs.md).
+
 ```bash
 python tests/bench/experiments/run.py NAME --out runs/experiments --jobs 2   # plays the runs that have no row yet
 python tests/bench/experiments/report.py NAME
