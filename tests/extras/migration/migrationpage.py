@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from ssp.config import gone
 from ssp.config.gone import PAGE
-from ssp.extras.migration import sections
+from ssp.extras.migration import Section, sections
 from ssp.extras.migration.variables import ACCEPTED, TOLD
 
 MARKS = ("<!-- tables: made by python tests/extras/migration/migrationpage.py -->", "<!-- end of tables -->")
@@ -16,16 +16,23 @@ MARKS = ("<!-- tables: made by python tests/extras/migration/migrationpage.py --
 def tables() -> str:
     """Variables first, then each system's keys, as Markdown."""
     lines = ["## Environment variables", "", "| theirs | ours | |", "|---|---|---|"]
-    lines += [f"| `{name}` | `{ours}` | {note} |" for name, (ours, note) in ACCEPTED.items()]
-    lines += [f"| `{name}` | not taken: set `{ours}` | other programs read it too |" for name, ours in TOLD.items()]
+    lines += [f"|`{name}`|`{ours}`|{note}|" for name, (ours, note) in ACCEPTED.items()]
+    lines += [f"|{coded(TOLD)}|not taken: set {coded(TOLD.values())}|other programs read them too|"]
     for section in sections().values():
-        lines += ["", f"## {section.title}", "", "| theirs | ours | values, meaning |", "|---|---|---|"]
-        for key in section.keys:
-            ours = ", ".join(f"`{name}`" for name in key.ours) or "-"
-            lines.append(f"| `{key.name}` | {ours} | {key.note} |")
-    lines += ["", "## Settings of ours that are gone", "", "| theirs | ours | values, meaning |", "|---|---|---|"]
-    lines += [f"| `{row}` | - | {note} |" for row, note in gone.table().items()]
+        lines += ["", f"## {section.title}", "", "| theirs | ours | values, meaning |", "|---|---|---|", *rows(section)]
     return "\n".join(lines) + "\n"
+
+
+def rows(section: Section) -> list[str]:
+    """A row for all keys that the same can be said of, where the first of them stands."""
+    alike: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for key in section.keys:
+        alike.setdefault((key.ours, key.note), []).append(key.name)
+    return [f"|{coded(names)}|{coded(ours) or '-'}|{note}|" for (ours, note), names in alike.items()]
+
+
+def coded(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
 
 
 def page(text: str) -> str:
