@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssp.telemetry.figures import exported, sections
+from ssp.telemetry.figures import COUNTER, sections
 
 PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figures -->")
@@ -13,10 +13,10 @@ MARKS = ("<!-- figures: made by python tests/figures.py -->", "<!-- end of figur
 def tables() -> str:
     lines: list[str] = []
     for title, figures in sections():
-        lines += [f"### {title}", "", "| figure | unit | series | what it is |", "|---|---|---|---|"]
+        lines += [f"### {title}", "", "| figure | unit | what it is |", "|---|---|---|"]
         for figure in figures:
-            series = f"`{exported(figure)}`" + (f" by {', '.join(figure.parts)}" if figure.parts else "")
-            lines.append(f"| `{figure.name}` | {figure.unit} | {series} | {figure.text} |")
+            mark = " +" if figure.kind == COUNTER else ""
+            lines.append(f"|`{figure.name}`{mark}|{figure.unit}|{figure.text}|")
         lines.append("")
     return "\n".join(lines)
 
