@@ -11,7 +11,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import cleandoc
 from pathlib import Path
@@ -33,13 +33,15 @@ ROLE = "ROLE"
 """Stands for each of them."""
 
 TYPES = {
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
+    int: "whole",
+    float: "",
+    bool: "`true`, `false`",
     str: "text",
     list[str]: "list of texts",
     dict[str, Any]: "options",
 }
+"""What is said of a type: a number has its bounds beside it, and a text that is one of a few names has these in its place."""
+
 GROUPS = {
     "trust_region": "Losses that use the behaviour log-probs, as a staleness bound above 0 needs (law 5).",
     "distributions": "KL estimators over whole distributions, which rollouts do not keep: they work in the loss only.",
@@ -68,20 +70,17 @@ BESIDE = {
 }
 """What such a key takes beside them."""
 
-HEAD = """Every key of a configuration: what it means, its type, its default, what is allowed. To set one, type `key=value` behind a
-command (`ssp train --config quickstart game.attempts=4`), or nest it in a file and name that (`--config FILE`).
-`ssp train --dry-run` prints every key as a run would have it.
+HEAD = """Every key of a configuration, with its default, what it takes, and what it means. Set one by `key=value` behind a command
+(`ssp train --config quickstart game.attempts=4`), or nest it in a file (`--config FILE`). `ssp train --dry-run` prints every key as a
+run would have it. The shipped configurations (`configs/`) set other values than the defaults here.
 
-`ROLE` stands for each role of the game, `proposer` and `solver` in those that ship, or for `defaults`, from which all inherit. Of
-several values the last of these wins: the default below, the game's own, the file's `defaults`, the file's role block, a typed
-`defaults.*`, a typed `proposer.*` or `solver.*`. A key that does not exist, is out of its range or contradicts another key is refused, all of them in one message. A key that another one makes idle is
-accepted. The shipped configurations (`configs/`) set other values than the defaults here. A resumed run may change {anew}; other
-keys stay as they were.
+`ROLE` stands for each role of the game (`proposer` and `solver` in those that ship), or for `defaults`, from which all inherit. The last
+of these wins: the default below, the game's own, the file's `defaults`, the file's role block, a typed `defaults.*`, a typed
+`proposer.*` or `solver.*`. A key that does not exist, is out of its range or contradicts another key is refused, all of them in one
+message. A key that another one makes idle is accepted. A resumed run may change {anew}; other keys stay as they were.
 
-A name that a text uses and that has no row cannot be set: it is a constant, and "Fixed" below the text has its value.
-
-"Your own code" is a place such as `my_file.py:name` ([own](own.md)). [CONTRIBUTING](../CONTRIBUTING.md) has the laws that are named
-by a number. `python tests/settings.py` makes this page from `ssp/config/`."""
+A name without a row is a constant: "Fixed" has its value. "Your own code" is a place such as `my_file.py:name` ([own](own.md)).
+[CONTRIBUTING](../CONTRIBUTING.md) has the laws. `python tests/settings.py` makes this page from `ssp/config/`."""
 VARIABLES = (
     (
         "`SSP_HOME`",
@@ -102,8 +101,8 @@ VARIABLES = (
 )
 """Environment variables, and what each is."""
 WIDTH = 125
-EARLY = 110
-"""A line of a docstring that had room for another word up to here ends a paragraph, if it ends a sentence."""
+MEANING = re.compile(r"(?:^|(?<=\. ))`(\w+)`: ")
+"""Where a docstring begins to explain a key."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,39 @@ class Block:
         }
 
     @property
-    def text(self) -> str:
-        return cleandoc(self.schema.__doc__ or "")
+    def paragraphs(self) -> list[str]:
+        """Of its docstring, each in one line, with pages as links."""
+        text = re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", cleandoc(self.schema.__doc__ or ""))
+        return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+
+    @property
+    def about(self) -> str:
+        """What its docstring says before it explains keys, as Markdown."""
+        return "\n\n".join(filled(above) for above, _ in map(self.read, self.paragraphs) if above)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """Last part of a key → what its docstring says of it."""
+        told: dict[str, str] = {}
+        for paragraph in self.paragraphs:
+            told.update(self.read(paragraph)[1])
+        return told
+
+    def read(self, paragraph: str) -> tuple[str, dict[str, str]]:
+        """What stands before its first sentence of the form "`key`: meaning", and the meanings from there on."""
+        names = {last(key) for key in self.keys}
+        marks = [mark for mark in MEANING.finditer(paragraph) if mark[1] in names]
+        bounds = [mark.start() for mark in marks] + [len(paragraph)]
+        told = {
+            mark[1]: paragraph[mark.end() : end].strip().rstrip(".")
+            for mark, end in zip(marks, bounds[1:], strict=True)
+        }
+        return paragraph[: bounds[0]].strip(), told
+
+
+def last(key: str) -> str:
+    """The name of a key in its block."""
+    return key.removesuffix(f".{ROLE}").rpartition(".")[2]
 
 
 def blocks(schema: type = Config, path: str = "") -> Iterator[Block]:
@@ -142,32 +172,22 @@ def blocks(schema: type = Config, path: str = "") -> Iterator[Block]:
 
 
 def unexplained() -> list[str]:
-    """Keys that the docstring of their block does not name."""
-    return [
-        key
-        for block in blocks()
-        for key in block.keys
-        if f"`{key.removesuffix('.ROLE').rpartition('.')[2]}`" not in block.text.replace("`/`", "` / `")
-    ]
+    """Keys whose meaning the docstring of their block does not tell."""
+    return [key for block in blocks() for key in block.keys if not block.meanings.get(last(key))]
 
 
 def page() -> str:
-    found, start = list(blocks()), "# Settings"
+    start = "# Settings"
     there = [item.name for item in fields(Config) if item.name in MAY_CHANGE]
     anew = ", ".join(f"`{name}`" if name in ("steps", "resume") else f"`{name}.*`" for name in there)
-    index = filled(" · ".join(f"[{heading(block)}](#{anchor(heading(block))})" for block in found))
-    parts = [start, prose(HEAD.format(anew=anew)), index, presets(), groups(), variables()]
-    parts += [section(block) for block in found]
+    head = [filled(" ".join(paragraph.split())) for paragraph in HEAD.format(anew=anew).split("\n\n")]
+    parts = [start, *head, presets(), groups(), variables()]
+    parts += [section(block) for block in blocks()]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def heading(block: Block) -> str:
     return f"`{block.path}`" if block.path else "The run as a whole"
-
-
-def anchor(title: str) -> str:
-    """What a heading is called in links."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def presets() -> str:
@@ -207,29 +227,38 @@ def remarks(source: str) -> dict[str, str]:
 
 
 def section(block: Block) -> str:
-    """A block: its docstring, and a row a key."""
-    defaults, names = instance(block.schema), [key.rpartition(".")[2] for key in block.keys]
+    """A block: what its docstring says of it, and a row a key."""
+    defaults, meanings = instance(block.schema), block.meanings
     rows = []
     for key, type_ in block.keys.items():
         name = key.rpartition(".")[2]
         default = shown(NUMBERS[name] if name in NUMBERS else getattr(defaults, name))
         if key.startswith(f"{ROLE}.") and "[]" not in key:
             default += of_roles(key.partition(".")[2], getattr(defaults, name))
-        inside = plain(type_)
-        element = get_args(inside)[0] if get_origin(inside) is list else None
-        word = "text" if is_text(type_) else TYPES.get(inside, "list of blocks")
-        kind = "list of blocks" if is_dataclass(element) else word
-        rows.append((f"`{key}`", kind, default, allowed(key, type_)))
-    text = prose(block.text, names) + fixed(block)
-    return f"## {heading(block)}\n\n{text}\n{table(('key', 'type', 'default', 'allowed'), rows)}"
+        rows.append((f"`{key}`", default, taken(key, type_), meanings.get(last(key), "")))
+    above = [part for part in (f"## {heading(block)}", block.about, fixed(block)) if part]
+    return "\n\n".join([*above, table(("key", "default", "takes", "meaning"), rows)])
+
+
+def taken(key: str, type_: Any) -> str:
+    """What a key takes: names or bounds where there are some, and its type where these do not say it."""
+    inside = plain(type_)
+    if get_origin(inside) is list and is_dataclass(get_args(inside)[0]):
+        return "list of blocks"
+    word = "text" if is_text(type_) else TYPES[inside]
+    within = allowed(key, type_)
+    if word in ("", "text") and within:
+        return within
+    return ", ".join(filter(None, (word, within)))
 
 
 def fixed(block: Block) -> str:
     """The constants that the block's docstring names, with their values; "" where it names none."""
     constants = [name for name, value in vars(block.schema).items() if is_constant(block.schema, name, value)]
-    named = [name for name in constants if f"`{name}`" in block.text]
+    text = " ".join(block.paragraphs)
+    named = [name for name in constants if f"`{name}`" in text]
     found = ", ".join(f"`{name}` {constant(getattr(block.schema, name))}" for name in named)
-    return f"\n{filled(f'Fixed: {found}.')}\n" if found else ""
+    return filled(f"Fixed: {found}.") if found else ""
 
 
 def is_constant(schema: type, name: str, value: Any) -> bool:
@@ -273,11 +302,11 @@ def allowed(key: str, type_: Any) -> str:
         return listed(choices(type_)) + (", your own code" if takes_own(type_) else "")
     within = ends(type_)
     if within is None:
-        return "`true`, `false`" if type_ is bool else ""
+        return ""
     if within.low == -INF:
         return "any finite number"
     low, high = number(within.low), number(within.high)
-    return f"at least {low}" if within.high == INF else f"{low} to {high}"
+    return f"from {low}" if within.high == INF else f"{low} to {high}"
 
 
 def known(key: str) -> str:
@@ -309,38 +338,6 @@ def flow(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | dict) else number(value)
 
 
-def prose(text: str, keys: Collection[str] = ()) -> str:
-    """A docstring as Markdown: pages as links, a paragraph wherever the docstring begins a line early, lists of `keys`."""
-    paragraphs: list[list[str]] = [[]]
-    lines = text.splitlines()
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        paragraphs[-1].append(line)
-        early = line.endswith(".") and len(line) + 1 + len((after.split() or [""])[0]) < EARLY
-        if not line or early:
-            paragraphs.append([])
-    joined = [re.sub(r"docs/(\w+)\.md", r"[\1](\1.md)", " ".join(lines).strip()) for lines in paragraphs]
-    return "\n\n".join(items(paragraph, keys) for paragraph in joined if paragraph) + "\n"
-
-
-def items(paragraph: str, keys: Collection[str]) -> str:
-    """A paragraph as a list, where several of its sentences begin with a key; what goes before the first one stays above."""
-    found = [
-        one.start() for one in re.finditer(r"`(\w+)`", paragraph) if one[1] in keys and begins(paragraph, one.start())
-    ]
-    if len(found) < 2:
-        return filled(paragraph)
-    parts = [
-        paragraph[i:j].strip().rstrip(";.") + "." for i, j in zip(found, [*found[1:], len(paragraph)], strict=True)
-    ]
-    above = [filled(paragraph[: found[0]].strip())] if found[0] else []
-    return "\n\n".join([*above, "\n".join(filled(f"- {part}", "  ") for part in parts)])
-
-
-def begins(text: str, at: int) -> bool:
-    """Whether a sentence begins there."""
-    return at == 0 or text[at - 2 : at] in (". ", "; ") and text[:at].count("(") == text[:at].count(")")
-
-
 def filled(text: str, indent: str = "") -> str:
     """In lines of a page's length, code spans whole."""
     whole = re.sub(r"`[^`]+`", lambda found: found[0].replace(" ", "\0"), text)
@@ -350,7 +347,7 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rows)]
+    lines = ["|" + "|".join(cell.replace("|", "\\|") for cell in row) + "|" for row in (head, *rows)]
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
 
 

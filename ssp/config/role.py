@@ -17,9 +17,11 @@ COLDEST = 0.01
 
 @dataclass
 class SimulatedConfig:
-    """Turns without a model (engine.kind=scripted or simulated). A turn's tokens are lognormal with
-    the mean `tokens` (0: as few as the protocol allows), at most `limits.turn_tokens`. A simulated
-    decode step takes `step_ms` milliseconds, and 7/600 of it more for each sequence that runs."""
+    """Turns without a model (engine.kind=scripted or simulated).
+
+    `tokens`: mean of a turn's tokens, which are lognormal, at most `limits.turn_tokens` (0: as few
+    as the protocol allows). `step_ms`: milliseconds of a simulated decode step, and 7/600 of it
+    more for each sequence that runs."""
 
     tokens: Amount = 0.0
     sigma = 0.8
@@ -33,20 +35,16 @@ class SimulatedConfig:
 
 @dataclass
 class EngineConfig:
-    """`kind`, what generates: torch (embedded), vllm, endpoint (a completion server at `url`; for
-    `ssp eval` and `ssp ask`). Without a model: scripted (takes no time) and simulated (takes time
-    as `simulated` says), which test everything else.
-
-    `dtype`: of the weights, and in which the role's learner computes; auto, bfloat16 where the CPU
-    that reads the configuration multiplies it or `device` is cuda, else float32.
-    `device` (torch): where it computes, and the role's learner: cpu; cuda, a GPU; auto, a GPU where
-    its process was given one.
-    `prefix_cache` (torch, vllm): a prompt that several episodes share is read once.
-    For vllm. `tensor_parallel`: GPUs of an engine. `memory`: the share of a GPU that it may take;
-    on a CPU its KV cache holds `sequences` of the greatest length, within a sixteenth of the
-    machine's memory. `sequences`: most that run at once (simulated too).
-    For endpoint: `url`, such as http://HOST:PORT/v1#MODEL; its key is read from the environment
-    variable SSP_ENGINE_KEY."""
+    """`kind`: what generates: torch (embedded), vllm, endpoint (a completion server, for `ssp eval`
+    and `ssp ask`). Without a model, to test everything else: scripted (takes no time), simulated
+    (takes time as `simulated` says). `dtype`: of the weights, and in which the role's learner
+    computes; auto, bfloat16 where the CPU that reads the configuration multiplies it or `device` is
+    cuda, else float32. `device`: where torch computes, and the role's learner: cpu; cuda, a GPU;
+    auto, a GPU where its process was given one. `tensor_parallel`: GPUs of an engine (vllm).
+    `memory`: the share of a GPU that vllm may take; on a CPU its KV cache holds `sequences` of the
+    greatest length, within a sixteenth of the machine's memory. `sequences`: most that run at once
+    (vllm, simulated). `url`: of an endpoint, such as http://HOST:PORT/v1#MODEL; its key is read
+    from the environment variable SSP_ENGINE_KEY."""
 
     kind: Literal["torch", "vllm", "endpoint", "scripted", "simulated"] = "torch"
     dtype: devices.Dtype = "float32"
@@ -66,8 +64,9 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 @dataclass
 class LoraConfig:
-    """Low-rank adapters in place of full training. `rank`: 0 = none. An adapter's update is added
-    unscaled."""
+    """Low-rank adapters in place of full training. An adapter's update is added unscaled.
+
+    `rank`: of the adapters (0 = none)."""
 
     rank: Annotated[int, Within(0, 4096)] = 0
     targets = LINEAR
@@ -75,19 +74,19 @@ class LoraConfig:
 
 @dataclass
 class LearnerConfig:
-    """`kind`, what trains: torch; deepspeed (`zero`: stage 1 to 3; `offload` to the host: none,
-    optimizer or all); simulated, which waits 16/600 of `engine.simulated.step_ms` for each trained
-    token, divided by `ranks`, and learns nothing. AdamW with betas 0.9 and `beta2` and
-    `weight_decay`; gradients are clipped to the norm `max_grad_norm`. The rate `lr` is reached
-    linearly over `warmup_steps`; then `schedule` is constant, or cosine (falls to nearly 0 at
-    `steps`, which a resumed run keeps then).
+    """AdamW with betas 0.9 and `beta2`. It computes in `engine.dtype`; master weights are float32.
 
-    `ranks`: processes that share each update, with deepspeed. It computes in `engine.dtype`; master
-    weights are float32. `minibatch`: episodes an optimizer step (0 = the whole batch).
-    `token_budget`: tokens in one micro-batch of a rank. `packing`: sequences side by side without
-    padding. `checkpointing`: activations are computed again in the backward pass. `combine`
-    (policy=shared): one optimizer step on the sum of both roles' losses, else one after the other,
-    proposer first."""
+    `kind`: what trains: torch, deepspeed, or simulated, which waits 16/600 of
+    `engine.simulated.step_ms` for each trained token, divided by `ranks`, and learns nothing.
+    `ranks`: processes that share each update (deepspeed). `zero`: ZeRO's stage (deepspeed).
+    `offload`: what goes to the host's memory (deepspeed). `packing`: sequences side by side without
+    padding. `checkpointing`: activations are computed again in the backward pass. `combine`: with
+    policy=shared one optimizer step on the sum of both roles' losses, else one after the other,
+    proposer first. `lr`: learning rate. `warmup_steps`: updates in which it is reached linearly.
+    `schedule`: of the rate from then on; cosine falls to nearly 0 at `steps`, which a resumed run
+    keeps then. `minibatch`: episodes an optimizer step (0 = the whole batch). `beta2`: of AdamW.
+    `weight_decay`: of AdamW. `max_grad_norm`: norm to which gradients are clipped. `token_budget`:
+    tokens in one micro-batch of a rank."""
 
     kind: Literal["torch", "deepspeed", "simulated"] = "torch"
     ranks: Actors = 1
@@ -112,8 +111,10 @@ class LearnerConfig:
 
 @dataclass
 class CriticConfig:
-    """The value model of algorithm=gae. `lr`: its rate. `value_clip`: how far a value may move in
-    one update. `warmup_steps`: updates that train it alone, before the policy learns."""
+    """The value model of algorithm=gae. In one update a value may move by `value_clip`.
+
+    `lr`: its learning rate. `warmup_steps`: updates that train it alone, before the policy
+    learns."""
 
     lr: Amount = 1e-5
     value_clip = 0.5
@@ -122,15 +123,15 @@ class CriticConfig:
 
 @dataclass
 class KlConfig:
-    """KL to the start checkpoint: `coef` (0 = no reference model is loaded) times the estimator
-    `kind` (docs/algorithms.md).
+    """KL to the start checkpoint (docs/algorithms.md).
 
-    `place`: loss; reward (taken off the token rewards); advantage or future (taken off the finished
-    advantages). `topk`: how many tokens topk_reverse and topk_forward compute exactly; with _paper
-    they are as published, with a biased gradient. `weight`: importance weights correct for the
-    sampling policy. `target` above 0 (nats a token) steers the coefficient, over 10,000
-    episodes. `ema_tau` below 1: the reference follows the policy; every ten updates it keeps this
-    share of itself."""
+    `kind`: the estimator; with _paper as published, with a biased gradient. `coef`: coefficient (0
+    = no reference model is loaded). `place`: loss; reward (taken off the token rewards); advantage
+    or future (taken off the finished advantages). `topk`: how many tokens topk_reverse and
+    topk_forward compute exactly. `weight`: whether importance weights correct for the sampling
+    policy. `target`: above 0 (nats a token) it steers the coefficient, over 10,000 episodes.
+    `ema_tau`: below 1 the reference follows the policy; every ten updates it keeps this share of
+    itself."""
 
     kind: Literal[
         "k1",
@@ -158,9 +159,9 @@ class KlConfig:
 
 @dataclass
 class CorrectionConfig:
-    """`mask`: which off-policy tokens leave the loss. token: those whose ratio of trainer to
-    sampler is outside [`low`, `high`] (IcePop). sequence: whole episodes, by the geometric mean of
-    their ratios. none: all tokens stay."""
+    """`mask`: which off-policy tokens leave the loss: none; token, those whose ratio of trainer to
+    sampler is outside [`low`, `high`] (IcePop); sequence, whole episodes, by the geometric mean of
+    their ratios."""
 
     mask: Literal["none", "token", "sequence"] = "none"
     low = 0.5
@@ -169,15 +170,17 @@ class CorrectionConfig:
 
 @dataclass
 class SamplingConfig:
-    """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that
-    does not learn."""
+    """`temperature`: of training rollouts: at least 0.01, or 0 (greedy) for a role that does not
+    learn."""
 
     temperature: Amount = 1.0
 
 
 @dataclass
 class StageConfig:
-    """Token limits `turn_tokens` and `total_tokens` from update `step` on (0 = as before it)."""
+    """Token limits from an update on.
+
+    `step`: that update. `turn_tokens`: 0 = as before it. `total_tokens`: 0 = as before it."""
 
     step: Count = 0
     turn_tokens: Count = 0
@@ -186,14 +189,16 @@ class StageConfig:
 
 @dataclass
 class LimitsConfig:
-    """Limits of one episode: `searches`; new tokens of a turn (`turn_tokens`) and of an observation
-    (`observation_tokens`); tokens in all (`total_tokens`), which must have room for these and
-    `prompt_tokens`. A longer prompt is neither cut nor refused.
+    """Limits of one episode.
 
-    `retries`: invalid turns (neither a search nor an answer) that are told so; one more ends the
-    episode. `overflow`, when the next turn might not fit into `total_tokens`: stop, or drop (the
-    text of the oldest observation goes). `stages`: [{step, turn_tokens, total_tokens}, ...], limits
-    that change when the role's update `step` comes."""
+    `searches`: most in an episode. `retries`: invalid turns (neither a search nor an answer) that
+    are told so; one more ends the episode. `turn_tokens`: new tokens of a turn.
+    `observation_tokens`: new tokens of an observation. `prompt_tokens`: room for the prompt; a
+    longer one is neither cut nor refused. `total_tokens`: tokens in all, at least prompt_tokens +
+    turn_tokens x (searches + 1) + observation_tokens x searches (unless overflow=drop). `overflow`:
+    when the next turn might not fit into `total_tokens`: stop, or drop (the text of the oldest
+    observation goes). `stages`: [{step, turn_tokens, total_tokens}, ...], limits that change when
+    the role's update `step` comes."""
 
     searches: Count = 5
     retries: Count = 0
@@ -221,7 +226,7 @@ class LimitsConfig:
 
 @dataclass
 class SourceConfig:
-    """`kind`, who answers a policy's searches: retriever; self (the policy writes its own
+    """`kind`: who answers a policy's searches: retriever; self (the policy writes its own
     information, and no request leaves); first_1 to first_5 (so many searches are real, later ones
     its own); entropy (the first is real, a later one only when the mean of -p log2 p over its
     query's sampled tokens has risen since the search before). Information that a policy wrote
@@ -242,27 +247,26 @@ class RoleConfig:
     """One role's policy and learning. Every role inherits `defaults`.
 
     `model`: where it starts: coldstart (the embedded policy), a folder, or the name of a downloaded
-    model. `policy`: own, shared (both roles play and train one set of weights), or frozen.
-    `template`: how prompts are laid out: plain, chatml, llama3, tokenizer (the model's own chat
-    template), or "" (the protocol's own way). `batch`: questions a round. `min_groups`: groups
+    model. `policy`: shared: both roles play and train one set of weights. frozen: it does not
+    learn. `template`: how prompts are laid out; tokenizer: the model's own chat template, "": the
+    protocol's own way. `algorithm`: see docs/algorithms.md. The baseline of reinforce is the
+    batch's mean, of reinforce_running the fading mean of earlier batches, of reinforce_none 0.
+    `loss`: see docs/algorithms.md. Importance weights of tis and decoupled are 2 at most. `reward`:
+    see docs/rewards.md. `reward_options`: what the reward gets. A proposer's may hold `guide`, who
+    scores a valid question from 0 to 1; the reward is multiplied by this score: judge (the endpoint
+    of `judge.*`), verifier (how sure it is), FILE.py:NAME. `invalid_reward`: of an invalid
+    question, or an attempt without an answer. `batch`: questions a round. `min_groups`: groups
     whose rewards differ that an update has at least; for them a round plays up to 20 batches, and
-    the run ends where that is not enough. `reward`: for the
-    proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
-    gets `reward_options`. A proposer's may hold `guide`, who scores a valid question from 0 to 1;
-    the reward is multiplied by this score: judge (the endpoint of `judge.*`), verifier (how sure it
-    is), FILE.py:NAME. `invalid_reward`: of an invalid question, or an attempt without an answer.
-    `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean,
-    of reinforce_running the fading mean of earlier batches, of reinforce_none 0. `lam` (gae)
-    discounts a policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in
-    [0.8, 1.28]); `clip_dual`: the ratio's bound for negative advantages (0 = none); importance
-    weights of tis and decoupled are 2 at most. `aggregate`: what a token weighs in the loss:
-    token-mean, sequence-mean or fixed-length (by `limits.total_tokens`). `entropy_coef`: entropy
-    bonus. `llds_coef`: of LLDS, which holds the likelihood of what was not worse than the rest.
-    `tools`: what a policy may call (docs/agents.md): search, read, your own function
+    the run ends where that is not enough. `warmup_steps`: up to this step only this role learns.
+    `freeze_after`: after this step it learns no more (0 = never). `clip_low`: the ratio is kept
+    above 1 less this. `clip_high`: the ratio is kept below 1 plus this. `clip_dual`: the ratio's
+    bound for negative advantages (0 = none). `aggregate`: what a token weighs in the loss;
+    fixed-length: by `limits.total_tokens`. `entropy_coef`: entropy bonus. `llds_coef`: of LLDS,
+    which holds the likelihood of what was not worse than the rest. `lam`: discount of a policy
+    token (gae). `tools`: what a policy may call (docs/agents.md): search, read, your own function
     (FILE.py:NAME), those of an MCP server (mcp:stdio:COMMAND, mcp:http://HOST:PORT/mcp), which all
-    episodes of a player share. `agent`, of the solver: code that plays in the loop's place
-    (FILE.py:NAME, or command:PROGRAM). Up to step `warmup_steps` only this role learns; after step
-    `freeze_after` (0 = never) it learns no more."""
+    episodes of a player share. `agent`: of the solver: code that plays in the loop's place
+    (FILE.py:NAME, or command:PROGRAM)."""
 
     model: str = "coldstart"
     policy: Literal["own", "shared", "frozen"] = "own"

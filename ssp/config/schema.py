@@ -26,8 +26,8 @@ SHORTEST_START = 60.0
 
 @dataclass
 class RunConfig:
-    """Results go to `dir`, else to `runs/<name>` in `$SSP_HOME` or the working folder. The default
-    `name` is the config's, numbered."""
+    """`dir`: folder of the results ("" = `runs/<name>` in `$SSP_HOME` or the working folder).
+    `name`: the run's ("" = the config's, numbered)."""
 
     dir: str = ""
     name: str = ""
@@ -35,10 +35,12 @@ class RunConfig:
 
 @dataclass
 class EvalConfig:
-    """The solver is evaluated at the start, at the end, and `every` so many steps between (0 =
-    never). The first and the last evaluation and `ssp eval` ask `final_questions_per_hop` questions
-    of each of `hops`, and as many that state no hops; one between asks half as many. `temperature`:
-    0 (greedy) or at least 0.01."""
+    """The solver is evaluated at the start, at the end, and between. The first and the last
+    evaluation and `ssp eval` ask as many questions of each of `hops`, and as many that state no
+    hops. One between asks half as many.
+
+    `every`: steps between two evaluations (0 = none between). `final_questions_per_hop`: questions
+    of each number of hops. `temperature`: 0 (greedy) or at least 0.01."""
 
     every: Count = 10
     final_questions_per_hop: Positive = 128
@@ -48,8 +50,9 @@ class EvalConfig:
 
 @dataclass
 class SaveConfig:
-    """A checkpoint is saved `every` so many steps. These stay: of each role the newest `keep`, those
-    that state.json needs, and the solver's with the best evaluation during the run."""
+    """`every`: steps between two checkpoints. `keep`: the newest checkpoints of each role that
+    stay, beside those that state.json needs and the solver's with the best evaluation during the
+    run."""
 
     every: Positive = 10
     keep: Positive = 2
@@ -57,9 +60,11 @@ class SaveConfig:
 
 @dataclass
 class VoidConfig:
-    """Law 2's limit on voids. Play stops when more than the share `limit` of the last `window`
-    outcomes of a stage is void. Then one round may be tried every `probe_every` seconds, and after
-    `give_up_after` seconds the run ends."""
+    """Law 2's limit on voids. Play stops when too many of the last `window` outcomes of a stage are
+    void. Then one round may be tried every `probe_every` seconds, and after `give_up_after` seconds
+    the run ends.
+
+    `limit`: the largest share of voids."""
 
     limit: Share = 0.05
     window = 200
@@ -69,11 +74,10 @@ class VoidConfig:
 
 @dataclass
 class ScheduleConfig:
-    """`max_staleness`: how many versions old a batch of each role may be (0 = synchronous).
-    `preset`: sync, one-step-off or async, which set all of its numbers. `in_flight`: new weights
-    reach players within a turn. This needs bounds above 0 and an engine of kind vllm, simulated or
-    torch, in which every episode then runs on its own. It hides waits, and is not bit for bit
-    repeatable."""
+    """`preset`: sets the staleness bounds of all roles. `max_staleness`: how many versions old a
+    batch of the role may be (0 = synchronous). `in_flight`: new weights reach players within a
+    turn. This needs bounds above 0 and an engine of kind vllm, simulated or torch, in which every
+    episode then runs on its own. It hides waits, and is not bit for bit repeatable."""
 
     preset: Literal["", "sync", "one-step-off", "async"] = ""
     max_staleness: dict[str, Count] = field(default_factory=dict)
@@ -82,41 +86,36 @@ class ScheduleConfig:
 
 @dataclass
 class HealthConfig:
-    """Limits on a role's figures. A breach for `patience` updates in a row is an alarm that names
-    its cause.
+    """Limits on a role's figures: `mismatch`, `ratio`, `samples`, `grad_norm`, `drift` and
+    `collapse` (docs/metrics.md says of what). A breach for `patience` updates in a row is an alarm
+    that names its cause.
 
-    `mismatch`: KL of sampler and trainer, nats a token. `ratio`: largest distance of the mean
-    importance ratio from 1. `samples`: smallest effective share of the tokens. `grad_norm`: largest
-    multiple of its running median. `drift`: nats a token by which episodes that earned more become
-    less likely before they are learned, as the mean of `patience` updates.
-    `collapse`: the solver's reward, or a role's number of searches, falls to this share of its best
-    running mean. `on_collapse`: warn, stop (exit 1), or rollback (to the last checkpoint before it
-    began, at most `rollbacks` times)."""
+    `on_collapse`: after a collapse: warn, stop (exit 1), or rollback (to the last checkpoint before
+    it began, at most `rollbacks` times)."""
 
     on_collapse: Literal["warn", "stop", "rollback"] = "stop"
     patience = 5
-    mismatch = 0.1
-    ratio = 0.5
-    samples = 0.1
-    grad_norm = 100.0
-    drift = 0.025
-    collapse = 0.1
+    mismatch = 0.1  # KL of sampler and trainer, nats a token
+    ratio = 0.5  # distance of the mean importance ratio from 1
+    samples = 0.1  # effective share of the tokens
+    grad_norm = 100.0  # times its running median
+    drift = 0.025  # nats a token by which what earned more becomes less likely
+    collapse = 0.1  # share of the best running mean of reward or searches
     rollbacks = 2
 
 
 @dataclass
 class GameConfig:
     """`kind`: which game is played (docs/game.md): duel, given, self-search, or your own
-    (FILE.py:NAME); "" is duel, or given where the questions are. `questions`: who asks: proposer,
-    or dataset or bank (from `data.questions`). `attempts`: the solver's at each question.
-    `proposals`: questions that the proposer asks about one target.
-
-    `batch`: what fills the slots of invalid questions. dummy: nothing. resample: further targets,
-    in at most `resample_attempts` extra proposer batches, until the share `resample_min_valid` of
-    the slots is valid; resample_all trains the rejected ones too. replay and replay_reset: earlier
-    questions of a pool of 4096; replay_reset empties the pool every ten rounds. `refill`: so many
-    batches of each role are played at most for one that is trained, until `solver.batch` questions
-    have attempts with two different rewards (1 = no refill)."""
+    (FILE.py:NAME); "" is duel, or given where the questions are. `questions`: who asks: proposer;
+    or dataset or bank, from `data.questions`. `proposals`: questions that the proposer asks about
+    one target. `attempts`: the solver's at each question. `batch`: what fills the slots of invalid
+    questions. dummy: nothing. resample: further targets, in at most `resample_attempts` extra
+    proposer batches, until the share `resample_min_valid` of the slots is valid. resample_all: the
+    same, and rejected ones are trained too. replay: earlier questions of a pool of 4096.
+    replay_reset: the same, and the pool is emptied every ten rounds. `refill`: batches of each role
+    that are played at most for one that is trained, until `solver.batch` questions have attempts
+    with two different rewards (1 = no refill)."""
 
     kind: str = ""
     questions: Literal["proposer", "dataset", "bank"] = "proposer"
@@ -131,11 +130,11 @@ class GameConfig:
 
 @dataclass
 class LeagueConfig:
-    """Frozen past versions as opponents (docs/league.md). `match`: whom a role meets: self (the
-    newest: no league), prioritised (a past one, rather one that it loses to), mix (either, half and
-    half). `power`: how sharply that is preferred.
+    """Frozen past versions as opponents (docs/league.md), at most `size` of each role.
 
-    A version becomes a member `every` updates after the newest member. `size`: members a role."""
+    `match`: whom a role meets: self, the newest (no league); prioritised, a past one, rather one
+    that it loses to (`power` says how much rather); mix, either, half and half. `every`: updates
+    from the newest member until a version becomes the next."""
 
     match: Literal["self", "prioritised", "mix"] = "self"
     power = 4.0
@@ -162,26 +161,23 @@ class LeagueConfig:
 
 @dataclass
 class RefereeConfig:
-    """Question checks. `rules`: ids of `ssp.game.referee.rules`, in the order in which they are
-    asked.
+    """Checks of questions (docs/referee.md). The junk alarm ends the run (with
+    health.on_collapse=warn it is only said) when for `alarm_patience` rounds in a row the solver
+    won at most 10 % of its attempts and at least 60 % of the questions were accepted.
 
-    `verifier`: who must answer the question from the proposer's evidence: frozen (start
-    checkpoint), solver (live policy), judge (the endpoint of `judge.*`), none. `evidence`: what the
-    verifier's quotes must be: verbatim (each is a sentence of the proposer's documents), chain (and
-    they lead from the question to the target by its relations, in order), quoted (each names a
-    document that the proposer found, and stands in it), counted (and there are as many as the row
-    asks for searches), none.
-    `model`: of a frozen verifier ("" = the start of who answers). It answers `samples` times (once:
-    greedily), and a question is valid where `needed` answers prove it. `closed_book`: a question
-    that it answers without a document is refused.
-    `noise` beside the evidence: so many single documents, or with evidence=none the whole material
-    of so many other proposals. The verifier's prompt has at most `prompt_tokens` (noise is cut
-    first), its answer a twelfth.
-    Rules that count: no_evidence (fewer than one search showed a document), no_search (than two),
-    too_many_relations (`max_relations`), too_short, too_long (`min_chars`, `max_chars`),
-    too_few_words (`min_words`). The junk alarm ends the run (with health.on_collapse=warn it is
-    only said) when for `alarm_patience` rounds in a row the solver won at most 10 % of its attempts
-    and at least 60 % of the questions were accepted."""
+    `rules`: asked in this order. no_evidence asks for one search that showed a document, no_search
+    for two; too_many_relations, too_short, too_long and too_few_words count by `max_relations`,
+    `min_chars`, `max_chars` and `min_words`. `verifier`: who must answer the question from the
+    proposer's evidence: frozen (start checkpoint), solver (live policy), judge (the endpoint of
+    `judge.*`), none. `model`: of a frozen verifier ("" = the start of who answers). `samples`:
+    answers of the verifier (1: greedy). `needed`: answers that must prove the question.
+    `closed_book`: whether a question that it answers without a document is refused. `evidence`:
+    what the verifier's quotes must be: verbatim, sentences of the proposer's documents; chain, such
+    sentences that lead from the question to the target by its relations, in order; quoted, each
+    names a document that the proposer found, and stands in it; counted, as many of these as the row
+    asks for searches; none. `noise`: single documents beside the evidence, or with evidence=none
+    the whole material of so many other proposals. `prompt_tokens`: most in the verifier's prompt
+    (noise is cut first); its answer has a twelfth."""
 
     rules: list[str] = field(
         default_factory=lambda: [
@@ -220,16 +216,17 @@ class RefereeConfig:
 
 @dataclass
 class JudgeConfig:
-    """Who decides whether an answer is right. An exact match after normalisation is always right.
-    `kind` decides the rest:
+    """Who decides whether an answer is right. An exact match after normalisation is always right. A
+    judge has `concurrency` requests under way, tries each for `timeout` seconds, and keeps `cache`
+    verdicts.
 
-    exact (all wrong), llm (`model` of an OpenAI-compatible endpoint).
-    `url`: base URL, with /v1; its key is read from the environment variable SSP_JUDGE_KEY. `format`
-    of a verdict: word (Correct or Wrong, in 16 tokens), json ({"rationale", "judgement"}, in 256),
-    thought (a word, after a model's own thoughts, in 4,096), or score ({"rationale", "score"}, from
-    0 to 1, in 256; from 0.5 on it is right). A text file in its place is a rubric, which says what
-    a good answer has: a score by it. A question's own (`rubric` of its row) follows it. `timeout`:
-    seconds of a try. `concurrency`: requests of one judge at a time. `cache`: verdicts kept."""
+    `kind`: what decides the rest: exact (all wrong), llm (an OpenAI-compatible endpoint). `url`:
+    its base URL, with /v1; the key is read from the environment variable SSP_JUDGE_KEY. `model`:
+    its model. `format`: a verdict's. word: Correct or Wrong, in 16 tokens. json: {"rationale",
+    "judgement"}, in 256. thought: a word, after a model's own thoughts, in 4,096. score:
+    {"rationale", "score"}, from 0 to 1, in 256; from 0.5 on it is right. A text file: a rubric,
+    which says what a good answer has, for a score; a question's own (`rubric` of its row) follows
+    it."""
 
     kind: Literal["exact", "llm"] = "exact"
     url: str = ""
@@ -254,10 +251,12 @@ class JudgeConfig:
 @dataclass
 class WarmupConfig:
     """The warm start of `solver.model`, for every role that names the same model: by `ssp warmup`,
-    and by `ssp train` before the game. `data`: traces (a jsonl file, or world:english), or a run's
-    folder, whose good episodes are learned ("" = no warm start). `epochs`: passes at most; it ends
-    when the held-out nats a token have not fallen since the pass before. `batch`: episodes an
-    update. `lr`: its rate (0 = `solver.learner.lr`)."""
+    and by `ssp train` before the game.
+
+    `data`: traces (a jsonl file, or world:english), or a run's folder, whose good episodes are
+    learned ("" = no warm start). `epochs`: passes at most; it ends when the held-out nats a token
+    have not fallen since the pass before. `batch`: episodes an update. `lr`: learning rate (0 =
+    `solver.learner.lr`)."""
 
     data: str = ""
     epochs: Positive = 1
@@ -267,17 +266,19 @@ class WarmupConfig:
 
 @dataclass
 class TelemetryConfig:
-    """Where the figures of a run go too. `wandb`, Weights & Biases: none, offline (files in the run
-    folder, for `wandb sync`) or online (project and key from its own environment variables)."""
+    """`wandb`: whether figures go to Weights & Biases too: none; offline (files in the run folder,
+    for `wandb sync`); online (project and key from its own environment variables)."""
 
     wandb: Literal["none", "offline", "online"] = "none"
 
 
 @dataclass
 class Config:
-    """Keys of the run. `seed`: of all draws. `steps`: solver updates. `resume`: never, auto (from
-    the last checkpoint), step:N (a kept checkpoint) or a run folder. `protocol`: an id, or a .yaml
-    file (docs/protocols.md)."""
+    """Keys of the run.
+
+    `seed`: of all random draws. `steps`: updates of the solver. `resume`: auto from the last
+    checkpoint, step:N from a kept one, or a run folder. `protocol`: an id, or a .yaml file
+    (docs/protocols.md)."""
 
     __pydantic_config__ = STRICT
     seed: Annotated[int, Within(0, 2**63 - 1)] = 0
