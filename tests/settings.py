@@ -70,7 +70,7 @@ BESIDE = {
 }
 """What such a key takes beside them."""
 
-HEAD = """Every key of a configuration, with its default, what it takes, and what it means. Set one by `key=value` behind a command
+HEAD = """Every key of a configuration: what it takes, its default, and what it means. Set one by `key=value` behind a command
 (`ssp train --config quickstart game.attempts=4`), or nest it in a file (`--config FILE`). `ssp train --dry-run` prints every key as a
 run would have it. The shipped configurations (`configs/`) set other values than the defaults here.
 
@@ -235,9 +235,9 @@ def section(block: Block) -> str:
         default = shown(NUMBERS[name] if name in NUMBERS else getattr(defaults, name))
         if key.startswith(f"{ROLE}.") and "[]" not in key:
             default += of_roles(key.partition(".")[2], getattr(defaults, name))
-        rows.append((f"`{key}`", default, taken(key, type_), meanings.get(last(key), "")))
+        rows.append((f"`{key}`", taken(key, type_), default, meanings.get(last(key), "")))
     above = [part for part in (f"## {heading(block)}", block.about, fixed(block)) if part]
-    return "\n\n".join([*above, table(("key", "default", "takes", "meaning"), rows)])
+    return "\n\n".join([*above, table(("key", "type", "default", "meaning"), rows)])
 
 
 def taken(key: str, type_: Any) -> str:
@@ -347,8 +347,8 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = ["|" + "|".join(cell.replace("|", "\\|") for cell in row) + "|" for row in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]]) + "\n"
+    lines = ["|" + "|".join(cell.replace("|", "\\|") for cell in row) + "|" for row in rows]
+    return "\n".join(["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines]) + "\n"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from ssp.config.schema import PRESETS
 
 TEXT = settings.PAGE.read_text(encoding="utf-8")
 TABLES = TEXT.partition("\n## The run as a whole\n")[2]
-ROWS = dict(re.findall(r"^\|`([^`]+)`\|[^|]+\|([^|]+)\|.+\|$", TABLES, re.MULTILINE))
+ROWS = dict(re.findall(r"^\|`([^`]+)`\|([^|]+)\|[^|]+\|.+\|$", TABLES, re.MULTILINE))
 """Key → what it takes."""
 
 
