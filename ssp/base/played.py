@@ -87,7 +87,7 @@ class Brief:
     def of(episode: Episode, file: str, row: int) -> Brief:
         """The brief of `episode`."""
         log = episode.log
-        # before `count`, which packs the log
+        # Read from the lists now: `count` turns them into bytes, from which these are slow to read.
         length, oldest, newest = len(log), log.version_min, log.version_max
         return Brief(
             **{name: getattr(episode, name) for name in _ALIKE},
