@@ -325,5 +325,5 @@ def test_an_empty_text_beside_others_where_the_tokenizer_adds_no_tokens(tiny, tm
     wordpiece(folder, ends="none")
     encoder = TextEncoder(folder, detect(tiny("bert"), "bge"))
     for texts in (["", "city"], ["city", ""], ["", ""], ["  ", "city", "pota city"]):
-        vectors, _ = encoder.encode_passages(texts)
+        vectors = encoder.encode_passages(texts)
         assert vectors.shape == (len(texts), 32) and np.isfinite(vectors).all()
