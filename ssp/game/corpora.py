@@ -194,7 +194,7 @@ def options(cfg: RetrieverConfig, kind: str, path: Path) -> Options:
 
 def search(cfg: Config, names: Iterable[str] | None = None) -> Search:
     """Search in this process over `named(cfg, names)`, each as one shard, and by `with_remote`.
-    InputError as `check_remote`."""
+    InputError for a corpus, index or encoder that is not there or does not fit."""
     check_remote(cfg)
     block = cfg.retriever
     opened: dict[Path, Corpus] = {}

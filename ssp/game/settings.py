@@ -4,6 +4,7 @@ batch, how long an episode is, and what is checked, judged and paid."""
 from collections.abc import Iterator
 from pathlib import Path
 
+from ssp.base.episode import SOLVER
 from ssp.base.errors import InputError, hold, refuse
 from ssp.base.extras import require
 from ssp.base.gamespec import QUESTIONS
@@ -98,6 +99,14 @@ def worlds_are_here(cfg: Config) -> None:
     for path in named:
         if path in OF_EXTRAS:
             require(OF_EXTRAS[path], path)
+
+
+def traces_fit_the_game(cfg: Config) -> None:
+    """A warm start teaches what its traces hold: a proposer, a solver and a verifier."""
+    rule = "warmup.data has traces of a proposer and of a solver"
+    roles = f"the roles of game.kind={cfg.game.kind} are {', '.join(cfg.roles)}"
+    step = "leave warmup.data out, and name a taught policy by defaults.model"
+    hold(not cfg.warmup.data or SOLVER in cfg.roles, rule, roles, step)
 
 
 def refill_fills_groups(cfg: Config) -> None:

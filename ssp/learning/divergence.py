@@ -105,6 +105,7 @@ class Divergence:
         here."""
         if self.reference is None or self.in_loss:
             return None
+        # The backend holds the reference's weights; `self.reference` says which they are.
         reference = measured(trained, policy, batch.ids, self._temperature, of_reference=True)
         out = torch.zeros(trained.shape)
         out[trained] = self._estimator(batch.logprobs[trained], reference[trained])

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -84,7 +85,10 @@ class Figures:
         values = torch.stack([value.double() for value in sums.values()]).tolist()
         for name, value in zip(sums, values, strict=True):
             old = self.sums[name]
-            self.sums[name] = max(old, value) if name.endswith("_max") else old + value
+            # numpy's maximum, since Python's may lose a NaN
+            self.sums[name] = (
+                float(np.maximum(old, value)) if name.endswith("_max") else old + value
+            )
         self.sums["tokens"] += ratio.numel()
 
     def add_kl(self, divergence: Tensor) -> None:

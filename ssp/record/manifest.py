@@ -76,6 +76,8 @@ def protocol_of(folder: Path, declared: str = "", version: int | None = None) ->
         untrained = "protocol" in record or not (folder / RECORD).exists()
         rule = "a model folder must name its tag protocol"
         step = "set protocol=<id>"
+        if declared:
+            step = f"take another policy, or write its protocol into {RECORD}"
         hold(declared and untrained, rule, f"{folder} has no protocol in {RECORD}", step)
         return declared
     if not declared:

@@ -261,7 +261,8 @@ class SelfPlay:
             await self._run(stage, this, among, this.further)
 
     async def _run(self, stage: Stage, this: Round, games: Sequence[Game], again: int) -> None:
-        """Run one stage of `games`."""
+        """Run one stage of `games`. `again`: 0, or the number of the further batch of this round,
+        which its episodes' ids and draws follow from."""
         if isinstance(stage, Play):
             for role in stage.roles:
                 await self._enter_weights(this, role)

@@ -75,6 +75,7 @@ def read_scene(cfg: Config) -> Scene:
     for lack in build.missing(cfg):
         raise lack
     oracle = None
+    # An oracle is known by the world's name, which `concrete` replaces by a path.
     if cfg.spec.asking is not None:
         oracle = files.oracle(cfg.data.corpus, natural(cfg.protocol))
     cfg = concrete(cfg)

@@ -168,6 +168,8 @@ ALLOWED = [
     f"{BOTH} proposer.policy=frozen",
     f"{STALE} proposer.algorithm=grpo",
     f"proposer.loss=tis {LIVE} schedule.max_staleness.proposer=1",
+    f"proposer.loss=tis {LIVE} schedule.max_staleness.proposer=1 proposer.algorithm=reinforce",  # one solver grades
+    "referee.rules=[no_search] proposer.limits.searches=2",
     "referee.verifier=none referee.evidence=none",
     "referee.verifier=solver",
     f"{LLM} judge.url=https://judge.example/v1",

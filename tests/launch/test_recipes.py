@@ -19,7 +19,9 @@ from ssp.selfplay.settings import load
 from ssp.selfplay.settings.tiny import shrunk
 from ssp.selfplay.workers import build
 
-GPUS = ("gpu1", "gpu8", "gpu32")
+OWN = "gpu8-own"
+"""Its corpus and targets are the user's."""
+GPUS = ("gpu1", "gpu8", OWN, "gpu32")
 OURS = ("quickstart", "simulated", "english", "english-gpu1", *GPUS)
 """Recipes of ours; the last ones for so many GPUs (tests/placement/test_plan.py plans them)."""
 RECIPES = [name for name in names() if name not in OURS]
@@ -97,7 +99,7 @@ INDEX, FAISS = "data/wiki-18-e5", "e5_Flat.index"
 SEARCH_PAGE = Path(__file__).resolve().parents[2] / "docs" / "search.md"
 
 
-@pytest.mark.parametrize("name", [*RECIPES, *GPUS])
+@pytest.mark.parametrize("name", [name for name in (*RECIPES, *GPUS) if name != OWN])
 def test_data_lies_where_the_downloads_put_it(name: str) -> None:
     """`ssp download NAME --to data/NAME`; the data set of SSRL has no short name, and the index is made of two of them."""
     cfg = load(name)

@@ -178,6 +178,7 @@ def test_what_it_refuses_before_anything_starts(
         ([*CHEAP, *out, f"warmup.data={solo}"], "true only of a proposer's trace"),
         ([*CHEAP, *out, f"warmup.data={own}"], "only of: proposer, alone"),
         ([*settings, *out, "--role", "judge"], "invalid choice"),
+        (["--config", "spice-qwen3-4b", "defaults.model=tiny", f"warmup.data={data}", *out], "challenger, reasoner"),
     ):
         assert console(["warmup", *words]) == 2, words
         assert said in capsys.readouterr().err

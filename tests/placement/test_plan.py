@@ -84,12 +84,12 @@ def test_gpu32_by_hand() -> None:
     assert plan[3][4:] == [[f"proposer {engine}/0"] for engine in range(4)]
 
 
-@pytest.mark.parametrize("name", ["gpu1", "gpu8", "gpu32"])
+@pytest.mark.parametrize("name", ["gpu1", "gpu8", "gpu8-own", "gpu32"])
 def test_the_shipped_recipes_fit_and_print_their_tables(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert console.main(["train", "--config", name, "--dry-run"]) == 0
     out = capsys.readouterr().out
     placement, gpus = out.split("# Placement")[1].split("# GPU memory")
-    assert placement.count("GB of 78.4 GB") == int(name.removeprefix("gpu"))
+    assert placement.count("GB of 78.4 GB") == int(name.removeprefix("gpu").removesuffix("-own"))
     assert "moments" in gpus and "KV cache" in gpus and "activations" in gpus and "# Memory of the hosts" in gpus
 
 

@@ -260,9 +260,13 @@ def test_a_user_s_guide_takes_what_it_names(tmp_path: Any) -> None:
     (tmp_path / "guide.py").write_text(
         "def related(question, target, documents):\n    return sum(target in text for text in documents) / len(documents)\n"
         "def odd(question):\n    return 1.5\n"
+        "def none(question):\n    return 0.0\n"
+        "def whole(question):\n    return 1.0\n"
     )
     found = guided(guide.own(f"{tmp_path / 'guide.py'}:related"))
     assert found[0] == Verdict(True, guide=sum("vure" in d.contents for d in (POTA, VURE)) / 2, source="d1")
+    for name, score in (("none", 0.0), ("whole", 1.0)):
+        assert guided(guide.own(f"{tmp_path / 'guide.py'}:{name}"))[0] == Verdict(True, guide=score, source="d1")
     with pytest.raises(InputError, match="from 0 to 1"):
         guided(guide.own(f"{tmp_path / 'guide.py'}:odd"))
 

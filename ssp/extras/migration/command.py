@@ -87,8 +87,8 @@ def _arguments(argv: Sequence[str]) -> tuple[Any, list[str]]:
 
 
 def _read(theirs: Sequence[str]) -> tuple[list[script.Override], Mapping[str, str]]:
-    """Overrides in a script (those typed behind it go before its own), or typed; and the variables
-    that the script sets."""
+    """Overrides in a script, or typed; and the variables that the script sets. What is typed behind
+    a script replaces the script's own value of the same key."""
     if "=" in theirs[0] or theirs[0].startswith("-"):
         return script.typed(theirs), {}
     path = Path(theirs[0])

@@ -72,7 +72,8 @@ class HomeLedger(Ledger):
         if fetched:
             self._db.execute(f"PRAGMA application_id = {secrets.randbits(31)}")
             with self._transaction() as db:
-                # Every start takes a number of 'run', also the first one.
+                # The copy may lack versions that were given out after it was made: skip their
+                # numbers. 'run' counts starts, and a copy of before the first start has no row of it.
                 db.execute(
                     f"INSERT INTO versions SELECT role, max(version) + {SKIPPED}, NULL, NULL, 0"
                     " FROM (SELECT role, version FROM versions UNION SELECT 'run', 0) GROUP BY role"

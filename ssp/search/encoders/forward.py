@@ -134,7 +134,7 @@ class Forward:
         padded = lengths[rows[-1]] < longest
 
         def tensor(values: list[list[int]], fill: int) -> torch.Tensor:
-            if padded or not values[-1]:
+            if padded or not all(values):  # an empty text counts as one token
                 values = [line + [fill] * (longest - len(line)) for line in values]
             return torch.tensor(values, device=self.device)
 

@@ -83,6 +83,7 @@ RULES: tuple[Rule, ...] = (
     game.rows_are_those_of_the_game,
     game.questions_fill_batches,
     game.worlds_are_here,
+    game.traces_fit_the_game,
     game.refill_fills_groups,
     game.someone_learns,
     game.who_warms_up_learns,

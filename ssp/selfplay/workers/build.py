@@ -170,6 +170,7 @@ def check_model(cfg: Config, role: str, folder: Path, in_run: bool = False) -> N
     verifies = in_run and role == cfg.spec.answerer and cfg.asks and not cfg.referee.model
     if context and verifies and cfg.referee.verifier in OWN_VERIFIERS:
         proof = cfg.referee.prompt_tokens + cfg.referee.answer_tokens
+        # `answer_tokens` is a twelfth of `prompt_tokens`.
         rule = (
             "referee.prompt_tokens and a twelfth of it are at most the context of the verifier's"
             " model"

@@ -77,6 +77,7 @@ class Judge:
         started = time.perf_counter()
         answered = [replace(item, answer=block[row].final) for row, item in items]
         decisions = self._judge.decide(answered)
+        # A reward reads what the policy wrote, which is not what stands between these tags.
         observed = (protocols.get(self._cfg.protocol).observation_form.tag,)
         grades = []
         for (row, item), decision in zip(items, decisions, strict=True):

@@ -140,6 +140,8 @@ class Records:
             corpus = chosen.corpus
             prompt = self.cfg.spec.examining.prompt
         else:
+            # A kind is a stage's name, or one beside the game (a greedy answer, a past version's
+            # attempt), which answers.
             kind = str(played.entry.get("kind"))
             stage = self.cfg.spec.plays.get(kind, self.cfg.spec.answering)
             asked = kind == self.cfg.spec.asks
