@@ -84,6 +84,16 @@ def _losses(cfg: Config, role: str) -> Iterator[Check]:
     wide = kl.place != "loss" and bool(own.says(kl.kind, "distributions"))
     yield wide, rule, kl.place, step
 
+    estimator = algorithms.kind(block.algorithm)
+    by_rows = estimator is not None and estimator.baseline == "asked"
+    rule = (
+        f"{role}.kl.place=reward leaves the advantages to the learner, which does not know what"
+        " rows ask for"
+    )
+    step = f"set {role}.kl.place=loss, or {role}.algorithm=reinforce"
+    unknown = by_rows and kl.place == "reward" and kl.coef > 0
+    yield unknown, rule, f"{role}.algorithm={block.algorithm}", step
+
     rule = f"{role}.kl.kind=k1 has no gradient in expectation"
     rule += f", so {role}.kl.place is reward or advantage"
     step = f"set {role}.kl.place=reward, or {role}.kl.kind=k3"

@@ -58,6 +58,7 @@ REFUSED = {
     "how a role learns": [
         (f"{KL} solver.kl.kind=k1", "solver.kl.kind=k1 has no gradient in expectation"),
         (f"{KL} solver.kl.kind=full solver.kl.place=reward", "set solver.kl.place=loss, or solver.kl"),
+        ("proposer.algorithm=hrpo proposer.kl.coef=0.1 proposer.kl.place=reward", "set proposer.kl.place=loss, or"),
         ("solver.clip_dual=0.5", "solver.clip_dual is 0 (none) or above 1"),
         ("solver.clip_dual=1", "solver.clip_dual is 0 (none) or above 1"),
         ("solver.learner.minibatch=8 solver.loss=pg", "add solver.loss=ppo_clip, or set solver.learner.minibatch=0"),
