@@ -67,7 +67,7 @@ class RayFleet:
         documents: dict[int, Document] = {}
         for part, (rankings, columns) in answers.items():
             replies[part] = rankings
-            if columns is not None:
+            if carry:
                 rows = rankings[0].named().tolist()
                 documents.update(zip(rows, map(Document, *columns), strict=True))
         return replies, documents

@@ -133,9 +133,9 @@ class ShardActor(_Served):
         knobs: Knobs,
         kind: str,
         carry: bool,
-    ) -> tuple[list[Hits], Texts | None]:
+    ) -> tuple[list[Hits], Texts]:
         """The rankings of this shard (`ssp.search.shard.Shard.search`); with `carry` also the
-        documents of the first one, by row."""
+        documents of the first one, in the order of `Hits.named`."""
         with self._call(len(texts)):
             each = [None] * len(texts) if vectors is None else vectors
             items = list(zip(texts, each, strict=True))
@@ -144,7 +144,9 @@ class ShardActor(_Served):
             for ranking in zip(*answers, strict=True):
                 rows, scores = zip(*ranking, strict=True)
                 rankings.append(Hits(np.stack(rows), np.stack(scores)))
-            carried = self._texts(corpus, rankings[0].named()) if carry else None
+            carried: Texts = ([], [])
+            if carry:
+                carried = self._texts(corpus, rankings[0].named())
             return rankings, carried
 
     def fetch(self, corpus: str, rows: Rows) -> Texts:

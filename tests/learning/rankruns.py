@@ -92,7 +92,7 @@ def batch(model, seed):
     made = collate(episodes, rewards, [e.game for e in episodes])
     with torch.no_grad():
         start = AutoModelForCausalLM.from_pretrained(model).eval()
-        made.logprobs[made.mask] = score(start, made.ids, made.mask, 1.0).logprobs
+        made.logprobs[made.mask] = score(start, made.ids, made.mask, 1.0)[0]
     return made
 
 

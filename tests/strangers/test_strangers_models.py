@@ -55,7 +55,7 @@ def apart(engine: Any, model: Any) -> float:
     for turn in engine.step(slots, [PROMPT] * 3, Sampling(1.0, 40, (), None)):
         ids = torch.tensor([PROMPT + turn.ids])
         mask = torch.arange(ids.shape[1])[None] >= len(PROMPT)
-        difference = score(model, ids, mask, 1.0).logprobs - torch.tensor(turn.logprobs)
+        difference = score(model, ids, mask, 1.0)[0] - torch.tensor(turn.logprobs)
         largest = max(largest, float(difference.abs().max()))
     engine.close(slots)
     return largest
