@@ -28,7 +28,8 @@ INLINE = 100_000
 """An argument of more bytes goes to all shards through the object store, once."""
 SPARE = 100
 """Documents of a search that may come along though no answer shows them: of S shards that give k a
-query, all but k."""
+query, all but k. Read from memory, some 400 cost what a second call of each shard does; from a disk,
+fewer."""
 
 
 class RayFleet:
