@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
     ("game", "settings", "roles"),
     [
         ("guided.py", [], {"proposer", "guide", "solver"}),
-        (
+        pytest.param(
             "twosolvers.py",
             ["game.questions=dataset", "data.questions=world:train", "defaults.algorithm=reinforce"],
             {"left", "right"},
+            marks=pytest.mark.nightly,  # in CI: test_declared_games.py plays all three in one process
         ),
-        ("renamed.py", [], {"a", "b"}),
     ],
 )
 def test_a_game_of_ones_own_plays_and_learns(

@@ -11,18 +11,14 @@ from pathlib import Path
 
 import pytest
 from moments import MOMENTS, kill_at
-from trainruns import FEW, LONG, PAIRS, PATIENCE, REPO, SMALL, Left, Run, ledger_is_sound, marked, run, until
+from trainruns import LONG, ONE_MODEL, PAIRS, PATIENCE, REPO, SMALL, Left, Run, ledger_is_sound, marked, run, until
 
 from launch import doctor
 from ssp.base.episode import ROLES
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
-WHOLE = [*PAIRS, "steps=4", "eval.every=2", "save.every=2"]
-ONE_MODEL = ["proposer.engine.kind=scripted", "proposer.learner.kind=simulated", "referee.verifier=none"]
-ONE_MODEL += ["referee.evidence=none", "referee.rules=[malformed, empty, leakage]", "health.on_collapse=warn"]
-ONE_MODEL += ["solver.reward=ssp.learning.tiny.reward:letters"]  # a right answer to a script's question would be luck
-"""A run that starts soon: only the solver has a model."""
+WHOLE = [*PAIRS, "steps=2", "eval.every=1", "save.every=1"]
 LARGEST_UPLOAD = 20_000_000
 TIMES = ("time", "seconds", "tokens_per_second", "generate", "mfu")
 """Figures that may differ between equal runs."""
@@ -40,7 +36,7 @@ def _digest(made: Left, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A finished run of four steps in a cluster of its own; what listened meanwhile is in `listeners`."""
+    """A finished run of two steps in a cluster of its own; what listened meanwhile is in `listeners`."""
     folder = tmp_path_factory.mktemp("whole") / "first"
     with run(folder, *WHOLE) as made:
         made.until("the first step", lambda: made.steps() >= 1)
@@ -75,8 +71,8 @@ def test_a_run_leaves_the_whole_run_folder(whole):
     folder = whole.folder
     files = "config.yaml metrics.jsonl ledger.db episodes tensorboard timeline.json checkpoints report.html"
     assert {path.name for path in folder.iterdir()} >= set(files.split())
-    assert {row["step"] for row in whole.rows("solver")} == {1, 2, 3, 4} == {row["step"] for row in whole.rows("game")}
-    assert [row["step"] for row in whole.rows("eval")] == [0, 2, 4]
+    assert {row["step"] for row in whole.rows("solver")} == {1, 2} == {row["step"] for row in whole.rows("game")}
+    assert [row["step"] for row in whole.rows("eval")] == [0, 1, 2]
     assert list((folder / "tensorboard").rglob("events.out.tfevents.*"))
     assert json.loads((folder / "timeline.json").read_text())
     assert "what was learned" in whole.text() and str(folder) in whole.text()
@@ -86,7 +82,7 @@ def test_a_runs_checkpoints_load_with_transformers_and_its_ledger_is_sound(whole
     from transformers import AutoModelForCausalLM
 
     state = json.loads((whole.folder / "checkpoints" / "state.json").read_text())
-    assert state["step"] == 4 and set(state["folders"]) == set(ROLES)
+    assert state["step"] == 2 and set(state["folders"]) == set(ROLES)
     for role, place in state["folders"].items():
         assert place == f"checkpoints/{role}/v{state['versions'][role]}"
         assert (whole.folder / place / "optimizer.pt").is_file()
@@ -131,35 +127,24 @@ def test_a_job_from_a_copy_on_another_cluster_plays_the_same_run(whole, ray_clus
     assert min(sum(p.stat().st_size for p in copy.rglob("*") if p.is_file()) for copy in copies) < LARGEST_UPLOAD
 
 
-def test_a_killed_run_continues_and_trains_nothing_twice(ray_cluster, tmp_path):
-    """Killed between two saves, then in the middle of one, its learner too. Only the solver has a model."""
-    folder, env = tmp_path / "killed", ray_cluster.env
-    with run(folder, *ONE_MODEL, "steps=400", "save.every=100", env=env) as made:
-        made.until("two steps are committed", lambda: made.steps() >= 2)
-        os.kill(made.process.pid, signal.SIGKILL)
-        made.wait()
-    trained = made.sql("SELECT count(*) FROM episodes WHERE state = 'trained'")[0][0]
-    assert made.saved() == 0 and trained > 0
-
-    with run(folder, *ONE_MODEL, "steps=400", "save.every=1", "resume=auto", env=env) as made:
-        made.until("the first save", lambda: made.saved() >= 1)
-        assert kill_at(made, MOMENTS["in a save"], PATIENCE), made.text()
-    assert made.counts()["rolled_back"] >= trained
-    state = made.saved()
-
-    with run(folder, *ONE_MODEL, f"steps={state + 2}", "save.every=1", "resume=auto", env=env) as made:
-        made.ends_well()
-    assert made.saved() == made.steps() == state + 2
-    ledger_is_sound(made)
-    live = made.sql("SELECT role, step FROM commits WHERE NOT rolled_back ORDER BY role, step")
-    assert live == [(role, step) for role in sorted(ROLES) for step in range(1, state + 3)]
-
-
-def test_ctrl_c_ends_a_run_saved(tmp_path):
-    with run(tmp_path / "stopped", LONG, *FEW, config="simulated") as made:
+def test_a_killed_run_continues_trains_nothing_twice_and_ends_saved_by_ctrl_c(ray_cluster, tmp_path):
+    """Killed in the middle of a save, its learner too, after a step that no save has. It goes on in a cluster of its own,
+    with which it ends. Only the solver has a model."""
+    folder = tmp_path / "killed"
+    with run(folder, *ONE_MODEL, LONG, "save.every=2", env=ray_cluster.env) as made:
         made.until("the first step", lambda: made.steps() >= 1)
+        assert kill_at(made, MOMENTS["in a save"], PATIENCE), made.text()
+    state = made.saved()
+    [(lost,)] = made.sql(f"SELECT count(*) FROM episodes WHERE state = 'trained' AND commit_step > {state}")
+    assert lost > 0
+
+    with run(folder, *ONE_MODEL, LONG, "save.every=1", "resume=auto") as made:
+        made.until("a step more than was lost", lambda: made.saved() >= state + 3)
         os.killpg(made.process.pid, signal.SIGINT)  # the terminal's Ctrl-C reaches every process of the group
         assert made.wait() == 130, made.text()
         until("no process of the run is left", lambda: not marked(made.mark), 60.0)
-    assert made.saved() == made.steps() >= 1
+    assert made.counts()["rolled_back"] >= lost
+    assert made.saved() == made.steps()
     ledger_is_sound(made)
+    live = made.sql("SELECT role, step FROM commits WHERE NOT rolled_back ORDER BY role, step")
+    assert live == [(role, step) for role in sorted(ROLES) for step in range(1, made.saved() + 1)]
