@@ -17,12 +17,16 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 @pytest.mark.parametrize(
     ("game", "settings", "roles"),
     [
-        ("guided.py", [], {"proposer", "guide", "solver"}),
         pytest.param(
+            "guided.py",
+            [],
+            {"proposer", "guide", "solver"},
+            marks=pytest.mark.nightly,  # in CI: test_declared_games.py plays both in one process
+        ),
+        (
             "twosolvers.py",
             ["game.questions=dataset", "data.questions=world:train", "defaults.algorithm=reinforce"],
             {"left", "right"},
-            marks=pytest.mark.nightly,  # in CI: test_declared_games.py plays all three in one process
         ),
     ],
 )

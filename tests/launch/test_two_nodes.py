@@ -15,10 +15,10 @@ from pathlib import Path
 
 import inprocess
 import pytest
-from trainruns import LONG, SMALL, Run, ledger_is_sound, run, until
+from trainruns import LONG, ONE_MODEL, SMALL, Run, ledger_is_sound, run, until
 
 from launch import doctor
-from ssp.base.episode import ROLES
+from ssp.base.episode import SOLVER
 from ssp.selfplay.settings import load
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -123,19 +123,20 @@ def _says(made: Run, words: str, times: int = 1) -> Callable[[], bool]:
 
 @pytest.mark.covers("RS-10", "SR-12")
 def test_two_nodes_play_the_run_of_one(network: Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And of no node: the other one is played in this process. The other rank starts first, and ends with the head."""
-    one = inprocess.play(load("quickstart", [*SMALL, "steps=2", f"run.dir={tmp_path / 'one'}"]), "quickstart")
-    with network.node(1, tmp_path / "two", "steps=2") as worker:
+    """And of this process, where the other one is played. The other rank starts first, and ends with the head. Only the
+    solver has a model."""
+    typed = [*ONE_MODEL, "steps=2"]
+    one = inprocess.play(load("quickstart", [*SMALL, *typed, f"run.dir={tmp_path / 'one'}"]), "quickstart")
+    with network.node(1, tmp_path / "two", *typed) as worker:
         worker.until("it waits for the head", _says(worker, f"waiting for the head at {HEAD}:6379"))
-        with network.node(0, tmp_path / "two", "steps=2") as two:
+        with network.node(0, tmp_path / "two", *typed) as two:
             two.until("actors on both nodes", lambda: network.actors(0) and network.actors(1), 0.05)
             two.ends_well()
             assert worker.wait() == 0, worker.text()
             until("no process is left", lambda: not network.pids(0) and not network.pids(1), 60.0)
     assert "the run has ended (exit code 0 on rank 0)" in worker.text()
-    losses = {role: [(row["loss"], row["grad_norm"]) for row in one.figures(role)] for role in ROLES}
-    assert {role: [(row["loss"], row["grad_norm"]) for row in two.rows(role)] for role in ROLES} == losses
-    assert all(len(steps) == 2 for steps in losses.values())
+    losses = [(row["loss"], row["grad_norm"]) for row in one.figures(SOLVER)]
+    assert [(row["loss"], row["grad_norm"]) for row in two.rows(SOLVER)] == losses and len(losses) == 2
     assert _digest(two.folder, capsys) == _digest(one.folder.path, capsys)
     ledger_is_sound(two)
 
