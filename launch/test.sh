@@ -31,7 +31,9 @@ fi
 failed=0
 table=""
 mark="$(mktemp)"
-trap 'rm -f "$mark"' EXIT
+export SSP_TEST_TINY="$mark.tiny" # tiny policies of the tests, made once for all processes
+mkdir "$SSP_TEST_TINY"
+trap 'rm -rf "$mark" "$SSP_TEST_TINY"' EXIT
 
 # layer NAME COMMAND...: runs it to the end whatever came before, and notes time and result.
 layer() {
