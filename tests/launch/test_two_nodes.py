@@ -54,8 +54,7 @@ class Network:
     def node(self, rank: int, folder: Path, *settings: str, config: str = "") -> AbstractContextManager[Run]:
         """`launch.cluster` in the namespace of that rank. `config`: another one than the small quickstart."""
         env = {**self.env, "RANK": str(rank)}
-        cpus = sorted(os.sched_getaffinity(0))
-        inside = ["taskset", "-c", str(cpus[rank % len(cpus)]), "ip", "netns", "exec", self.names[rank]]
+        inside = ["taskset", "-c", "0", "ip", "netns", "exec", self.names[rank]]
         return run(folder, *SPREAD, *settings, config=config, env=env, module="launch.cluster", within=inside)
 
     def listeners(self, rank: int) -> dict[int, set[str]]:
