@@ -40,7 +40,7 @@ def states(handles: dict[tuple[int, int], Any]) -> list[dict[str, float]]:
     return ray.get([handle.state.remote() for handle in handles.values()], timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_shards_answer_as_the_single_index(corpus: Path, n: int) -> None:
     cfg = configured(corpus, f"retriever.shards={n}")
     cfg.retriever.max_batch = 16

@@ -183,7 +183,9 @@ MEASURE = Path(__file__).with_name("deepspeed_bytes.py")
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("asked", [(2, "bfloat16", "none"), (3, "bfloat16", "all")])
+@pytest.mark.parametrize(
+    "asked", [(3, "bfloat16", "all"), pytest.param((2, "bfloat16", "none"), marks=pytest.mark.nightly)]
+)
 def test_deepspeed_holds_what_is_planned(asked: tuple[int, str, str]) -> None:
     """Two updates of a real engine of one rank, in a process of its own; every tensor that is left, summed."""
     zero, dtype, offload = asked

@@ -20,6 +20,7 @@ sys.path[:0] = [str(Path(__file__).parents[place]) for place in (0, 1, 2)]
 import torch  # noqa: E402
 from fakes import Sink, Stage, config  # noqa: E402
 
+import ssp.learning.learner  # noqa: E402, F401  (with transformers: seconds, which each child would take)
 import tests.conftest  # noqa: E402, F401  (one thread)
 from ssp.learning.coldstart import ARTEFACT  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
