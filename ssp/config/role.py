@@ -168,6 +168,25 @@ class CorrectionConfig:
 
 
 @dataclass
+class RehearsalConfig:
+    """Traces that every update of the role learns again, so that its policy keeps what the game
+    does not ask for (docs/warmup.md).
+
+    `share`: of the episodes of an update; the others are played (0 = no rehearsal). `data`: traces
+    or a run's folder, as `warmup.data` takes them ("" = `warmup.data`). `coef`: what their mean
+    negative log-likelihood, in nats a token, weighs in the loss (0 = it is only measured)."""
+
+    share: Annotated[float, Within(0, 0.9)] = 0.0
+    data: str = ""
+    coef: Amount = 1.0
+
+    def traces(self, episodes: int) -> int:
+        """How many traces are learned beside so many episodes; one at least."""
+        beside = episodes * self.share / (1.0 - self.share)
+        return max(1, round(beside)) if self.share else 0
+
+
+@dataclass
 class SamplingConfig:
     """Sampling of training rollouts. `temperature`: at least 0.01, or 0 (greedy) for a role that
     does not learn."""
@@ -250,7 +269,8 @@ class RoleConfig:
     proposer a kind of docs/rewards.md, for the solver a name there, for both your own function; it
     gets `reward_options`. A proposer's may hold `guide`, who scores a valid question from 0 to 1;
     the reward is multiplied by this score: judge (the endpoint of `judge.*`), verifier (how sure it
-    is), FILE.py:NAME. `invalid_reward`: of an invalid question, or an attempt without an answer.
+    is), FILE.py:NAME. Who answers may hold `search_cost`: what each search of a right attempt
+    costs. `invalid_reward`: of an invalid question, or an attempt without an answer.
     `algorithm` and `loss`: see docs/algorithms.md. The baseline of reinforce is the batch's mean,
     of reinforce_running the fading mean of earlier batches, of reinforce_none 0. `lam` (gae)
     discounts a policy token. `clip_low` and `clip_high` are epsilons (0.2 and 0.28: ratio kept in
@@ -307,6 +327,7 @@ class RoleConfig:
     critic: CriticConfig = field(default_factory=CriticConfig)
     kl: KlConfig = field(default_factory=KlConfig)
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     search: SourceConfig = field(default_factory=SourceConfig)

@@ -90,11 +90,12 @@ def _asks_whole_targets(cfg: Config, role: str, block: RoleConfig) -> None:
 
 
 def worlds_are_here(cfg: Config) -> None:
-    """Each world that the data or a warm start names is part of the core or of an installed extra."""
+    """Each world that data, a warm start or a rehearsal names is part of the core or of an installed extra."""
     data = cfg.data
     named = [data.corpus, data.targets, data.questions, cfg.warmup.data]
     for one in data.eval:
         named += [one.file, one.corpus]
+    named += [block.rehearsal.data for block in cfg.blocks.values()]
     for path in named:
         if path in OF_EXTRAS:
             require(OF_EXTRAS[path], path)

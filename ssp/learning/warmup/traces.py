@@ -30,6 +30,8 @@ from ssp.record.runfolder import RunFolder
 
 LEAST_REWARD = 1.0
 """What a solver's episode of a run has earned at least where it is good."""
+KEY = "warmup.data"
+"""The setting that names traces, where nothing else is said."""
 _STEP = "mend the line, or take it out"
 
 
@@ -47,14 +49,20 @@ class Trace:
     alone: bool = False
 
 
-def read(path: Path) -> list[Trace]:
-    """Every trace of a jsonl file. InputError naming the line that is none, or a file without
-    any."""
+def read(path: Path, key: str = KEY) -> list[Trace]:
+    """Every trace of a jsonl file. `key`: the setting that names it. InputError naming the line that
+    is none, or a file without any."""
     is_file = path.is_file() and path.suffix != ".parquet"
-    hold(is_file, "warmup.data is a jsonl file of traces", path, "give another file")
+    hold(is_file, f"{key} is a jsonl file of traces", path, "give another file")
     traces = [_trace(row) for row in rows(path)]
-    hold(traces, "warmup.data holds at least one trace", path, "see docs/warmup.md for the format")
+    hold(traces, f"{key} holds at least one trace", path, "see docs/warmup.md for the format")
     return traces
+
+
+def kinds(traces: Sequence[Trace]) -> str:
+    """Whose the traces are, in words."""
+    named = {f"{trace.role}, alone" if trace.alone else trace.role for trace in traces}
+    return ", ".join(sorted(named))
 
 
 def verifies(cfg: RefereeConfig) -> LimitsConfig:
@@ -217,15 +225,16 @@ def _bad(line: int, rule: str, value: object, step: str = _STEP) -> InputError:
     return InputError(rule, f"line {line}: {value}", step)
 
 
-def of_run(folder: Path, renderers: Mapping[str, Renderer]) -> list[Episode]:
+def of_run(folder: Path, renderers: Mapping[str, Renderer], key: str = KEY) -> list[Episode]:
     """The good episodes of a run, as they were played (rejection-sampling fine-tuning), in order of
-    their ids; outcome scored. `renderers`: those of the roles that learn.
+    their ids; outcome scored. `renderers`: those of the roles that learn. `key`: the setting that
+    names the run.
 
     InputError: no run, none that is good, or transcripts of another tokenizer."""
     from ssp.record.reader import RunReader  # here, because it imports pyarrow
 
     run = RunFolder(folder)
-    rule = "warmup.data is a jsonl file of traces, or a run's folder"
+    rule = f"{key} is a jsonl file of traces, or a run's folder"
     hold(run.config.is_file() and run.ledger.is_file(), rule, folder, "give another path")
     reader = RunReader(run)
     good = {
