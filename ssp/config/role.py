@@ -336,12 +336,14 @@ class RoleConfig:
 
     def __post_init__(self) -> None:
         """A role's learner computes in its engine's precision, on its device, and in simulated time
-        at its pace. Its engine has room for its longest episode."""
+        at its pace, where what it rehearses takes time too. Its engine has room for its longest
+        episode."""
         self.engine.longest = self.limits.longest
         self.engine.dtype = devices.dtype(self.engine.dtype, self.engine.device)
         self.learner.dtype = self.engine.dtype
         self.learner.device = self.engine.device
-        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600
+        played = 1.0 - self.rehearsal.share
+        self.learner.token_ms = self.engine.simulated.step_ms * 16 / 600 / played
 
     @property
     def guide(self) -> str:

@@ -57,7 +57,7 @@ def by_hand(model, traces, temperature):
     return {name: p.grad.clone() for name, p in model.named_parameters()}, float(total.detach()) / count, count
 
 
-@pytest.mark.covers("GA-08")
+@pytest.mark.covers("GA-11")
 @pytest.mark.parametrize("packing", [False, True])
 def test_the_gradient_is_that_of_play_and_c_times_that_of_the_traces(
     model_dir, rehearsing, make_batch, traces, packing

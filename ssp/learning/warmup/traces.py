@@ -10,6 +10,7 @@ Prompts, observations, stops and masks are those of the rollout and of the refer
 a scripted engine speaks the turns there; a trace which play would not have ended with a final
 answer is refused by its line."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -24,14 +25,18 @@ from ssp.data.rows import Row, rows, show
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS, asked, speaks
+from ssp.game.rewards import SEARCH_COST
 from ssp.game.rollout import Settings, rollout
 from ssp.record.ledger.rows import EpisodeRow
 from ssp.record.runfolder import RunFolder
 
 LEAST_REWARD = 1.0
-"""What a solver's episode of a run has earned at least where it is good."""
+"""What a solver's episode of a run has earned at least where it is good, less what its searches cost
+there (`search_cost`)."""
 KEY = "warmup.data"
 """The setting that names traces, where nothing else is said."""
+ROUNDING = 1e-9
+"""Of what searches cost in all."""
 _STEP = "mend the line, or take it out"
 
 
@@ -241,16 +246,26 @@ def of_run(folder: Path, renderers: Mapping[str, Renderer], key: str = KEY) -> l
         SOLVER: (LEAST_REWARD, f"rewards >= {LEAST_REWARD:g}"),
         PROPOSER: (0.0, "accepted questions that an attempt answered"),
     }
+    cost = 0.0
+    if SOLVER in reader.cfg.blocks:
+        cost = reader.cfg.block(SOLVER).reward_options.get(SEARCH_COST, 0.0)
     entries: list[EpisodeRow] = []
     with reader.ledger() as ledger:
         for role in renderers:
             least, _ = good[role]
+            if role == SOLVER and cost:
+                least = -math.inf
             entries += ledger.earned(role, least, answered=role == PROPOSER)
+    entries.sort(key=lambda entry: entry["file"] or "")  # a file is read once
+    episodes = []
+    for entry in entries:
+        episode = reader.episode(entry)
+        least = LEAST_REWARD - cost * len(episode.searches) - ROUNDING
+        if episode.role != SOLVER or (entry["reward"] or 0.0) >= least:
+            episodes.append(episode)
     rule = f"the run holds episodes of the {' or '.join(renderers)} to learn from"
     none = " and no ".join(good[role][1] for role in renderers)
-    hold(entries, rule, f"no {none} in {folder}", "take another")
-    entries.sort(key=lambda entry: entry["file"] or "")  # a file is read once
-    episodes = [reader.episode(entry) for entry in entries]
+    hold(episodes, rule, f"no {none} in {folder}", "take another")
     for episode in episodes:
         rule = "a run's episodes are in the tokens of the policy that learns from them"
         same = renderers[episode.role].decode(episode.log.ids) == episode.text

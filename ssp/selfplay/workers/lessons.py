@@ -54,7 +54,7 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
             for prompt in prompts:
                 mine = [trace for trace in wanted if trace.role == prompt]
                 for trace in mine:
-                    build.check_words(renderer.tokenizer, [*trace.fields.values(), *trace.turns])
+                    build.check_words(renderer.tokenizer, trace.turns)
                 episodes += traces.episodes(mine, renderer, limits, cfg.retriever.topk)
         except InputError as error:
             raise InputError(error.rule, f"{data}, {error.found}", error.next_step) from error
