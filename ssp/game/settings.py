@@ -382,12 +382,8 @@ def warnings(cfg: Config) -> list[str]:
             f" judge.kind={cfg.judge.kind}, which decides the win rate alone. {role}.reward=ssp"
             " pays what the judge accepts."
         )
-    most = block.limits.searches * block.reward_options.get(rewards.SEARCH_COST, 0.0)
-    if most >= 1:
-        lines.append(
-            f"{role}.reward_options.search_cost times {role}.limits.searches is {most:g}: a right"
-            " attempt may earn no more than a wrong one."
-        )
+    if block.limits.searches * block.reward_options.get(rewards.SEARCH_COST, 0.0) > 1:
+        lines.append(f"{role}.reward_options.search_cost may cost a right attempt more than 1.")
     if block.agent and not block.reward.startswith("ssp.") and not takes(reward, "answer"):
         lines.append(
             f"{role}.reward={block.reward} does not take the parameter answer, which is what an"

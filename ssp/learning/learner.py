@@ -73,7 +73,13 @@ class PolicyLearner(Stored):
         """One optimizer step of the policy on `steps` of update `number`, where they have signal,
         and on what they rehearse; and one of each critic."""
         jobs = [self._job(step) for step in steps]
-        again = self._rehearsed(steps, number)
+        again = []
+        for step in steps:
+            update = step.update
+            rehearsal = update.objective.rehearsal
+            if rehearsal is not None and step.learns:
+                traces = rehearsal.drawn(step.episodes, number, update.figures.steps)
+                again.append(rehearsal.job(traces, self.backend, self.work, update.rehearsed))
         work = [*jobs, *again]
         losses = gradient(work, self.backend)
         learning = [loss for job, loss in zip(work, losses, strict=True) if job.learns]
@@ -90,17 +96,6 @@ class PolicyLearner(Stored):
             critic = update.objective.critic
             if critic is not None:
                 critic.step(update.batch, update.trained, step.part, figures)
-
-    def _rehearsed(self, steps: list[Step], number: int) -> list[Job]:
-        """What is learned again beside those `steps` of update `number` that learn."""
-        jobs = []
-        for step in steps:
-            update = step.update
-            rehearsal = update.objective.rehearsal
-            if rehearsal is not None and step.learns:
-                traces = rehearsal.drawn(step.episodes, number, update.figures.steps)
-                jobs.append(rehearsal.job(traces, self.backend, self.work, update.rehearsed))
-        return jobs
 
     def _job(self, step: Step) -> Job:
         update = step.update

@@ -124,7 +124,6 @@ def watched(learner):
 def job(model, out, name, settings, phase, group):
     """One job of a phase; rank 0 writes what came out."""
     import torch
-
     from conftest import _episodes
 
     from ssp.learning.learner import PolicyLearner

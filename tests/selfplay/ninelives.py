@@ -21,10 +21,10 @@ import torch  # noqa: E402
 from fakes import Sink, Stage, config  # noqa: E402
 
 import tests.conftest  # noqa: E402, F401  (one thread)
-from tests import lessons  # noqa: E402
 from ssp.learning.coldstart import ARTEFACT  # noqa: E402
 from ssp.record.ledger import Ledger  # noqa: E402
 from ssp.record.runfolder import RunFolder  # noqa: E402
+from tests import lessons  # noqa: E402
 
 STEPS = 6
 BLOCK = {"algorithm": "reinforce_running", "loss": "pg", "kl__coef": 0.1, "kl__target": 0.01}

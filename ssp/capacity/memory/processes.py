@@ -1,18 +1,15 @@
 """Every process of a run with what it needs, before anything starts; in the data's order."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from ssp.capacity.memory import engine, learner, threads
 from ssp.capacity.memory.needs import MB, Need, Process, share
 from ssp.capacity.memory.shapes import find
 from ssp.config import crews
-from ssp.config.role import RoleConfig
 from ssp.config.schema import Config
 from ssp.engines.vllm.setup import room
 from ssp.game import corpora
 from ssp.game.world.files import is_world
-from ssp.record.runfolder import RunFolder
 from ssp.search.index import store
 
 FLEET = "engine"
@@ -32,9 +29,6 @@ SMALL_OBJECTS = 80_000_000
 IN_MEMORY = 7.5
 """Bytes at the peak for each byte of a corpus file that is read and indexed in memory (60,000
 documents of 80 words)."""
-
-TRACES = 6.0
-"""Bytes at the peak for each byte of a file of traces that a learner reads to rehearse them."""
 
 
 def processes(cfg: Config, gpu: int = 0) -> list[Process]:
@@ -200,9 +194,6 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
         gpus = 0.0
     else:
         needs = learner.rank(model, blocks, gpu=gpus > 0)
-        read = sum(_traces(block) for block in blocks)
-        if read:
-            needs = (*needs, Need("traces", int(read * TRACES), host=True))
     return Process(
         name,
         crews.ranks(cfg, name.removeprefix("learner-")),
@@ -211,16 +202,6 @@ def _learner(cfg: Config, name: str, roles: tuple[str, ...]) -> Process:
         gpus,
         threads=threads.learner(cfg, roles[0]),
     )
-
-
-def _traces(block: RoleConfig) -> int:
-    """Bytes on disk of what a role rehearses: a file, or the transcripts of a run; 0 for nothing,
-    and where it is not here."""
-    if not block.rehearsal.share or is_world(block.rehearsal.data):
-        return 0
-    place = Path(block.rehearsal.data)
-    files = list(RunFolder(place).episodes.glob("*")) if place.is_dir() else [place]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def published(cfg: Config) -> int:

@@ -45,9 +45,12 @@ def score(
 ) -> tuple[float, tuple[float, ...]]:
     """The reward called `name` on the episode's response, and by turn where the function tells.
     `decision`: the judge's. `observed`: the protocol's tags of observations. The function gets
-    those of `rewards.GIVEN` that it takes. The option `search_cost` is no option of the function:
-    see `_charged`. InputError for a result that is neither a finite number nor one a turn, and for
-    an exception other than a Fault."""
+    those of `rewards.GIVEN` that it takes.
+
+    The option `search_cost` is none of the function's: it is taken off a right attempt for each of
+    its searches, and by turn where it searched; a reward that is one number is then the last
+    turn's. InputError for a result that is neither a finite number nor one a turn, and for an
+    exception other than a Fault."""
     function = rewards.get(name)
     right = bool(decision.right)
     turns = episode.turns if takes(function, "turns") else []
@@ -64,20 +67,16 @@ def score(
     def compute() -> object:
         return function(episode.response, list(golds), **given, **rewards.own_options(options))
 
-    earned = credit(name, compute, len(turns))
+    reward, by_turn = credit(name, compute, len(turns))
     cost = options.get(rewards.SEARCH_COST, 0.0)
-    return _charged(*earned, cost if right else 0.0, episode) if cost else earned
-
-
-def _charged(
-    reward: float, by_turn: Sequence[float], cost: float, episode: Episode
-) -> tuple[float, tuple[float, ...]]:
-    """`reward` less `cost` a search of the episode, and the same by turn: each search costs the turn
-    that asked for it. A reward that is one number counts with the last turn."""
+    if not cost:
+        return reward, by_turn
     searches = episode.searches_by_turn
     earned = list(by_turn)
     if not earned:
         earned = [0.0] * len(searches)
         earned[-1] = reward
+    if not right:
+        return reward, tuple(earned)
     charged = [own - cost * count for own, count in zip(earned, searches, strict=True)]
     return reward - cost * sum(searches), tuple(charged)

@@ -22,6 +22,7 @@ from ssp.base.errors import InputError, hold
 from ssp.config.role import LimitsConfig
 from ssp.config.schema import RefereeConfig
 from ssp.data.rows import Row, rows, show
+from ssp.engines import StopWords
 from ssp.engines.simulated import ScriptedEngine
 from ssp.game.protocols.renderer import Renderer
 from ssp.game.referee.referee import VERIFIERS, asked, speaks
@@ -89,7 +90,10 @@ def episodes(
     after the end of a turn, or no final answer within `limits`."""
     verifier = bool(traces) and traces[0].role in VERIFIERS
     renderer = speaks(renderer, traces[0].role) if verifier else renderer
-    spoken = [[_turn(renderer, trace.role, text) for text in trace.turns] for trace in traces]
+    stops = renderer.stops(traces[0].role) if traces else ((), None)
+    spoken = []
+    for trace in traces:
+        spoken.append([_turn(renderer, stops, text) for text in trace.turns])
 
     def script(ids: list[int], seed: int, turn: int) -> list[int]:
         return spoken[seed][turn] if turn < len(spoken[seed]) else []
@@ -132,10 +136,12 @@ class _Recorded:
         return results
 
 
-def _turn(renderer: Renderer, role: str, text: str) -> list[int]:
+def _turn(
+    renderer: Renderer, stops: tuple[tuple[int, ...], StopWords | None], text: str
+) -> list[int]:
     """Ids of a turn; one that none of the stops ends is closed by the model's end of turn."""
     (ids,) = renderer.encode([text])
-    stop_ids, words = renderer.stops(role)
+    stop_ids, words = stops
     ended = ids[-1:] and (ids[-1] in stop_ids or (words is not None and words.hit(ids)))
     return ids if ended or not renderer.ends else [*ids, renderer.ends[0]]
 

@@ -11,6 +11,9 @@ from ssp.game.world import files
 from ssp.learning.warmup import traces
 from ssp.selfplay.workers import build
 
+AT_ONCE = 256
+"""Traces that are played back at a time: whole episodes take much memory, their logs little."""
+
 
 def place(cfg: Config, role: str) -> Path:
     """The file or the run's folder that `role` rehearses from. A world's file is made where it is
@@ -45,24 +48,30 @@ def read(cfg: Config, role: str, folder: Path) -> list[Episode]:
         longest = max(len(positions) for one in episodes for positions, _ in one.log.views())
         rule = f"an episode of {key} fits {role}.limits.total_tokens={block.limits.longest}"
         hold(longest <= block.limits.longest, rule, f"{longest} tokens in {data}", "raise it")
-    else:
-        there = traces.read(data, key)
-        wanted = [trace for trace in there if block.policy != "shared" or not trace.alone]
-        episodes = []
-        limits = block.limits.at(None)
-        try:
-            for prompt in prompts:
-                mine = [trace for trace in wanted if trace.role == prompt]
-                for trace in mine:
+        return [_log(episode, role) for episode in episodes]
+
+    there = traces.read(data, key)
+    logs: list[Episode] = []
+    limits = block.limits.at(None)
+    try:
+        for prompt in prompts:
+            mine = [trace for trace in there if trace.role == prompt]
+            if block.policy == "shared":
+                mine = [trace for trace in mine if not trace.alone]
+            for at in range(0, len(mine), AT_ONCE):
+                some = mine[at : at + AT_ONCE]
+                for trace in some:
                     build.check_words(renderer.tokenizer, trace.turns)
-                episodes += traces.episodes(mine, renderer, limits, cfg.retriever.topk)
-        except InputError as error:
-            raise InputError(error.rule, f"{data}, {error.found}", error.next_step) from error
-        rule = f"{key} holds traces of: {', '.join(prompts)}"
-        hold(episodes, rule, f"only of: {traces.kinds(there)}", "give another file")
-    logs = []
-    for episode in episodes:
-        episode.log.packed()
-        log = Episode(episode.id, episode.game, role, 0, log=episode.log, outcome=Outcome.SCORED)
-        logs.append(log)
+                played = traces.episodes(some, renderer, limits, cfg.retriever.topk)
+                logs += [_log(episode, role) for episode in played]
+    except InputError as error:
+        raise InputError(error.rule, f"{data}, {error.found}", error.next_step) from error
+    rule = f"{key} holds traces of: {', '.join(prompts)}"
+    hold(logs, rule, f"only of: {traces.kinds(there)}", "give another file")
     return logs
+
+
+def _log(episode: Episode, role: str) -> Episode:
+    """What is learned of an episode: its tokens, as bytes."""
+    episode.log.packed()
+    return Episode(episode.id, episode.game, role, 0, log=episode.log, outcome=Outcome.SCORED)
