@@ -9,11 +9,13 @@ import pytest
 import torch
 from solo import SoloLearner, gradients, timeless
 
+from ssp.capacity.plan.costs import Costs, role_costs
 from ssp.config.role import RehearsalConfig
 from ssp.learning.forward import score
 from ssp.learning.learner import PolicyLearner
 from ssp.learning.rehearsal import Rehearsal
 from ssp.learning.warmup.loop import recipe
+from ssp.selfplay.settings import load
 
 COEF = 0.3
 OWN = {"rehearsal/nll", "rehearsal/loss", "rehearsal/tokens"}
@@ -175,3 +177,11 @@ def test_each_role_of_a_shared_policy_rehearses_its_own(model_dir, rehearsing, m
 
 def test_a_warm_start_rehearses_nothing(rehearsing):
     assert recipe(rehearsing).rehearsal == RehearsalConfig()
+
+
+@pytest.mark.parametrize("config", ["ssp-qwen2.5-7b", "simulated"])
+def test_a_plan_counts_what_is_rehearsed(config):
+    """By the share of the episodes: half of an update takes as long as the other half."""
+    again = ["solver.rehearsal.share=0.5", "solver.rehearsal.data=traces.jsonl"]
+    plain, rehearsed = (role_costs(load(config, typed), "solver", Costs()).token for typed in ([], again))
+    assert rehearsed == pytest.approx(2 * plain) and plain > 0

@@ -11,6 +11,7 @@ from fakes import Stage, config
 from safetensors.numpy import load_file
 
 from ssp.base.episode import PROPOSER, ROLES, SOLVER
+from ssp.config.load import to_yaml
 from ssp.config.schema import Config
 from ssp.learning.coldstart import ARTEFACT
 from ssp.selfplay.workers import learner as learner_worker
@@ -21,10 +22,17 @@ from tests import local
 SHARE = 0.25
 
 
+def written(file: Path, count: int) -> Path:
+    """Traces of every role, in words that the shipped policy knows."""
+    made.write(file, count, every=True)
+    file.write_text(file.read_text().replace("founder ask", "founder seat"))
+    return file
+
+
 def rehearsing(file: Path, *roles: str, **changes: Any) -> Config:
     for role in roles:
         changes |= {f"{role}__rehearsal__share": SHARE, f"{role}__rehearsal__data": str(file)}
-    return config(**{"eval__every": 0, **changes})
+    return config(**{"eval__every": 0, "steps": 2, **changes})
 
 
 @pytest.fixture
@@ -41,7 +49,7 @@ def weights(stage: Stage, role: str) -> dict[str, np.ndarray]:
 @pytest.mark.covers("GA-11")
 def test_what_is_rehearsed_is_no_episode(tmp_path: Path, real: None) -> None:
     """Law 3: the same rows in the same states, trained by the same commits, as without it; and other weights."""
-    file = made.write(tmp_path / "traces.jsonl", 12, every=True)
+    file = written(tmp_path / "traces.jsonl", 12)
     plain = Stage(rehearsing(file), tmp_path / "plain", model=ARTEFACT)
     again = Stage(rehearsing(file, *ROLES), tmp_path / "again", model=ARTEFACT)
     assert plain.whole().settled() == again.whole().settled()
@@ -56,7 +64,7 @@ def test_what_is_rehearsed_is_no_episode(tmp_path: Path, real: None) -> None:
 
 
 def test_a_role_that_rehearses_nothing_learns_as_before(tmp_path: Path, real: None) -> None:
-    file = made.write(tmp_path / "traces.jsonl", 12)
+    file = written(tmp_path / "traces.jsonl", 12)
     plain = Stage(rehearsing(file), tmp_path / "plain", model=ARTEFACT).played()
     again = Stage(rehearsing(file, SOLVER), tmp_path / "again", model=ARTEFACT).played()
     ours, theirs = weights(again, PROPOSER), weights(plain, PROPOSER)
@@ -64,7 +72,7 @@ def test_a_role_that_rehearses_nothing_learns_as_before(tmp_path: Path, real: No
 
 
 def test_a_policy_of_two_roles_rehearses_for_both(tmp_path: Path, real: None) -> None:
-    file = made.write(tmp_path / "traces.jsonl", 12, every=True)
+    file = written(tmp_path / "traces.jsonl", 12)
     shared = {f"{role}__policy": "shared" for role in ROLES}
     stage = Stage(rehearsing(file, *ROLES, steps=1, **shared), tmp_path / "run", model=ARTEFACT).whole()
     for role in ROLES:
@@ -72,8 +80,7 @@ def test_a_policy_of_two_roles_rehearses_for_both(tmp_path: Path, real: None) ->
 
 
 def test_traces_for_a_proposer_alone_are_left_out_of_a_policy_of_two_roles(tmp_path: Path) -> None:
-    file = tmp_path / "traces.jsonl"
-    made.write(file, 6, every=True)
+    file = written(tmp_path / "traces.jsonl", 6)
     file.write_text(file.read_text().replace('{"role": "proposer"', '{"role": "proposer", "alone": true', 2))
     cfg = rehearsing(file, *ROLES)
     assert [len(lessons.read(cfg, role, ARTEFACT)) for role in ROLES] == [6, 6]
@@ -84,8 +91,6 @@ def test_traces_for_a_proposer_alone_are_left_out_of_a_policy_of_two_roles(tmp_p
 def test_a_finished_run_is_rehearsed_as_it_was_played(tmp_path: Path) -> None:
     """The right attempts of a run, in the order of their ids, without what only a transcript needs."""
     first = Stage(config(eval__every=0, steps=1), tmp_path / "first").played()
-    from ssp.config.load import to_yaml
-
     first.folder.config.write_text(to_yaml(first.cfg))
     cfg = rehearsing(first.folder.path, SOLVER)
     logs = lessons.read(cfg, SOLVER, ARTEFACT)

@@ -31,8 +31,9 @@ CELLS, CELL_BYTES = 2**26, 24
 """Logits at a time (as `ssp.learning.forward.CELLS`), and bytes of each in the backward pass:
 logits, softmax, exponential and entropy product, two gradients, float32 each."""
 
-TRACES = 6.0
-"""Bytes at the peak for each byte of a file of traces that a rank reads to rehearse them."""
+TRACES = 8
+"""Bytes at the peak for each byte of a file of traces that a rank reads to rehearse them (2,000
+traces of 360 tokens)."""
 
 
 def width(dtype: str) -> int:
@@ -71,7 +72,7 @@ def rank(model: Model, blocks: Sequence[RoleConfig], gpu: bool = False) -> tuple
 
     read = sum(traces(block) for block in blocks)
     if read:
-        needs.append(Need("traces", int(read * TRACES), host=True))
+        needs.append(Need("traces", read * TRACES, host=True))
 
     # Each rank reads the whole model once. The first one publishes and saves it whole: from a GPU
     # through two copies.
